@@ -1,0 +1,41 @@
+"""Deixis matches pictures and words. Names are imported when first used, so that `import deixis` stays light."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deixis.corpus import Box, Caption, Chain, Corpus, Image, Phrase, open_corpus, write_corpus
+    from deixis.errors import DeixisError, InputError, LeakError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "deixis.corpus": ("Box", "Caption", "Chain", "Corpus", "Image", "Phrase", "open_corpus", "write_corpus"),
+    "deixis.errors": ("DeixisError", "InputError", "LeakError"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Box",
+    "Caption",
+    "Chain",
+    "Corpus",
+    "DeixisError",
+    "Image",
+    "InputError",
+    "LeakError",
+    "Phrase",
+    "__version__",
+    "open_corpus",
+    "write_corpus",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module 'deixis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

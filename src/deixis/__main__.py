@@ -1,0 +1,3 @@
+from deixis.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""The command line: one verb a command. Nothing heavy is imported before the command that needs it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from deixis.cli import corpus as corpus_commands
+from deixis.cli import evaluate as evaluate_commands
+from deixis.cli import results as results_commands
+from deixis.errors import DeixisError
+
+app = typer.Typer(
+    name="deixis",
+    help="Match pictures and words: read and draw corpora, score models, tabulate results.",
+    epilog="Start with: deixis demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(corpus_commands.app, name="corpus")
+app.add_typer(evaluate_commands.app, name="evaluate")
+app.add_typer(results_commands.app, name="results")
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+    if version:
+        from deixis import __version__
+
+        typer.echo(f"deixis {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the program. Errors that a person can mend are one line on standard error and exit code 2."""
+    try:
+        app()
+    except DeixisError as fault:
+        line = " ".join(str(fault).split())
+        sys.stderr.write(f"deixis: {line}\n")
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader of our output went away (`deixis … | head`): not an error, and nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,85 @@
+"""Deixis' own format: `corpus.jsonl`, a header line and then one JSON object an image. It holds everything.
+
+The same file is the cache of slow formats.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from deixis.corpus.records import Corpus, Image, make_caption, make_image
+from deixis.corpus.tree import FileTree
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+
+DESCRIPTION = "Deixis' own: corpus.jsonl, one image a line, nothing lost"
+FILE_NAME = "corpus.jsonl"
+
+
+class Header(msgspec.Struct, frozen=True):
+    deixis: Literal["corpus"]
+    version: Literal[1]
+    name: str = ""
+    images: int = 0
+
+
+def detect(tree: FileTree) -> bool:
+    return _find(tree) is not None
+
+
+def read(tree: FileTree, *, trusted: bool = False) -> Corpus:
+    """Read the corpus. `trusted` skips the checks of `make_image` for a file that Deixis itself has written."""
+    name = _find(tree)
+    if name is None:
+        raise InputError(tree.path, f"has no {FILE_NAME}")
+    lines = tree.read(name).split(b"\n")
+    header = msgspec.json.decode(lines[0], type=Header)
+    decoder = msgspec.json.Decoder(Image)
+    images = []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line:
+            continue
+        try:
+            image = decoder.decode(line)
+            images.append(image if trusted else _normal(image))
+        except (msgspec.DecodeError, DeixisError) as fault:
+            raise InputError(tree.path, str(fault), f"{name} line {number}") from None
+    if len(images) != header.images:
+        raise InputError(tree.path, f"is cut off: {len(images)} of {header.images} images", name)
+    return Corpus(images, name=header.name)
+
+
+def write(corpus: Corpus, out: Path) -> None:
+    target = out if out.suffix == ".jsonl" else out / FILE_NAME
+    encoder = msgspec.json.Encoder()
+    with atomic_write(target) as stream:
+        stream.write(encoder.encode(Header("corpus", 1, corpus.name, len(corpus))) + b"\n")
+        for image in corpus:
+            stream.write(encoder.encode(image) + b"\n")
+
+
+def keep(corpus: Corpus) -> Corpus:
+    return corpus
+
+
+def _find(tree: FileTree) -> str | None:
+    """A .jsonl file at the top whose first line is our header."""
+    for name in tree.names():
+        if name.endswith(".jsonl") and "/" not in name:
+            try:
+                msgspec.json.decode(tree.read(name).split(b"\n", 1)[0], type=Header)
+            except msgspec.DecodeError:
+                continue
+            return name
+    return None
+
+
+def _normal(image: Image) -> Image:
+    fields = {field: getattr(image, field) for field in image.__struct_fields__}
+    fields["captions"] = [
+        make_caption(c.text, c.words, c.phrases, id=c.id, unrelated=c.unrelated) for c in image.captions
+    ]
+    return make_image(**fields)

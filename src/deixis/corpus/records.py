@@ -1,0 +1,306 @@
+"""What a dataset is: images, captions, phrases, chains, boxes, splits (the data model of Flickr30k Entities, paper 0).
+
+All records are immutable. A corpus keeps everything of one image together, so that cutting and joining corpora
+means choosing images, and nothing can point outside its image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.corpus.pictures import Pictures
+
+#: The eight coarse types of paper 0 (section 2.1), in the order of its Table 1, under the names of the release.
+TYPES = ("people", "clothing", "bodyparts", "animals", "vehicles", "instruments", "scene", "other")
+#: The type of phrases that name nothing one could see; their chain is `NOT_VISUAL_CHAIN`.
+NOT_VISUAL = "notvisual"
+NOT_VISUAL_CHAIN = "0"
+
+
+class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A rectangle in the original picture's pixels; `x2 - x1` is its width (continuous coordinates)."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+    def scaled(self, across: float, down: float) -> Box:
+        """The same box in a picture whose width and height are `across` and `down` times as large."""
+        return Box(self.x1 * across, self.y1 * down, self.x2 * across, self.y2 * down)
+
+
+class Phrase(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A mention: tokens `start` to `end` (exclusive) of its caption, linked to a chain of the image."""
+
+    start: int
+    end: int
+    chain: str = NOT_VISUAL_CHAIN
+    types: tuple[str, ...] = ()
+
+    @property
+    def visual(self) -> bool:
+        return self.chain != NOT_VISUAL_CHAIN
+
+
+class Caption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One sentence about an image. Build it with `make_caption`, so that equal captions are equal records.
+
+    `words` holds the tokens only where they are not simply `text.split()`; read `tokens`.
+    `id` is the source's own name of the caption, empty where its position in the image says enough.
+    """
+
+    text: str
+    phrases: tuple[Phrase, ...] = ()
+    words: tuple[str, ...] | None = None
+    id: str = ""
+    unrelated: bool = False
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(self.text.split()) if self.words is None else self.words
+
+    def phrase_text(self, phrase: Phrase) -> str:
+        return " ".join(self.tokens[phrase.start : phrase.end])
+
+
+class Chain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An entity of one image: `boxes` index the image's boxes (several chains may share one, as a couple does)."""
+
+    id: str
+    boxes: tuple[int, ...] = ()
+    scene: bool = False
+    no_box: bool = False
+
+
+class Image(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A picture and all that was said of it. Build it with `make_image`, which checks and orders the parts.
+
+    `width` and `height` are those of the original picture, in whose pixels the boxes are; 0 means unknown.
+    `file` is the picture's path inside the corpus' pictures. `source_id` is the photo's id at its first publisher where
+    the image has another id here (a Flickr photo that became a COCO picture): the leak guard looks at both.
+    """
+
+    id: str
+    file: str = ""
+    width: int = 0
+    height: int = 0
+    split: str = ""
+    captions: tuple[Caption, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    chains: tuple[Chain, ...] = ()
+    source_id: str = ""
+
+    def chain_boxes(self, chain_id: str, size: tuple[int, int] | None = None) -> tuple[Box, ...]:
+        """The boxes of one chain, in the original's pixels or scaled to a picture of `size` (width, height)."""
+        boxes = self.boxes if size is None else self.scaled_boxes(*size)
+        return tuple(boxes[index] for chain in self.chains if chain.id == chain_id for index in chain.boxes)
+
+    def scaled_boxes(self, width: int, height: int) -> tuple[Box, ...]:
+        """All boxes in the pixels of a copy that is `width` × `height`: shrunken copies of a picture work."""
+        if not self.width or not self.height or (width, height) == (self.width, self.height):
+            return self.boxes
+        return tuple(box.scaled(width / self.width, height / self.height) for box in self.boxes)
+
+    def chain_types(self) -> dict[str, tuple[str, ...]]:
+        """Each chain's types: those of its mentions, in order of appearance; a chain can have two, or none."""
+        found: dict[str, dict[str, None]] = {chain.id: {} for chain in self.chains}
+        for caption in self.captions:
+            for phrase in caption.phrases:
+                if phrase.visual:
+                    found[phrase.chain].update(dict.fromkeys(phrase.types))
+        return {chain: tuple(types) for chain, types in found.items()}
+
+
+def make_caption(
+    text: str,
+    tokens: Iterable[str] | None = None,
+    phrases: Iterable[Phrase] = (),
+    *,
+    id: str = "",
+    unrelated: bool = False,
+) -> Caption:
+    """Build a caption in its one normal form: phrases by position, `words` only where they say something new."""
+    words = None if tokens is None else tuple(tokens)
+    if words == tuple(text.split()):
+        words = None
+    ordered = tuple(sorted(phrases, key=lambda phrase: (phrase.start, -phrase.end, phrase.chain, phrase.types)))
+    return Caption(text, ordered, words, id, unrelated)
+
+
+def make_image(
+    id: str,
+    *,
+    file: str = "",
+    width: int = 0,
+    height: int = 0,
+    split: str = "",
+    captions: Iterable[Caption] = (),
+    boxes: Iterable[Box] = (),
+    chains: Iterable[Chain] = (),
+    source_id: str = "",
+) -> Image:
+    """Build an image in its one normal form (chains by id, each chain's boxes ascending), or raise `DeixisError`.
+
+    A chain that only a phrase names is added, without a box.
+    """
+    captions = tuple(captions)
+    # Whole numbers become floats, so that equal boxes have equal bytes in the fingerprint.
+    boxes = tuple(Box(float(box.x1), float(box.y1), float(box.x2), float(box.y2)) for box in boxes)
+    by_id: dict[str, Chain] = {}
+    for chain in chains:
+        if chain.id in by_id or chain.id == NOT_VISUAL_CHAIN:
+            raise DeixisError(
+                f"image {id}: chain {chain.id!r} is given twice or has the id kept for non-visual phrases"
+            )
+        ordered = tuple(sorted(set(chain.boxes)))
+        if ordered and (ordered[0] < 0 or ordered[-1] >= len(boxes)):
+            raise DeixisError(f"image {id}: chain {chain.id!r} points to box {ordered[-1]} of {len(boxes)}")
+        by_id[chain.id] = chain if ordered == chain.boxes else msgspec.structs.replace(chain, boxes=ordered)
+    for box in boxes:
+        _check_box(id, box, width, height)
+    for number, caption in enumerate(captions):
+        length = len(caption.tokens)
+        for phrase in caption.phrases:
+            if not 0 <= phrase.start < phrase.end <= length:
+                raise DeixisError(
+                    f"image {id}: caption {number} has {length} tokens, but a phrase spans {phrase.start}–{phrase.end}"
+                )
+            if phrase.visual and phrase.chain not in by_id:
+                by_id[phrase.chain] = Chain(phrase.chain)
+    return Image(
+        id=id,
+        file=file,
+        width=width,
+        height=height,
+        split=split,
+        captions=captions,
+        boxes=boxes,
+        chains=tuple(sorted(by_id.values(), key=lambda chain: natural_key(chain.id))),
+        source_id=source_id,
+    )
+
+
+def _check_box(image_id: str, box: Box, width: int, height: int) -> None:
+    corners = f"({box.x1:g}, {box.y1:g}, {box.x2:g}, {box.y2:g})"
+    # NaN fails every comparison, so it is caught here too.
+    if not (0 <= box.x1 <= box.x2 < float("inf") and 0 <= box.y1 <= box.y2 < float("inf")):
+        raise DeixisError(f"image {image_id}: {corners} is not a box (x1 ≤ x2, y1 ≤ y2, nothing below 0)")
+    if (width and box.x2 > width) or (height and box.y2 > height):
+        raise DeixisError(f"image {image_id}: box {corners} is outside the picture of {width} × {height}")
+
+
+def natural_key(text: str) -> tuple[int, int, str]:
+    """Sort key that puts whole numbers first and in numeric order: 9 before 10 before "a"."""
+    if text.isascii() and text.isdigit():
+        return (0, int(text), text)
+    return (1, 0, text)
+
+
+class Corpus:
+    """An immutable, ordered collection of images, with the pictures they came from where those are at hand.
+
+    Two corpora are equal when their images are; `name` and `pictures` do not count.
+    """
+
+    def __init__(self, images: Iterable[Image], *, name: str = "", pictures: Pictures | None = None) -> None:
+        self._images = tuple(images)
+        self._name = name
+        self._pictures = pictures
+        if len(self._by_id) != len(self._images):
+            seen: set[str] = set()
+            twice = next(image.id for image in self._images if image.id in seen or seen.add(image.id))  # type: ignore[func-returns-value]
+            raise DeixisError(f"corpus {name or '(unnamed)'}: image {twice!r} occurs twice")
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        return self._images
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def pictures(self) -> Pictures | None:
+        """Where the pixels are, or None for a corpus of text and boxes alone."""
+        return self._pictures
+
+    @cached_property
+    def _by_id(self) -> dict[str, Image]:
+        return {image.id: image for image in self._images}
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __iter__(self) -> Iterator[Image]:
+        return iter(self._images)
+
+    def __getitem__(self, image_id: str) -> Image:
+        try:
+            return self._by_id[image_id]
+        except KeyError:
+            raise DeixisError(f"corpus {self._name or '(unnamed)'} has no image {image_id!r}") from None
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._by_id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Corpus) and self._images == other._images
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split or 'no split'}: {count}" for split, count in self.splits.items())
+        return f"<Corpus {self._name or '(unnamed)'}: {len(self)} images ({splits})>"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the images in order: equal for equal corpora, on every machine and from every format."""
+        digest = hashlib.sha256(b"deixis corpus 1\n")
+        encoder = msgspec.json.Encoder()
+        for image in self._images:
+            digest.update(encoder.encode(image))
+            digest.update(b"\n")
+        return digest.hexdigest()
+
+    @cached_property
+    def splits(self) -> dict[str, int]:
+        """How many images each split has, in order of appearance."""
+        counts: dict[str, int] = {}
+        for image in self._images:
+            counts[image.split] = counts.get(image.split, 0) + 1
+        return counts
+
+    def split_hash(self, split: str) -> str:
+        """SHA-256 of the sorted image ids of one split: tells in a result exactly what was evaluated on."""
+        ids = sorted(image.id for image in self._images if image.split == split)
+        return hashlib.sha256("\n".join(ids).encode()).hexdigest()
+
+    def with_images(self, images: Iterable[Image], *, name: str | None = None) -> Corpus:
+        """The same pictures under other images."""
+        return Corpus(images, name=self._name if name is None else name, pictures=self._pictures)
+
+    def split(self, *names: str) -> Corpus:
+        """The images of one or more splits; an unknown name is an error that lists the known ones."""
+        unknown = [name for name in names if name not in self.splits]
+        if unknown:
+            known = ", ".join(repr(name) for name in self.splits)
+            raise DeixisError(f"corpus {self._name or '(unnamed)'} has no split {unknown[0]!r}; it has {known}")
+        return self.where(lambda image: image.split in names)
+
+    def where(self, keep: Callable[[Image], bool]) -> Corpus:
+        """The images for which `keep` is true."""
+        return self.with_images(image for image in self._images if keep(image))
+
+    def subset(self, image_ids: Iterable[str]) -> Corpus:
+        """The named images, in the order given."""
+        return self.with_images(self[image_id] for image_id in image_ids)
