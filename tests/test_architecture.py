@@ -1,0 +1,99 @@
+"""Promises about the package as a whole: rooms import one way, start-up is light, the public names are what they are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deixis
+
+PACKAGE = Path(deixis.__file__).parent
+#: From DESIGN: a room may import only from rooms before it. `errors` and `files` are the ground under all of them.
+ROOMS = (
+    "errors",
+    "files",
+    "corpus",
+    "text",
+    "vision",
+    "features",
+    "matcher",
+    "models",
+    "evaluation",
+    "learning",
+    "search",
+    "annotation",
+    "web",
+    "demo",
+    "cli",
+)
+HEAVY = ("torch", "cv2", "spacy", "torchvision", "timm", "sklearn", "scipy", "numpy", "PIL")
+
+
+def room_of(path: Path) -> str:
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms that a file imports anywhere, inside functions too; type-checking imports do not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("deixis.")}
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_rooms_import_only_from_rooms_before_them(path: Path) -> None:
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    assert room in ROOMS, f"{room} is not in the list of rooms"
+    later = {name for name in imported_rooms(path) if name in ROOMS and ROOMS.index(name) > ROOMS.index(room)}
+    assert not later, f"{path.name} in room {room} imports from {sorted(later)}, which come after it"
+
+
+@pytest.mark.parametrize("code", ["import deixis", "import sys; sys.argv = ['deixis', '--help']; import deixis.cli"])
+def test_start_up_imports_nothing_heavy(code: str) -> None:
+    probe = f"{code}\nimport sys; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import deixis"], ["-m", "deixis", "--help"]])
+def test_start_up_is_fast(arguments: list[str]) -> None:
+    # Processor time, and the best of several: what start-up costs, not what else the machine was doing.
+    probe = f"import subprocess, sys, resource; subprocess.run([sys.executable, *{arguments!r}], capture_output=True)"
+    report = "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(used.ru_utime + used.ru_stime)"
+
+    def seconds() -> float:
+        done = subprocess.run([sys.executable, "-c", f"{probe}; {report}"], check=True, capture_output=True, text=True)
+        return float(done.stdout)
+
+    assert min(seconds() for _ in range(5)) < 0.4
+
+
+def test_public_names_exist_and_are_listed() -> None:
+    assert sorted(deixis.__all__) == sorted(
+        ["__version__", *(name for names in deixis._HOMES.values() for name in names)]
+    )
+    for name in deixis.__all__:
+        assert getattr(deixis, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = deixis.nonsense
