@@ -1,4 +1,4 @@
-"""Promises about the package as a whole: rooms import one way, start-up is light, the public names are what they are."""
+"""Promises about the package as a whole: rooms import one way, start-up is light, public names are listed."""
 
 from __future__ import annotations
 
