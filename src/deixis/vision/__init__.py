@@ -1,0 +1,4 @@
+"""From pixels to features: safe picture reading, drawing, crops, backbones, proposals, region features.
+
+Nothing is imported here, so that reading or drawing a picture never waits for the networks.
+"""
