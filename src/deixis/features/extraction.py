@@ -1,0 +1,218 @@
+"""Extraction: reader → mapper → writer, a partition at a time.
+
+The reader decodes pictures in threads beside the network, in order and never far ahead of it. The mapper turns batches
+of pictures of one shape into features. The writer is the store. Batches never cross partitions and are made in the
+order of the corpus, so the bytes depend neither on the number of threads nor on where a run was cut off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from deixis.corpus import Corpus, Image
+from deixis.corpus.pictures import Pictures
+from deixis.errors import DeixisError, InputError
+from deixis.features.layout import ArraySpec, Manifest, Plan, Skipped, make_plan
+from deixis.features.writing import Features, StoreWriter, write_partition
+
+#: Images in a partition: what a crash costs, and what must fit in memory (100 regions of 1,280 float16: 66 MB).
+PARTITION_SIZE = 256
+#: The bytes of this many pictures are part of a store's provenance: the same corpus with other pixels is another store.
+SAMPLED_PICTURES = 16
+
+
+class Prepared(Protocol):
+    """A decoded picture, ready for the network. Those of one shape can share a batch."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+Picture = TypeVar("Picture", bound=Prepared)
+
+
+class Mapper(Protocol[Picture]):
+    """What makes features. Its outcome for a batch depends on the batch alone."""
+
+    @property
+    def arrays(self) -> Mapping[str, ArraySpec]:
+        """The arrays it makes of each image."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Extractor, weights' hash, preprocessing: all that decides its outcome, as plain JSON values."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many pictures of one shape it takes at once."""
+
+    def prepare(self, image: Image, data: bytes) -> Picture:
+        """Decode and resize one picture file, in a reader's thread; `InputError` for a broken one."""
+
+    def __call__(self, batch: Sequence[Picture]) -> Sequence[Features]:
+        """The features of pictures of one shape, in the same order."""
+
+
+@dataclass(frozen=True)
+class Reading(Generic[Picture]):
+    """An image as the reader hands it on: its picture, or None and the reason; and how long reading took."""
+
+    image: Image
+    picture: Picture | None
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did: images done now, images found done, and the seconds that each stage worked.
+
+    Stages overlap and the reader has several threads: the stages' seconds may add up to more than those of `all`.
+    """
+
+    plan: Plan
+    manifest: Manifest
+    done: int
+    found: int
+    seconds: dict[str, float]
+
+
+def extract(
+    corpus: Corpus,
+    mapper: Mapper[Picture],
+    out: str | Path,
+    *,
+    provenance: Mapping[str, Any] | None = None,
+    partition_size: int = PARTITION_SIZE,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Make the feature store `out` of a corpus' pictures, or finish one that was begun.
+
+    Args:
+        corpus: whose images, all of them.
+        mapper: makes the features.
+        out: the store's folder; a finished store of the same recipe is left as it is.
+        provenance: what else to record of the features' origin, beside the mapper's own.
+        partition_size: images in a partition.
+        workers: decoding threads; as many as processors where not given.
+        progress: called with the number of images done so far and of all images.
+
+    Raises:
+        DeixisError: no pictures, another process is writing, or `out` holds features of another recipe.
+    """
+    start = time.perf_counter()
+    pictures = _pictures_of(corpus)
+    ids = [image.id for image in corpus]
+    origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": _sample_hash(pictures, corpus)}
+    plan = make_plan(ids, mapper.arrays, origin, partition_size)
+    seconds = dict.fromkeys(("read", "map", "write"), 0.0)
+    with StoreWriter(out, plan, ids) as store, ThreadPoolExecutor(1, "deixis-writer") as writer:
+        pending = store.pending()
+        images = [corpus.images[item] for number in pending for item in plan.items(number)]
+        found = done = plan.images - len(images)
+        progress(found, plan.images)
+        written: Future[float] | None = None
+        with closing(read(pictures, mapper, images, workers or os.cpu_count() or 1)) as readings:
+            for number in pending:
+                features: dict[str, Features] = {}
+                skipped: list[Skipped] = []
+                for batch in batches(islice(readings, len(plan.items(number))), mapper.batch_size):
+                    seconds["read"] += sum(reading.seconds for reading in batch)
+                    seconds["map"] += map_batch(batch, mapper, features, skipped)
+                    done += len(batch)
+                    progress(done, plan.images)
+                # One partition may wait to be written while the next is mapped; more would only fill the memory.
+                seconds["write"] += written.result() if written else 0.0
+                written = writer.submit(_write_timed, store.folder, plan, number, ids, features, skipped)
+        seconds["write"] += written.result() if written else 0.0
+        manifest = store.finish()
+    return Report(plan, manifest, len(images), found, seconds | {"all": time.perf_counter() - start})
+
+
+def read(
+    pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
+) -> Generator[Reading[Picture]]:
+    """The reader: pictures in the order of the images, decoded in threads at most two batches ahead."""
+
+    def read_one(image: Image) -> Reading[Picture]:
+        start = time.perf_counter()
+        picture, reason = None, ""
+        try:
+            picture = mapper.prepare(image, pictures.read(image))
+        except InputError as fault:
+            # Without the file's path, which differs between machines that read the same pictures.
+            reason = fault.problem
+        return Reading(image, picture, reason, time.perf_counter() - start)
+
+    waiting: deque[Future[Reading[Picture]]] = deque()
+    pool = ThreadPoolExecutor(workers, "deixis-reader")
+    try:
+        for image in images:
+            waiting.append(pool.submit(read_one, image))
+            if len(waiting) > 2 * mapper.batch_size + workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Reading[Picture]]]:
+    """Group pictures of one shape, in order of appearance; broken ones form groups of their own."""
+    waiting: dict[tuple[int, ...] | None, list[Reading[Picture]]] = {}
+    for reading in readings:
+        shape = reading.picture.shape if reading.picture is not None else None
+        group = waiting.setdefault(shape, [])
+        group.append(reading)
+        if len(group) == size:
+            yield waiting.pop(shape)
+    yield from waiting.values()
+
+
+def map_batch(
+    batch: Sequence[Reading[Picture]], mapper: Mapper[Picture], features: dict[str, Features], skipped: list[Skipped]
+) -> float:
+    """The mapper: add a batch's features, or its broken pictures, to those of its partition; the seconds it took."""
+    start = time.perf_counter()
+    pictures = [reading.picture for reading in batch if reading.picture is not None]
+    if pictures:
+        made = mapper(pictures)
+        features |= {reading.image.id: item for reading, item in zip(batch, made, strict=True)}
+    else:
+        skipped += [Skipped(reading.image.id, reading.reason) for reading in batch]
+    return time.perf_counter() - start
+
+
+def _write_timed(*partition: Any) -> float:
+    start = time.perf_counter()
+    write_partition(*partition)
+    return time.perf_counter() - start
+
+
+def _pictures_of(corpus: Corpus) -> Pictures:
+    pictures = corpus.pictures
+    if pictures is None or not any(pictures.has(image) for image in corpus):
+        raise DeixisError(f"corpus {corpus.name or '(unnamed)'}: the pictures of its images are not at hand")
+    return pictures
+
+
+def _sample_hash(pictures: Pictures, images: Iterable[Image]) -> str:
+    digest = hashlib.sha256()
+    for image in islice((image for image in images if pictures.has(image)), SAMPLED_PICTURES):
+        try:
+            data = pictures.read(image)
+        except InputError:
+            continue
+        digest.update(hashlib.sha256(data).digest())
+    return digest.hexdigest()

@@ -1,0 +1,164 @@
+"""What lies in a feature store's folder, and under which names.
+
+    plan.json                   written first: the recipe that made the features, the arrays, who is in which partition
+    ids.json                    the ids of all images that were asked for, in order
+    partitions/00007.image.npy  the images of partition 7, one file an array; ragged arrays end to end
+    partitions/00007.json       written after them: how many items and rows, who was skipped and why, sizes and SHA-256
+    manifest.json               written last: the partitions' item counts, all skipped images, SHA-256 over the sidecars
+
+A partition is a number: it stands for a fixed range of the ids, and its bytes depend on nothing else, neither on the
+other partitions nor on when, where or in how many tries it was made. Loading executes no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+import numpy as np
+
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+
+PLAN, IDS, MANIFEST, PARTITIONS, LOCK = "plan.json", "ids.json", "manifest.json", "partitions", ".lock"
+_ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+class ArraySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One named array: every item has a row of `shape`, or, where `ragged`, any number of such rows."""
+
+    shape: tuple[int, ...]
+    dtype: Literal["float16", "float32", "int32", "int64", "uint8"] = "float16"
+    ragged: bool = False
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.dtype).newbyteorder("<")
+
+
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that decides a store's bytes. Build it with `make_plan`.
+
+    `provenance` names extractor, weights, preprocessing and corpus; `ids_sha256` is the hash of `ids.json`.
+    """
+
+    provenance: dict[str, Any]
+    arrays: dict[str, ArraySpec]
+    images: int
+    ids_sha256: str
+    partition_size: int
+    deixis: Literal["feature store"] = "feature store"
+    version: Literal[1] = 1
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(encode(self)).hexdigest()
+
+    @property
+    def partitions(self) -> int:
+        return -(-self.images // self.partition_size)
+
+    def items(self, partition: int) -> range:
+        """Which of the ids a partition stands for."""
+        start = partition * self.partition_size
+        return range(start, min(start + self.partition_size, self.images))
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """An image without features: its picture is missing or broken."""
+
+    id: str
+    reason: str
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    bytes: int
+    sha256: str
+
+
+class Sidecar(msgspec.Struct, frozen=True):
+    """What a finished partition holds; `lengths` are the rows of each item in each ragged array."""
+
+    fingerprint: str
+    partition: int
+    items: int
+    lengths: dict[str, list[int]]
+    skipped: list[Skipped]
+    files: dict[str, StoredFile]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The end of a run. `items` counts each partition's items, `rows` each array's rows over all of them."""
+
+    fingerprint: str
+    items: list[int]
+    rows: dict[str, int]
+    skipped: list[Skipped]
+    sidecars_sha256: str
+
+
+def make_plan(
+    ids: Iterable[str], arrays: Mapping[str, ArraySpec], provenance: Mapping[str, Any], partition_size: int
+) -> Plan:
+    """Check what a store will hold, and put it in the one order that gives equal plans equal fingerprints."""
+    ids = list(ids)
+    if not ids:
+        raise DeixisError("there are no images to extract features from")
+    if not arrays or partition_size < 1:
+        raise DeixisError("a feature store needs at least one array and one image a partition")
+    for name in arrays:
+        if not _ARRAY_NAME.fullmatch(name):
+            raise DeixisError(f"{name!r} cannot name an array: use small letters, digits and _")
+    return Plan(
+        provenance=dict(provenance),
+        arrays={name: arrays[name] for name in sorted(arrays)},
+        images=len(ids),
+        ids_sha256=hashlib.sha256(encode(ids)).hexdigest(),
+        partition_size=partition_size,
+    )
+
+
+def encode(value: Any) -> bytes:
+    """JSON with sorted keys and a final line end: equal values, equal bytes."""
+    return msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=1) + b"\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    with atomic_write(path) as stream:
+        stream.write(encode(value))
+
+
+def read_json(path: Path, type: type[Record]) -> Record:
+    """Read one of the records above; a file that is none is an `InputError` that names it."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type)
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    except msgspec.DecodeError as fault:
+        raise InputError(path, f"is damaged ({fault})") from None
+
+
+def array_file(folder: Path, partition: int, array: str) -> Path:
+    return folder / PARTITIONS / f"{partition:05}.{array}.npy"
+
+
+def sidecar_file(folder: Path, partition: int) -> Path:
+    return folder / PARTITIONS / f"{partition:05}.json"
+
+
+def partition_done(folder: Path, plan: Plan, number: int) -> bool:
+    """Whether a partition was written to its end by this plan, judged by its sidecar and its files' sizes."""
+    path = sidecar_file(folder, number)
+    try:
+        sidecar = read_json(path, Sidecar)
+        return sidecar.fingerprint == plan.fingerprint and all(
+            (path.parent / name).stat().st_size == file.bytes for name, file in sidecar.files.items()
+        )
+    except (InputError, OSError):
+        return False

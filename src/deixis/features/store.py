@@ -1,0 +1,149 @@
+"""Reading a feature store: memory-mapped, nothing loaded before it is asked for, any number of readers at once.
+
+A store is written once. A reader that comes while it is written may open what is finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.errors import DeixisError, InputError
+from deixis.features.arrays import FixedArray, RaggedArray
+from deixis.features.layout import (
+    IDS,
+    MANIFEST,
+    PLAN,
+    Manifest,
+    Plan,
+    Sidecar,
+    encode,
+    partition_done,
+    read_json,
+    sidecar_file,
+)
+from deixis.features.partition import Partition
+
+
+class FeatureStore:
+    """The features of many images. `store["image"][7]` is a row, `store.regions("some id")` a view of the file.
+
+    Items are numbered in the order of the corpus. An image that was skipped (broken or missing picture) has no number
+    and no rows and is not `in` the store: `skipped` tells why. `numbers(ids)` leads from image ids to items.
+
+    Args:
+        folder: the store.
+        unfinished: open a store that is still being written, as far as it is finished. Items have the numbers they will
+            have in the end, and what is seen does not grow while it is open.
+
+    Raises:
+        InputError: not a store, an unfinished one, or a damaged one; the file is named. Arrays are looked at when they
+            are first used, so a damaged one is told then, or by `verify`.
+    """
+
+    def __init__(self, folder: str | Path, *, unfinished: bool = False) -> None:
+        self.folder, self._unfinished = Path(folder), unfinished
+        if not (self.folder / PLAN).exists():
+            raise InputError(self.folder, f"is not a feature store (it has no {PLAN})")
+        self.plan = read_json(self.folder / PLAN, Plan)
+        #: Identifies the recipe that made the features, and with it the features.
+        self.fingerprint = self.plan.fingerprint
+        if (self.folder / MANIFEST).exists():
+            manifest = read_json(self.folder / MANIFEST, Manifest)
+            if manifest.fingerprint != self.fingerprint or len(manifest.items) != self.plan.partitions:
+                raise InputError(self.folder / MANIFEST, f"does not belong to the {PLAN} beside it")
+            items, skipped = manifest.items, manifest.skipped
+        else:
+            sidecars = self._finished_sidecars()
+            if not unfinished:
+                done = f"{len(sidecars)} of {self.plan.partitions} partitions are there"
+                raise InputError(self.folder, f"is not finished ({done}); run the same `deixis extract` again")
+            items = [sidecar.items for sidecar in sidecars]
+            skipped = [image for sidecar in sidecars for image in sidecar.skipped]
+        self._partitions = [Partition(self.folder, self.plan, number, count) for number, count in enumerate(items)]
+        self._starts = np.concatenate([[0], np.cumsum(items, dtype=np.int64)])
+        #: Images that were asked for and have no features, with the reason.
+        self.skipped = {image.id: image.reason for image in skipped}
+
+    def _finished_sidecars(self) -> list[Sidecar]:
+        sidecars: list[Sidecar] = []
+        while len(sidecars) < self.plan.partitions and partition_done(self.folder, self.plan, len(sidecars)):
+            sidecars.append(read_json(sidecar_file(self.folder, len(sidecars)), Sidecar))
+        return sidecars
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker process opens the files itself; no array travels.
+        return partial(FeatureStore, unfinished=self._unfinished), (self.folder,)
+
+    def __repr__(self) -> str:
+        return f"<FeatureStore {self.folder}: {len(self):,} images, arrays {', '.join(self.plan.arrays)}>"
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __contains__(self, image_id: object) -> bool:
+        return image_id in self._number_of
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of the items, in order."""
+        path = self.folder / IDS
+        try:
+            data = path.read_bytes()
+        except OSError as fault:
+            raise InputError(path, fault.strerror or str(fault)) from None
+        if hashlib.sha256(data).hexdigest() != self.plan.ids_sha256:
+            raise InputError(path, f"is damaged (its SHA-256 is not the one in {PLAN})")
+        asked = msgspec.json.decode(data, type=list[str])[: len(self._partitions) * self.plan.partition_size]
+        return tuple(image_id for image_id in asked if image_id not in self.skipped)
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        return {image_id: number for number, image_id in enumerate(self.ids)}
+
+    def numbers(self, image_ids: Iterable[str]) -> NDArray[np.int64]:
+        """The item numbers of images; one that the store has no features of is a `DeixisError`."""
+        return np.fromiter(map(self._number, image_ids), np.int64)
+
+    def _number(self, image_id: str) -> int:
+        number = self._number_of.get(image_id)
+        if number is None:
+            reason = f"it was skipped: {self.skipped[image_id]}" if image_id in self.skipped else "no such image"
+            raise DeixisError(f"{self.folder} has no features of image {image_id!r} ({reason})")
+        return number
+
+    def __getitem__(self, array: str) -> FixedArray | RaggedArray:
+        spec = self.plan.arrays.get(array)
+        if spec is None:
+            raise DeixisError(f"{self.folder} has no array {array!r}; it has {', '.join(self.plan.arrays)}")
+        return (RaggedArray if spec.ragged else FixedArray)(array, spec, self._partitions, self._starts)
+
+    def image_vectors(self) -> FixedArray:
+        """The whole-picture vectors, (images, dim)."""
+        return cast(FixedArray, self["image"])
+
+    def regions(self, image_id: str) -> NDArray[Any]:
+        """One image's region features, (regions, dim): a read-only view of the file."""
+        return self["regions"][self._number(image_id)]
+
+    def boxes(self, image_id: str) -> NDArray[Any]:
+        """One image's region boxes, (regions, 4): x1, y1, x2, y2 in the original picture's pixels."""
+        return self["boxes"][self._number(image_id)]
+
+    def verify(self) -> None:
+        """Read every byte and compare with the hashes; the first damaged file is an `InputError`."""
+        _ = self.ids
+        digest = hashlib.sha256()
+        for partition in self._partitions:
+            partition.verify()
+            digest.update(encode(partition.sidecar))
+        manifest = self.folder / MANIFEST
+        if manifest.exists() and read_json(manifest, Manifest).sidecars_sha256 != digest.hexdigest():
+            raise InputError(manifest, "is damaged (it does not belong to the sidecars of its partitions)")

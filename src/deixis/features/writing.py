@@ -1,0 +1,203 @@
+"""Writing a feature store: one writer, partitions in any order, a crash at any moment costs one partition.
+
+A partition's arrays are written under temporary names, synced and renamed, its sidecar after them. Whoever starts the
+same run again finds the sidecars, does what is missing, and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from deixis.errors import DeixisError, InputError
+from deixis.features.layout import (
+    IDS,
+    LOCK,
+    MANIFEST,
+    PARTITIONS,
+    PLAN,
+    ArraySpec,
+    Manifest,
+    Plan,
+    Sidecar,
+    Skipped,
+    StoredFile,
+    array_file,
+    encode,
+    partition_done,
+    read_json,
+    sidecar_file,
+    write_json,
+)
+from deixis.files import atomic_write
+
+#: One image's features: array name → row (of the array's shape) or, for a ragged array, rows.
+Features = Mapping[str, NDArray[Any]]
+
+
+class StoreWriter:
+    """The one writer of a store, as a context manager: it holds the lock, which dies with its process."""
+
+    def __init__(self, folder: str | Path, plan: Plan, ids: Sequence[str]) -> None:
+        self.folder, self.plan = Path(folder), plan
+        self._ids = ids
+        # A lock of the operating system: a killed writer leaves the file, but not the lock.
+        self._lock = FileLock(self.folder / LOCK)
+
+    def __enter__(self) -> StoreWriter:
+        try:
+            (self.folder / PARTITIONS).mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise DeixisError(f"{self.folder}: another process is writing this feature store") from None
+        except OSError as fault:
+            raise InputError(self.folder, f"cannot be written ({fault.strerror})") from None
+        try:
+            self._begin()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def _begin(self) -> None:
+        for leftover in (*self.folder.glob(".*.part"), *(self.folder / PARTITIONS).glob(".*.part")):
+            leftover.unlink(missing_ok=True)
+        if (self.folder / PLAN).exists():
+            check_same_plan(self.folder, self.plan)
+            return
+        strangers = {path.name for path in self.folder.iterdir()} - {IDS, LOCK, PARTITIONS}
+        if strangers or any((self.folder / PARTITIONS).iterdir()):
+            raise InputError(self.folder, "is a folder with other things in it; a feature store needs its own")
+        write_json(self.folder / IDS, list(self._ids))
+        write_json(self.folder / PLAN, self.plan)
+
+    def pending(self) -> list[int]:
+        """The partitions that are still to be written."""
+        return [number for number in range(self.plan.partitions) if not partition_done(self.folder, self.plan, number)]
+
+    def finish(self) -> Manifest:
+        """Write the manifest, once every partition is there."""
+        digest, items, skipped = hashlib.sha256(), [], []
+        rows = dict.fromkeys(self.plan.arrays, 0)
+        for number in range(self.plan.partitions):
+            sidecar = read_json(sidecar_file(self.folder, number), Sidecar)
+            digest.update(encode(sidecar))
+            items.append(sidecar.items)
+            skipped += sidecar.skipped
+            for name in rows:
+                rows[name] += sum(sidecar.lengths[name]) if name in sidecar.lengths else sidecar.items
+        manifest = Manifest(
+            fingerprint=self.plan.fingerprint,
+            items=items,
+            rows=rows,
+            skipped=skipped,
+            sidecars_sha256=digest.hexdigest(),
+        )
+        path = self.folder / MANIFEST
+        if not path.exists() or path.read_bytes() != encode(manifest):
+            write_json(path, manifest)
+        return manifest
+
+
+def check_same_plan(folder: Path, plan: Plan) -> None:
+    """Refuse to go on with a store that another recipe began, and say what differs."""
+    found = read_json(folder / PLAN, Plan)
+    if found == plan:
+        return
+    ours, theirs = msgspec.to_builtins(plan), msgspec.to_builtins(found)
+    ours |= ours.pop("provenance")
+    theirs |= theirs.pop("provenance")
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    raise InputError(folder, f"holds features of another recipe (other {', '.join(names)}); choose another folder")
+
+
+def write_partition(
+    folder: Path,
+    plan: Plan,
+    number: int,
+    ids: Sequence[str],
+    features: Mapping[str, Features],
+    skipped: Sequence[Skipped],
+) -> Sidecar:
+    """Write one partition; it may be written again, by anyone, with the same outcome.
+
+    Args:
+        folder: the store.
+        plan: the store's plan.
+        number: which partition.
+        ids: all ids of the plan.
+        features: the features of the partition's images, by id, in any order.
+        skipped: those of its images that have none.
+
+    Raises:
+        DeixisError: an image is neither here nor there, an array has not the planned shape, or a value does not fit.
+    """
+    own = [ids[item] for item in plan.items(number)]
+    reasons = {image.id: image for image in skipped}
+    if sorted([*features, *reasons]) != sorted(own):
+        raise DeixisError(f"{folder}: partition {number} was given other images than its own")
+    kept = {image_id: features[image_id] for image_id in own if image_id in features}
+    files: dict[str, StoredFile] = {}
+    lengths: dict[str, list[int]] = {}
+    for name, spec in plan.arrays.items():
+        rows = [_checked(image_id, name, spec, item) for image_id, item in kept.items()]
+        if spec.ragged:
+            lengths[name] = [len(row) for row in rows]
+        empty = np.empty((0, *spec.shape), spec.numpy_dtype)
+        together = np.concatenate([empty, *rows]) if spec.ragged else np.stack(rows) if rows else empty
+        path = array_file(folder, number, name)
+        with atomic_write(path) as stream:
+            hashing = _HashingStream(stream)
+            np.lib.format.write_array(hashing, together, version=(1, 0), allow_pickle=False)
+        files[path.name] = StoredFile(hashing.bytes, hashing.digest.hexdigest())
+    sidecar = Sidecar(
+        fingerprint=plan.fingerprint,
+        partition=number,
+        items=len(kept),
+        lengths=lengths,
+        skipped=[reasons[image_id] for image_id in own if image_id in reasons],
+        files=files,
+    )
+    write_json(sidecar_file(folder, number), sidecar)
+    return sidecar
+
+
+def _checked(image_id: str, name: str, spec: ArraySpec, item: Features) -> NDArray[Any]:
+    if name not in item:
+        raise DeixisError(f"image {image_id}: the extractor gave no array {name!r}")
+    given = np.asarray(item[name])
+    if given.ndim != len(spec.shape) + spec.ragged or given.shape[int(spec.ragged) :] != spec.shape:
+        wanted = ("any", *spec.shape) if spec.ragged else spec.shape
+        raise DeixisError(f"image {image_id}: array {name!r} has the shape {given.shape}, not {wanted}")
+    with np.errstate(over="ignore"):
+        row = np.asarray(given, spec.numpy_dtype)
+    if not np.isfinite(row).all():
+        raise DeixisError(
+            f"image {image_id}: array {name!r} has values that are no numbers or too large for {spec.dtype}"
+        )
+    return row
+
+
+class _HashingStream:
+    """Passes bytes on and keeps their SHA-256 and count."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.bytes, self.digest = stream, 0, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.bytes += len(data)
+        return self._stream.write(data)

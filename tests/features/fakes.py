@@ -1,0 +1,89 @@
+"""A corpus whose pictures are a few bytes, and a mapper whose features anyone can recompute. Also a program (`python -m
+tests.features.fakes OUT IMAGES SECONDS`) that extracts slowly, to be killed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deixis.corpus import Corpus, Image, make_image
+from deixis.corpus.pictures import RenderedPictures
+from deixis.errors import InputError
+from deixis.features import ArraySpec, extract
+
+ARRAYS = {
+    "image": ArraySpec((6,)),
+    "regions": ArraySpec((4,), ragged=True),
+    "boxes": ArraySpec((4,), "float32", ragged=True),
+}
+BROKEN = b"broken"
+
+
+def make_corpus(images: int, *, broken: Sequence[int] = (), salt: str = "") -> Corpus:
+    ids = [f"image {number}" for number in range(images)]
+
+    def render(image_id: str) -> bytes:
+        return BROKEN if int(image_id.split()[1]) in broken else f"{salt}{image_id}".encode()
+
+    pictures = RenderedPictures(ids, render)
+    return Corpus((make_image(image_id) for image_id in ids), name="fake", pictures=pictures)
+
+
+def features_of(data: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    """What the fake mapper makes of a picture: random, but always the same; 0 to 5 regions."""
+    generator = np.random.default_rng(list(sha256(data).digest()))
+    regions = int(generator.integers(0, 6))
+    return {
+        "image": generator.normal(size=6).astype(np.float16),
+        "regions": generator.normal(size=(regions, 4)).astype(np.float16),
+        "boxes": generator.uniform(0, 100, size=(regions, 4)).astype(np.float32),
+    }
+
+
+@dataclass(frozen=True)
+class FakePicture:
+    data: bytes
+    shape: tuple[int, ...]
+
+
+class FakeMapper:
+    arrays = ARRAYS
+
+    def __init__(self, *, batch_size: int = 4, seconds: float = 0.0, name: str = "fake") -> None:
+        self.provenance = {"extractor": name, "weights_sha256": "0" * 64}
+        self.batch_size, self.seconds = batch_size, seconds
+        self.batches: list[list[bytes]] = []
+
+    def prepare(self, image: Image, data: bytes) -> FakePicture:
+        if data == BROKEN:
+            raise InputError(f"/somewhere/{image.id}", "is not a picture")
+        # Readers finish out of order.
+        time.sleep(self.seconds * (data[-1] % 3) / 3)
+        return FakePicture(data, (3, data[-1] % 3))
+
+    def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        assert len({picture.shape for picture in batch}) == 1
+        assert len(batch) <= self.batch_size
+        time.sleep(self.seconds)
+        self.batches.append([picture.data for picture in batch])
+        # The batch leaves its trace, as rounding does in a real network: batches must be the same in every run.
+        mark = np.float16(sum(picture.data[-1] for picture in batch) / 100)
+        made = [features_of(picture.data) for picture in batch]
+        return [{**item, "image": np.append(item["image"][:-1], mark)} for item in made]
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+if __name__ == "__main__":
+    out, images, seconds = sys.argv[1:]
+    print("ready", flush=True)
+    extract(make_corpus(int(images), broken=[3]), FakeMapper(seconds=float(seconds)), out, partition_size=8, workers=3)
