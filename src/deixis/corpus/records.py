@@ -73,12 +73,16 @@ class Caption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Chain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An entity of one image: `boxes` index the image's boxes (several chains may share one, as a couple does)."""
+    """An entity of one image: `boxes` index the image's boxes (several chains may share one, as a couple does).
+
+    `label` is the category of a source that has no phrases for it (COCO's instances).
+    """
 
     id: str
     boxes: tuple[int, ...] = ()
     scene: bool = False
     no_box: bool = False
+    label: str = ""
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -10,7 +10,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 from deixis.errors import InputError
@@ -100,7 +100,7 @@ class ZipTree:
                 continue
             if not _safe(member.filename):
                 raise InputError(path, "leads outside the archive", member.filename)
-            if not any(_litter(part) for part in PurePosixPath(member.filename).parts):
+            if not any(map(_litter, member.filename.split("/"))):
                 files[member.filename] = member
         top = _common_top(files)
         self._members = {name[len(top) :]: member for name, member in files.items()}
@@ -143,9 +143,16 @@ class SingleFileTree:
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
         return self._folder.read(name, limit)
 
+    def beside(self) -> tuple[str, ...]:
+        """The text and JSON files in the same folder: lists of splits and the like that belong to the file."""
+        with os.scandir(self.path.parent) as entries:
+            found = [entry.name for entry in entries if entry.name.endswith((".txt", ".json")) and entry.is_file()]
+        return tuple(sorted(name for name in found if not _litter(name)))
+
     def stamp(self) -> Iterator[str]:
-        status = self.path.stat()
-        yield f"{status.st_size} {status.st_mtime_ns}"
+        for name in dict.fromkeys((self.path.name, *self.beside())):
+            status = (self.path.parent / name).stat()
+            yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
 
 def open_tree(path: str | Path) -> FileTree:
@@ -161,12 +168,13 @@ def open_tree(path: str | Path) -> FileTree:
 
 
 def _safe(name: str) -> bool:
-    pure = PurePosixPath(name)
-    return not pure.is_absolute() and ".." not in pure.parts and "\\" not in name and ":" not in name.split("/")[0]
+    # Plain strings: an archive may have hundreds of thousands of names, and path objects would cost seconds.
+    parts = name.split("/")
+    return bool(parts[0]) and ".." not in parts and "\\" not in name and ":" not in parts[0]
 
 
 def _litter(name: str) -> bool:
-    return name.startswith(".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
+    return (name.startswith(".") and name != ".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 
 def _common_top(names: dict[str, zipfile.ZipInfo]) -> str:

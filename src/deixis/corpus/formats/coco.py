@@ -1,0 +1,336 @@
+"""COCO's captions and instances: `annotations/captions_train2017.json`, `instances_train2017.json`, or one such file.
+
+A file's name gives the split of its images (without the year); where it names none, `train.txt`, `val.txt` and
+`test.txt` beside it may list the ids of each split. An instance is a chain with one box whose label is the category;
+`flickr_url` gives the Flickr photo's id, which the leak guard looks at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from deixis.corpus.reading import (
+    SPLIT_NAMES,
+    box_from_corner,
+    caption_ids,
+    chain_id,
+    clipped,
+    find_json,
+    list_entries,
+    names_at_hand,
+    number_or_text,
+    read_json,
+    split_file_part,
+)
+from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, make_caption, make_image, natural_key
+from deixis.corpus.tree import FileTree
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+
+DESCRIPTION = "COCO's captions_*.json and instances_*.json"
+
+#: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
+EDGE_TOLERANCE = 1.0
+#: The category of a chain that has neither label nor type.
+NO_CATEGORY = "object"
+
+_FILE_NAME = re.compile(r"(captions|instances)(?:_(.+))?\.json")
+_PHOTO_ID = re.compile(r"/([0-9]+)_[0-9a-f]+(?:_\w)?\.\w+$|[?&]id=([0-9]+)$")
+_PHOTO_URL = "https://www.flickr.com/photo.gne?id="
+
+Id = int | str
+
+
+class _Image(msgspec.Struct, omit_defaults=True):
+    id: Id
+    file_name: str = ""
+    width: int = 0
+    height: int = 0
+    flickr_url: str = ""
+
+
+class _Annotation(msgspec.Struct, omit_defaults=True):
+    image_id: Id
+    id: Id | None = None
+    caption: str | None = None
+    bbox: tuple[float, float, float, float] | None = None
+    category_id: Id | None = None
+    area: float = 0
+    iscrowd: int | None = None
+    #: Deixis' own, where a chain's id cannot be the annotation's: several boxes, or an id that other images use too.
+    chain: str | None = None
+
+
+class _Category(msgspec.Struct):
+    id: Id
+    name: str
+
+
+class _File(msgspec.Struct):
+    images: list[_Image]
+    annotations: list[_Annotation] = []
+    categories: list[_Category] = []
+
+
+class _Parts:
+    """What the files say of one image, before it is built."""
+
+    def __init__(self, suffix: str, source: str) -> None:
+        self.suffix, self.source = suffix, source
+        self.split = _split(suffix)
+        self.record = _Image("")
+        self.captions: list[Caption] = []
+        self.boxes: dict[str, list[Box]] = {}
+        self.labels: dict[str, str] = {}
+
+
+def detect(tree: FileTree) -> bool:
+    return bool(_files(tree))
+
+
+def read(tree: FileTree) -> Corpus:
+    files = _files(tree)
+    if not files:
+        raise InputError(
+            tree.path, "has no captions_*.json, instances_*.json or other JSON file of images and annotations"
+        )
+    images: dict[str, _Parts] = {}
+    for name, suffix in files:
+        _read_file(tree, name, suffix, images)
+    if not any(parts.split for parts in images.values()):
+        _read_lists(tree, PurePosixPath(files[0][0]).parent, images)
+    built = []
+    for image_id, parts in images.items():
+        record = parts.record
+        photo = _PHOTO_ID.search(record.flickr_url)
+        try:
+            built.append(
+                _build(
+                    image_id,
+                    file=record.file_name,
+                    size=(record.width, record.height),
+                    split=parts.split,
+                    source_id=(photo[1] or photo[2]) if photo else "",
+                    captions=parts.captions,
+                    boxes=parts.boxes,
+                    labels=parts.labels,
+                )
+            )
+        except DeixisError as fault:
+            raise InputError(tree.path, str(fault), parts.source) from None
+    return Corpus(built)
+
+
+def write(corpus: Corpus, out: Path) -> None:
+    kept = keep(corpus)
+    chains = [chain for image in kept for chain in image.chains]
+    categories = {name: number for number, name in enumerate(sorted({chain.label for chain in chains}), start=1)}
+    by_split: dict[str, list[Image]] = {} if len(kept) else {"": []}
+    for image in kept:
+        by_split.setdefault(image.split, []).append(image)
+    instances = _instances(kept, categories)
+    for split, images in by_split.items():
+        suffix = f"_{split}" if split else ""
+        records = [
+            _Image(
+                number_or_text(image.id),
+                image.file,
+                image.width,
+                image.height,
+                _PHOTO_URL + image.source_id if image.source_id else "",
+            )
+            for image in images
+        ]
+        captions = [
+            _Annotation(number_or_text(image.id), number_or_text(caption.id), caption.text)
+            for image in images
+            for caption in image.captions
+        ]
+        _dump(_File(records, captions), out / "annotations" / f"captions{suffix}.json")
+        if chains:
+            boxes = [annotation for image in images for annotation in instances[image.id]]
+            named = [_Category(number, name) for name, number in categories.items()]
+            _dump(_File(records, boxes, named), out / "annotations" / f"instances{suffix}.json")
+
+
+def keep(corpus: Corpus) -> Corpus:
+    """Ids, files, sizes, splits, Flickr photo ids, captions' texts, and every chain that has boxes.
+
+    A chain's category is its label, else its first type. Phrases, tokens, scene and no-box flags have no place in
+    these files; masks and the crowd flag of instances have none in the data model (a crowd's box stays). Images come
+    split by split, and captions without numbers of their own are numbered.
+    """
+    ids = iter(caption_ids(corpus, first=1))
+    images = []
+    for image in corpus:
+        types = image.chain_types()
+        labels = {chain.id: chain.label or next(iter(types[chain.id]), NO_CATEGORY) for chain in image.chains}
+        suffix = split_file_part(image.split)
+        images.append(
+            (
+                _order(suffix),
+                _build(
+                    image.id,
+                    file=image.file,
+                    size=(image.width, image.height),
+                    split=_split(suffix),
+                    source_id=image.source_id if re.fullmatch("[0-9]+", image.source_id) else "",
+                    captions=[make_caption(caption.text, id=next(ids)) for caption in image.captions],
+                    boxes={
+                        chain.id: [
+                            box_from_corner(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1)
+                            for box in image.chain_boxes(chain.id)
+                        ]
+                        for chain in image.chains
+                        if chain.boxes
+                    },
+                    labels=labels,
+                ),
+            )
+        )
+    images.sort(key=lambda pair: pair[0])
+    return corpus.with_images(image for _, image in images)
+
+
+def _build(
+    id: str,
+    *,
+    file: str,
+    size: tuple[int, int],
+    split: str,
+    source_id: str,
+    captions: Iterable[Caption],
+    boxes: dict[str, list[Box]],
+    labels: dict[str, str],
+) -> Image:
+    """The image with its chains in their order and the boxes in the order of the chains, each box its own."""
+    width, height = size
+    ordered: list[Box] = []
+    chains = []
+    for chain in sorted(boxes, key=natural_key):
+        mine = [_inside(box, width, height) for box in boxes[chain]]
+        chains.append(Chain(chain, tuple(range(len(ordered), len(ordered) + len(mine))), label=labels[chain]))
+        ordered += mine
+    return make_image(
+        id,
+        file=file,
+        width=width,
+        height=height,
+        split=split,
+        captions=captions,
+        boxes=ordered,
+        chains=chains,
+        source_id=source_id,
+    )
+
+
+def _instances(corpus: Corpus, categories: dict[str, int]) -> dict[str, list[_Annotation]]:
+    """The annotations of each image's boxes. An annotation's id must be a number that no other has."""
+    chains = [chain for image in corpus for chain in image.chains]
+    own_ids = (
+        len({chain.id for chain in chains}) == len(chains)
+        and all(isinstance(number_or_text(chain.id), int) for chain in chains)
+        and all(len(chain.boxes) == 1 for chain in chains)
+    )
+    numbers = count(1)
+    return {
+        image.id: [
+            _Annotation(
+                number_or_text(image.id),
+                int(chain.id) if own_ids else next(numbers),
+                bbox=(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1),
+                category_id=categories[chain.label],
+                area=(box.x2 - box.x1) * (box.y2 - box.y1),
+                iscrowd=0,
+                chain=None if own_ids else chain.id,
+            )
+            for chain in image.chains
+            for box in image.chain_boxes(chain.id)
+        ]
+        for image in corpus
+    }
+
+
+def _dump(content: _File, path: Path) -> None:
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.encode(content))
+
+
+def _inside(box: Box, width: int, height: int) -> Box:
+    """The box with its rounding at the picture's edges taken off; what is further outside `make_image` refuses."""
+    inner = clipped(box, width, height)
+    moved = max(abs(a - b) for a, b in zip(msgspec.structs.astuple(inner), msgspec.structs.astuple(box), strict=True))
+    return inner if moved <= EDGE_TOLERANCE else box
+
+
+def _files(tree: FileTree) -> list[tuple[str, str]]:
+    """The files to read, each with the part of its name that tells the split, in reading order."""
+    found = []
+    for name in tree.names():
+        match = _FILE_NAME.fullmatch(PurePosixPath(name).name)
+        if match:
+            found.append((_order(match[2] or ""), name, match[2] or ""))
+    if not found and (other := find_json(tree, "images", "annotations")):
+        return [(other, "")]
+    return [(name, suffix) for _, name, suffix in sorted(found)]
+
+
+def _split(suffix: str) -> str:
+    """`train2017` → `train`."""
+    split = re.sub(r"(?<=[a-z])(19|20)[0-9]{2}$", "", suffix)
+    return SPLIT_NAMES.get(split, split)
+
+
+def _order(suffix: str) -> tuple[int, str, str]:
+    """Train before validation before test before other splits; images without one come last."""
+    split = _split(suffix)
+    known = ("train", "val", "test")
+    rank = known.index(split) if split in known else 3 if split else 4
+    return rank, split, suffix
+
+
+def _read_file(tree: FileTree, name: str, suffix: str, images: dict[str, _Parts]) -> None:
+    content = read_json(tree, name, _File)
+    for index, record in enumerate(content.images):
+        parts = images.setdefault(str(record.id), _Parts(suffix, name))
+        if parts.suffix != suffix:
+            problem = f"image {record.id} is in {parts.source} too: open a folder where each image is in one split"
+            raise InputError(tree.path, problem, f"{name} images[{index}]")
+        parts.record = record
+    categories = {category.id: category.name for category in content.categories}
+    for index, annotation in enumerate(content.annotations):
+        place = f"{name} annotations[{index}]"
+        found = images.get(str(annotation.image_id))
+        if found is None:
+            raise InputError(tree.path, f"image_id {annotation.image_id} is not among the images", place)
+        own_id = "" if annotation.id is None else str(annotation.id)
+        if annotation.caption is not None:
+            found.captions.append(make_caption(annotation.caption, id=own_id))
+        if annotation.bbox is not None:
+            if annotation.category_id not in categories:
+                raise InputError(tree.path, f"category_id {annotation.category_id} is not among the categories", place)
+            if not own_id:
+                raise InputError(tree.path, "has a bbox but no id", place)
+            chain = chain_id(own_id) if annotation.chain is None else annotation.chain
+            found.boxes.setdefault(chain, []).append(box_from_corner(*annotation.bbox))
+            found.labels[chain] = categories[annotation.category_id]
+
+
+def _read_lists(tree: FileTree, folder: PurePosixPath, images: dict[str, _Parts]) -> None:
+    names = names_at_hand(tree)
+    for split in ("train", "val", "test"):
+        name = (folder / f"{split}.txt").as_posix()
+        if name not in names:
+            continue
+        for number, image_id in list_entries(tree, name):
+            if image_id not in images:
+                raise InputError(tree.path, f"image {image_id} is not among the images", f"{name} line {number}")
+            if images[image_id].split:
+                problem = f"image {image_id} is in {images[image_id].split}.txt too"
+                raise InputError(tree.path, problem, f"{name} line {number}")
+            images[image_id].split = split

@@ -1,0 +1,135 @@
+"""The text release of Flickr8k: `Flickr8k.token.txt` and `Flickr_8k.{train,dev,test}Images.txt`.
+
+Flickr30k's own `results_20130124.token` and `results.csv` are of the same family and are read too. The release's `dev`
+is the split `val` here, and is `dev` again when written. An image's id is its file name without the suffix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from deixis.corpus.reading import SPLIT_NAMES, list_entries, names_at_hand, read_lines, split_file_part, stem
+from deixis.corpus.records import Caption, Corpus, make_caption, make_image
+from deixis.corpus.tree import FileTree
+from deixis.errors import DeixisError, InputError
+from deixis.files import write_text
+
+DESCRIPTION = "Flickr8k's text release: Flickr8k.token.txt with split lists"
+
+TOKEN_FILE = "Flickr8k.token.txt"
+_TABLE_HEADER = "image_name|"
+_LIST_NAME = re.compile(r"Flickr_?\w*k\.([\w.-]+)Images\.txt", re.IGNORECASE)
+#: `name.jpg#2<TAB>caption`
+_LINE = re.compile(r"(.+)#([0-9]+)\t(.*)")
+#: `name.jpg| 2| caption`; one line of the published results.csv lacks its second bar.
+_TABLE_LINE = re.compile(r"(.+?)\|\s*([0-9]+)\s*[|\s]\s*(.*)")
+
+
+def detect(tree: FileTree) -> bool:
+    return bool(_caption_files(tree))
+
+
+def read(tree: FileTree) -> Corpus:
+    files = _caption_files(tree)
+    if len(files) != 1:
+        several = f"holds several caption files ({', '.join(files)}): open the one you mean"
+        raise InputError(tree.path, several if files else f"has no caption file such as {TOKEN_FILE}")
+    captions: dict[str, list[Caption]] = {}
+    for name, number, text in _caption_lines(tree, files[0]):
+        mine = captions.setdefault(name, [])
+        mine.append(make_caption(text, id="" if number == str(len(mine)) else number))
+    splits = _read_splits(tree)
+    images = [
+        make_image(stem(name), file=name, split=splits.get(name, ""), captions=captions.get(name, ()))
+        for name in dict.fromkeys([*captions, *splits])
+    ]
+    try:
+        return Corpus(images)
+    except DeixisError as fault:
+        raise InputError(tree.path, str(fault), files[0]) from None
+
+
+def write(corpus: Corpus, out: Path) -> None:
+    lists: dict[str, list[str]] = {}
+    lines = []
+    for image in keep(corpus):
+        if image.split:
+            lists.setdefault(image.split, []).append(image.file)
+        for position, caption in enumerate(image.captions):
+            lines.append(f"{image.file}#{caption.id or position}\t{caption.text}\n")
+    write_text(out / TOKEN_FILE, "".join(lines))
+    for split, names in lists.items():
+        write_text(out / _list_name(split), "".join(f"{name}\n" for name in names))
+
+
+def keep(corpus: Corpus) -> Corpus:
+    """Captions' texts on one line each, splits and file names; an image's id becomes its file's.
+
+    An image with neither caption nor split has no place in the release; one without captions comes after all others.
+    """
+    images = []
+    for image in corpus:
+        if not image.captions and not image.split:
+            continue
+        file = re.sub(r"[\t\r\n]", " ", image.file).strip() or f"{image.id}.jpg"
+        captions = [
+            make_caption(
+                re.sub(r"[\r\n]", " ", caption.text),
+                id=caption.id if re.fullmatch("[0-9]+", caption.id) and caption.id != str(position) else "",
+            )
+            for position, caption in enumerate(image.captions)
+        ]
+        split = SPLIT_NAMES.get(image.split, image.split)
+        images.append(make_image(stem(file), file=file, split=split, captions=captions))
+    images.sort(key=lambda image: "" if image.captions else _list_name(image.split))
+    return corpus.with_images(images)
+
+
+def _caption_files(tree: FileTree) -> list[str]:
+    """The release's main caption file, else all others that look like one; lemmatized copies are not captions."""
+    names = [name for name in tree.names() if "lemma" not in name.lower()]
+    for name in names:
+        if PurePosixPath(name).name == TOKEN_FILE:
+            return [name]
+    found = [name for name in names if name.endswith((".token", ".token.txt"))]
+    return found or [name for name in names if PurePosixPath(name).name == "results.csv" and _is_table(tree, name)]
+
+
+def _is_table(tree: FileTree, name: str) -> bool:
+    return tree.read(name).lstrip(b"\xef\xbb\xbf").startswith(_TABLE_HEADER.encode())
+
+
+def _caption_lines(tree: FileTree, file: str) -> Iterator[tuple[str, str, str]]:
+    """Image file name, caption number and text of every line."""
+    table = _is_table(tree, file)
+    pattern = _TABLE_LINE if table else _LINE
+    for number, line in read_lines(tree, file):
+        if not line.strip() or (table and number == 1):
+            continue
+        match = pattern.fullmatch(line)
+        if match is None:
+            expected = "name| number| caption" if table else "name.jpg#number, a tab, and the caption"
+            problem = "has no tab between image and caption" if not table and "\t" not in line else f"is not {expected}"
+            raise InputError(tree.path, problem, f"{file} line {number}")
+        yield match[1].strip(), match[2], match[3]
+
+
+def _list_name(split: str) -> str:
+    return f"Flickr_8k.{'dev' if split == 'val' else split_file_part(split)}Images.txt"
+
+
+def _read_splits(tree: FileTree) -> dict[str, str]:
+    """File name → split, from the lists in the tree, or beside it where it is the caption file alone."""
+    splits: dict[str, str] = {}
+    for name in names_at_hand(tree):
+        match = _LIST_NAME.fullmatch(PurePosixPath(name).name)
+        if match is None:
+            continue
+        split = SPLIT_NAMES.get(match[1], match[1])
+        for number, entry in list_entries(tree, name):
+            if splits.setdefault(entry, split) != split:
+                problem = f"{entry} is in split {splits[entry]} already"
+                raise InputError(tree.path, problem, f"{name} line {number}")
+    return splits

@@ -1,0 +1,125 @@
+"""Text and JSON out of a file tree, where every fault names the file and the line or field. Shared by the formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from deixis.corpus.records import NOT_VISUAL_CHAIN, Box, Corpus
+from deixis.corpus.tree import FileTree, SingleFileTree
+from deixis.errors import DeixisError, InputError
+
+Document = TypeVar("Document")
+
+#: Names that datasets give the validation split; Deixis says `val`.
+SPLIT_NAMES = {"dev": "val", "valid": "val", "validation": "val"}
+
+
+def read_lines(tree: FileTree, name: str) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 text file with their numbers from 1; only `\\n` and `\\r\\n` end a line."""
+    for number, line in enumerate(tree.read(name).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        try:
+            yield number, line.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as fault:
+            problem = f"is not UTF-8 text (byte {fault.start + 1} of the line)"
+            raise InputError(tree.path, problem, f"{name} line {number}") from None
+
+
+def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
+    """One JSON document, checked against `schema`."""
+    data = tree.read(name).removeprefix(b"\xef\xbb\xbf")
+    try:
+        return msgspec.json.decode(data, type=schema)
+    except msgspec.ValidationError as fault:
+        problem, place = _locate(data, schema) or (str(fault), "")
+        raise InputError(tree.path, problem, f"{name} {place}".rstrip()) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise InputError(tree.path, f"is not JSON ({fault})", name) from None
+
+
+def _locate(data: bytes | msgspec.Raw, schema: Any, place: str = "") -> tuple[str, str] | None:
+    """The first thing that is not as `schema` says, and where it is: msgspec's own message names no list index."""
+    try:
+        msgspec.json.decode(data, type=schema)
+    except msgspec.ValidationError as fault:
+        problem, _, field = str(fault).partition(" - at `$")
+    else:
+        return None
+    inside: Iterator[tuple[str, str] | None] = iter(())
+    if get_origin(schema) is list and data.strip().startswith(b"["):
+        elements = enumerate(msgspec.json.decode(data, type=list[msgspec.Raw]))
+        inside = (_locate(element, get_args(schema)[0], f"{place}[{index}]") for index, element in elements)
+    elif isinstance(schema, type) and issubclass(schema, msgspec.Struct) and data.strip().startswith(b"{"):
+        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        lists = {key: hint for key, hint in get_type_hints(schema).items() if get_origin(hint) is list}
+        inside = (_locate(members[key], hint, f"{place}.{key}") for key, hint in lists.items() if key in members)
+    return next(filter(None, inside), (problem, (place + field.rstrip("`")).lstrip(".")))
+
+
+def find_json(tree: FileTree, *keys: str) -> str | None:
+    """The first JSON file at the top of the tree in whose text all these keys occur."""
+    for name in tree.names():
+        if name.endswith(".json") and "/" not in name:
+            data = tree.read(name)
+            if all(re.search(rb'"%s"\s*:' % key.encode(), data) for key in keys):
+                return name
+    return None
+
+
+def names_at_hand(tree: FileTree) -> tuple[str, ...]:
+    """The files of the tree, and where that is a single file those beside it that may belong to it."""
+    return tree.beside() if isinstance(tree, SingleFileTree) else tree.names()
+
+
+def list_entries(tree: FileTree, name: str) -> Iterator[tuple[int, str]]:
+    """The entries of a list file (one image a line), without blank lines."""
+    for number, line in read_lines(tree, name):
+        if entry := line.strip():
+            yield number, entry
+
+
+def split_file_part(split: str) -> str:
+    """A split's name as part of a file name, or a `DeixisError` where it cannot be."""
+    if not re.fullmatch(r"[\w.-]*", split):
+        raise DeixisError(f"split {split!r} cannot be part of a file name; use letters, digits, '_', '-' and '.'")
+    return split
+
+
+def stem(file: str) -> str:
+    """The file name without folders and suffix; `x.jpg.1`, as download tools name a second copy, gives `x`."""
+    name = re.sub(r"(\.[A-Za-z]+)\.[0-9]+$", r"\1", PurePosixPath(file).name)
+    return PurePosixPath(name).stem
+
+
+def number_or_text(text: str) -> int | str:
+    """An id as JSON has it: a number where the text is exactly how that number is written."""
+    return int(text) if re.fullmatch(r"0|[1-9][0-9]{0,17}", text) else text
+
+
+def caption_ids(corpus: Corpus, first: int) -> list[str]:
+    """Every caption's id in order: the captions' own where all have distinct numbers, else running numbers."""
+    own = [caption.id for image in corpus for caption in image.captions]
+    if len(set(own)) == len(own) and all(isinstance(number_or_text(id), int) for id in own):
+        return own
+    return [str(number) for number in range(first, first + len(own))]
+
+
+def chain_id(source_id: int | str) -> str:
+    """A chain's id from a source that numbers from 0, which here means "not visual"."""
+    text = str(source_id)
+    return f"id{text}" if text == NOT_VISUAL_CHAIN else text
+
+
+def box_from_corner(x: float, y: float, width: float, height: float) -> Box:
+    """A box from its upper left corner and size, as COCO and Visual Genome write it."""
+    return Box(x, y, x + width, y + height)
+
+
+def clipped(box: Box, width: int, height: int) -> Box:
+    """The part of a box inside the picture (0 = size unknown); beyond it entirely, `x1 > x2` or `y1 > y2` remains."""
+    across, down = width or float("inf"), height or float("inf")
+    return Box(max(box.x1, 0.0), max(box.y1, 0.0), min(box.x2, across), min(box.y2, down))
