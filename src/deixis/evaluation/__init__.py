@@ -1,0 +1,1 @@
+"""Ranking, localization, caption metrics, and the results and tables made of them."""

@@ -1,0 +1,118 @@
+"""The rank of the best right answer, counted tile by tile: the core under every retrieval protocol.
+
+Rows and columns of a score matrix belong to groups (an image and its captions make one), and whatever shares a row's
+group is a right answer to it. Ties count against us: a right answer ranks behind every wrong one with the same score,
+so the best one's rank is 1 + the number of wrong answers that score at least as high.
+
+The borders of the tiles follow the groups. A tile on the diagonal then holds every right answer of its rows and
+columns, so after the diagonal all the scores to reach are known exactly, and the other tiles need only be counted:
+each score is asked for once, and no more than a tile is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from deixis.evaluation.scores import Block, Chosen, Integers, Scores, numbers
+
+
+def best_ranks(
+    scores: Scores, row_groups: Integers, column_groups: Integers, *, itself: bool = False
+) -> tuple[Integers, Integers]:
+    """The rank, from 1, of the best right answer to every row (among columns) and to every column (among rows).
+
+    Args:
+        scores: `(rows, columns)`.
+        row_groups: `(rows,)`, the group of each row; a negative one leaves the row out.
+        column_groups: `(columns,)`, likewise.
+        itself: rows and columns are the same things, and nothing is an answer to itself.
+
+    Returns:
+        `(rows,)` and `(columns,)`, with 0 where there is no right answer or the row or column was left out.
+    """
+    chunks = list(_chunks(row_groups, column_groups, scores.tile))
+    slacks = scores.slack
+    # What a wrong answer must reach to count, by row and by column; nothing reaches +inf.
+    reach = (np.full(len(row_groups), np.inf), np.full(len(column_groups), np.inf))
+    counts = (np.zeros(len(row_groups), np.int64), np.zeros(len(column_groups), np.int64))
+
+    for rows, columns in chunks:
+        if _empty(rows, columns):
+            continue
+        block = scores.block(rows, columns)
+        same = row_groups[rows][:, None] == column_groups[columns]
+        right = same & (numbers(rows)[:, None] != numbers(columns)) if itself else same
+        for side, chosen in enumerate((rows, columns)):
+            best = np.max(block, axis=1 - side, where=right, initial=-np.inf)
+            reach[side][chosen] = np.where(right.any(axis=1 - side), best - slacks[side][chosen], np.inf)
+        _count(block, (rows, columns), reach, counts, ~same)
+
+    for rows, columns in _off_diagonal(chunks, rows_outermost=scores.rows_outermost):
+        _count(scores.block(rows, columns), (rows, columns), reach, counts)
+    ranks = [np.where(limit < np.inf, count + 1, 0) for limit, count in zip(reach, counts, strict=True)]
+    return ranks[0], ranks[1]
+
+
+def _count(
+    block: Block,
+    chosen: tuple[Chosen, Chosen],
+    reach: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+    counts: tuple[Integers, Integers],
+    wrong: npt.NDArray[np.bool_] | None = None,
+) -> None:
+    """Add to `counts` how many scores of a block reach what their row, and what their column, asks for."""
+    # Comparing in the block's own type is several times faster; where no slack was taken off the cast is exact.
+    row_reach = reach[0][chosen[0]].astype(block.dtype)[:, None]
+    column_reach = reach[1][chosen[1]].astype(block.dtype)
+    for side, limit in enumerate((row_reach, column_reach)):
+        reached = block >= limit
+        if wrong is not None:
+            reached &= wrong
+        narrowest = np.min_scalar_type(block.shape[1 - side])
+        counts[side][chosen[side]] += np.add.reduce(reached.view(np.uint8), axis=1 - side, dtype=narrowest)
+
+
+def _chunks(row_groups: Integers, column_groups: Integers, tile: tuple[int, int]) -> Iterator[tuple[Chosen, Chosen]]:
+    """The rows and columns of consecutive groups, as many groups at a time as fit in a tile."""
+    orders, ends = [], []
+    groups = max(row_groups.max(initial=-1), column_groups.max(initial=-1)) + 1
+    for side in (row_groups, column_groups):
+        order = np.argsort(side, kind="stable")
+        order = order[np.count_nonzero(side < 0) :]
+        orders.append(order)
+        ends.append(np.searchsorted(side[order], np.arange(groups + 1)))
+    first = 0
+    while first < groups:
+        # The last group with which both sides still fit; one group alone is taken whatever its size.
+        fitting = [
+            np.searchsorted(end, end[first] + limit, side="right") - 1 for end, limit in zip(ends, tile, strict=True)
+        ]
+        last = max(first + 1, min(fitting))
+        rows, columns = (_compact(order[end[first] : end[last]]) for order, end in zip(orders, ends, strict=True))
+        yield rows, columns
+        first = last
+
+
+def _compact(chosen: Integers) -> Chosen:
+    """A slice where the numbers are consecutive, so that blocks are views and not copies."""
+    if len(chosen) == 0:
+        return slice(0, 0)
+    if chosen[-1] - chosen[0] == len(chosen) - 1 and bool(np.all(np.diff(chosen) == 1)):
+        return slice(int(chosen[0]), int(chosen[-1]) + 1)
+    return chosen
+
+
+def _off_diagonal(chunks: list[tuple[Chosen, Chosen]], *, rows_outermost: bool) -> Iterator[tuple[Chosen, Chosen]]:
+    for outer, (outer_rows, outer_columns) in enumerate(chunks):
+        for inner, (inner_rows, inner_columns) in enumerate(chunks):
+            rows, columns = (outer_rows, inner_columns) if rows_outermost else (inner_rows, outer_columns)
+            if inner != outer and not _empty(rows, columns):
+                yield rows, columns
+
+
+def _empty(rows: Chosen, columns: Chosen) -> bool:
+    """Whether no row or no column was chosen: images without a caption have no columns."""
+    return len(numbers(rows)) == 0 or len(numbers(columns)) == 0

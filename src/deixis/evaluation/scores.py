@@ -1,0 +1,211 @@
+"""Where scores to rank come from: a matrix, two sets of embeddings, or a function; always asked for block by block.
+
+Higher is better. −inf is a score like any other (a pair that was masked out); NaN and +inf, which no model means,
+are refused with the place named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from deixis.errors import DeixisError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+#: Some rows or columns: a slice with both ends where they lie together, else their numbers.
+Chosen = slice | Integers
+#: A block of scores, in float32 or float64.
+Block = npt.NDArray[Any]
+
+#: Rows × columns of a tile unless said otherwise: small enough for a processor's last cache.
+TILE = (3125, 3125)
+
+
+class ScoreError(DeixisError):
+    """A score that cannot be ranked, and the place it stands in."""
+
+    def __init__(self, problem: str, place: str) -> None:
+        self.problem, self.place = problem, place
+        super().__init__(f"{place}: {problem}")
+
+
+class Scores(Protocol):
+    """A matrix of scores that is never asked for whole."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many rows and columns there are."""
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """At most how many rows and columns to ask for at once; a larger group is still asked for whole."""
+
+    @property
+    def rows_outermost(self) -> bool:
+        """Whether to ask for all columns of some rows before other rows, or the other way round."""
+
+    @property
+    def slack(self) -> tuple[Floats, Floats]:
+        """By row and by column: how far below a right answer's score still counts as the same score."""
+
+    def block(self, rows: Chosen, columns: Chosen) -> Block:
+        """The scores of some rows and columns, `(rows, columns)`; the array may be used again by the next call."""
+
+
+class FunctionScores:
+    """Scores that a function gives: `function(rows, columns)` for two slices returns an array `(rows, columns)`.
+
+    It is called once for each tile. What belongs together must lie together: captions listed image by image.
+    """
+
+    rows_outermost = True
+
+    def __init__(
+        self, function: Callable[[slice, slice], npt.ArrayLike], shape: tuple[int, int], tile: tuple[int, int] = TILE
+    ) -> None:
+        self.function, self.shape, self.tile = function, shape, tile
+
+    @property
+    def slack(self) -> tuple[Floats, Floats]:
+        return np.zeros(self.shape[0]), np.zeros(self.shape[1])
+
+    def block(self, rows: Chosen, columns: Chosen) -> Block:
+        if not (isinstance(rows, slice) and isinstance(columns, slice)):
+            raise DeixisError("a scorer is called with slices: list the captions image by image")
+        values = np.asarray(self.function(rows, columns))
+        expected = (rows.stop - rows.start, columns.stop - columns.start)
+        if values.shape != expected:
+            raise DeixisError(f"the scorer gave an array of shape {values.shape} where {expected} was asked for")
+        return _checked(values.astype(_working_type(values.dtype), copy=False), rows, columns)
+
+
+class MatrixScores:
+    """Scores in an array. It may be memory-mapped: it is read in row blocks, and no more than a tile is kept."""
+
+    rows_outermost = True
+
+    def __init__(self, scores: npt.ArrayLike, tile: tuple[int, int] = TILE) -> None:
+        self.scores, self.tile = np.asanyarray(scores), tile
+        if self.scores.ndim != 2:
+            raise DeixisError(f"scores must be a matrix, not an array of shape {self.scores.shape}")
+        self._type = _working_type(self.scores.dtype)
+        self.shape = (self.scores.shape[0], self.scores.shape[1])
+
+    @property
+    def slack(self) -> tuple[Floats, Floats]:
+        return np.zeros(self.shape[0]), np.zeros(self.shape[1])
+
+    def block(self, rows: Chosen, columns: Chosen) -> Block:
+        return _checked(np.asarray(self.scores[rows][:, columns], dtype=self._type), rows, columns)
+
+
+class EmbeddingScores:
+    """Cosines (dot products, with `normalize=False`) of two sets of embeddings, `(rows, dim)` and `(columns, dim)`.
+
+    Only a tile of scores and its vectors are in memory, about `memory` bytes at most; both arrays may be
+    memory-mapped. A vector of zeros has a cosine of 0 with everything.
+
+    The last bits of a product depend on its position in a tile, so equal embeddings may get unequal scores. Scores
+    within 2 √dim ε |row| |column| of a right answer's therefore count as ties with it: what √dim roundings in the
+    arithmetic's type amount to, 5e-6 for cosines of 512 dimensions in float32. For dot products the largest norm
+    stands for the other side's.
+    """
+
+    def __init__(
+        self, rows: npt.ArrayLike, columns: npt.ArrayLike, *, normalize: bool = True, memory: int = 128 << 20
+    ) -> None:
+        self._sides = (np.asanyarray(rows), np.asanyarray(columns))
+        for name, side in zip(("first", "second"), self._sides, strict=True):
+            if side.ndim != 2 or side.dtype.kind != "f":
+                raise DeixisError(
+                    f"the {name} embeddings must be a matrix of floats, not {side.dtype} of shape {side.shape}"
+                )
+        dimensions = [side.shape[1] for side in self._sides]
+        if dimensions[0] != dimensions[1]:
+            raise DeixisError(f"embeddings of {dimensions[0]} and of {dimensions[1]} dimensions cannot be compared")
+        self._type = np.result_type(*(_working_type(side.dtype) for side in self._sides))
+        self._normalize = normalize
+        self.shape = (len(self._sides[0]), len(self._sides[1]))
+        self.tile = _tile_within(memory, dimensions[0], self._type.itemsize)
+        # Vectors of the outer side are prepared once, those of the inner side once a turn.
+        self.rows_outermost = self.shape[0] >= self.shape[1]
+        self._norms = (self._measured(0), self._measured(1))
+        largest = self._norms[0].max(initial=0.0) * self._norms[1].max(initial=0.0)
+        if not normalize and largest > np.finfo(self._type).max:
+            raise DeixisError(f"the norms of these embeddings are too large for dot products in {self._type}")
+        self._prepared: list[tuple[Chosen | None, Block]] = [(None, np.empty(0))] * 2
+        self._buffer = np.empty(0, dtype=self._type)
+
+    @property
+    def slack(self) -> tuple[Floats, Floats]:
+        unit = 2 * np.sqrt(self._sides[0].shape[1]) * float(np.finfo(self._type).eps)
+        if self._normalize:
+            return np.full(self.shape[0], unit), np.full(self.shape[1], unit)
+        rows, columns = self._norms
+        return unit * columns.max(initial=0.0) * rows, unit * rows.max(initial=0.0) * columns
+
+    def block(self, rows: Chosen, columns: Chosen) -> Block:
+        left, right = self._vectors(0, rows), self._vectors(1, columns)
+        shape = (len(left), len(right))
+        size = shape[0] * shape[1]
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, dtype=self._type)
+        return np.matmul(left, right.T, out=self._buffer[:size].reshape(shape))
+
+    def _vectors(self, side: int, chosen: Chosen) -> Block:
+        last, vectors = self._prepared[side]
+        if last is chosen:
+            return vectors
+        vectors = np.asarray(self._sides[side][chosen], dtype=self._type)
+        if self._normalize:
+            norms = self._norms[side][chosen]
+            vectors = vectors / np.where(norms > 0, norms, 1.0).astype(self._type)[:, None]
+        self._prepared[side] = (chosen, vectors)
+        return vectors
+
+    def _measured(self, side: int) -> Floats:
+        """Every vector's norm, in double precision so that no square overflows."""
+        vectors, step = self._sides[side], min(self.tile)
+        norms = np.empty(len(vectors))
+        for start in range(0, len(vectors), step):
+            norms[start : start + step] = np.linalg.norm(vectors[start : start + step].astype(np.float64), axis=1)
+        wrong = np.flatnonzero(~np.isfinite(norms))
+        if wrong.size:
+            raise ScoreError("NaN or infinite", f"{('first', 'second')[side]} embeddings, row {wrong[0]}")
+        return norms
+
+
+def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
+    """The type to compare in: half precision is slow on processors and integers have no infinity."""
+    if given in (np.float16, np.float32):
+        return np.dtype(np.float32)
+    if given == np.float64 or given.kind in "iu":
+        return np.dtype(np.float64)
+    raise DeixisError(f"scores must be floats of 16, 32 or 64 bits or whole numbers, not {given}")
+
+
+def _tile_within(memory: int, dimensions: int, item_bytes: int) -> tuple[int, int]:
+    """The largest square tile, up to `TILE`, whose scores, comparisons and two sets of vectors fit in `memory` bytes.
+
+    With s the side: s² (item + 4) + 2 s dim (item + 8) ≤ memory, the 8 for norms in double precision.
+    """
+    area, edge = item_bytes + 4, dimensions * (item_bytes + 8)
+    side = (np.sqrt(edge**2 + area * memory) - edge) / area
+    return (max(1, min(TILE[0], int(side))), max(1, min(TILE[1], int(side))))
+
+
+def _checked(values: Block, rows: Chosen, columns: Chosen) -> Block:
+    if values.size and not values.max() < np.inf:
+        row, column = np.argwhere(~(values < np.inf))[0]
+        place = f"row {numbers(rows)[row]}, column {numbers(columns)[column]}"
+        raise ScoreError(f"the score is {values[row, column]}, which cannot be ranked", place)
+    return values
+
+
+def numbers(chosen: Chosen) -> Integers:
+    """The numbers of chosen rows or columns."""
+    return np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen
