@@ -1,8 +1,14 @@
-"""A corpus whose pictures are a few bytes, and a mapper whose features anyone can recompute. Also a program (`python -m
-tests.features.fakes OUT IMAGES SECONDS`) that extracts slowly, to be killed."""
+"""A corpus whose pictures are a few bytes, and a mapper whose features anyone can recompute.
+
+Also a program that extracts slowly, to be killed, or that kills itself at a given step towards the disk:
+`python -m tests.features.fakes OUT IMAGES SECONDS [STEP]`.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -83,7 +89,22 @@ def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def die_at(step: int) -> None:
+    """Kill this process just before its `step`-th sync or rename."""
+    steps = itertools.count()
+    for name in ("fsync", "replace"):
+
+        def counted(*arguments: Any, _call: Any = getattr(os, name)) -> Any:
+            if next(steps) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return _call(*arguments)
+
+        setattr(os, name, counted)
+
+
 if __name__ == "__main__":
-    out, images, seconds = sys.argv[1:]
+    out, images, seconds, *step = sys.argv[1:]
+    if step:
+        die_at(int(step[0]))
     print("ready", flush=True)
     extract(make_corpus(int(images), broken=[3]), FakeMapper(seconds=float(seconds)), out, partition_size=8, workers=3)

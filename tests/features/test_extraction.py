@@ -21,8 +21,8 @@ from tests.features.fakes import FakeMapper, features_of, folder_bytes, make_cor
 ROOT = Path(__file__).parents[2]
 
 
-def start_run(out: Path, images: int, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.features.fakes", str(out), str(images), str(seconds)]
+def start_run(out: Path, images: int, seconds: float, *step: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.features.fakes", str(out), str(images), str(seconds), *step]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
@@ -30,34 +30,37 @@ def start_run(out: Path, images: int, seconds: float) -> subprocess.Popen[str]:
     return process
 
 
-def kill_often(out: Path, kills: int, images: int, seconds: float, longest: float, seed: int) -> int:
-    """Kill a run again and again at random moments, then let it end; how many kills met a run at work."""
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))])
+def test_killed_at_any_moment_it_resumes_and_ends_byte_identical(tmp_path: Path, seed: int) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    extract(make_corpus(60, broken=[3]), FakeMapper(), whole, partition_size=8)
     moments = random.Random(seed)
     met = 0
-    for _ in range(kills):
-        process = start_run(out, images, seconds)
-        time.sleep(moments.uniform(0, longest))
-        process.send_signal(signal.SIGKILL)
+    for _ in range(6):
+        process = start_run(killed, images=60, seconds=0.02)
+        time.sleep(moments.uniform(0, 0.25))
+        process.kill()
         met += process.wait() == -signal.SIGKILL
-    last = start_run(out, images, seconds)
-    assert last.wait(timeout=120) == 0
-    return met
+    assert met > 2, "the kills came too late to mean anything"
+    assert start_run(killed, images=60, seconds=0).wait(timeout=60) == 0
+    assert folder_bytes(killed) == folder_bytes(whole)
+    FeatureStore(killed).verify()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
-@pytest.mark.parametrize(
-    ("kills", "images", "seconds", "longest"),
-    [(6, 60, 0.02, 0.25), pytest.param(120, 400, 0.004, 0.25, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
-)
-def test_killed_at_any_moment_it_resumes_and_ends_byte_identical(
-    tmp_path: Path, kills: int, images: int, seconds: float, longest: float
-) -> None:
-    whole, broken_off = tmp_path / "whole", tmp_path / "broken off"
-    extract(make_corpus(images, broken=[3]), FakeMapper(), whole, partition_size=8)
-    met = kill_often(broken_off, kills, images, seconds, longest, seed=kills)
-    assert met >= kills // 2, "the kills came too late to mean anything"
-    assert folder_bytes(broken_off) == folder_bytes(whole)
-    FeatureStore(broken_off).verify()
+def test_killed_before_each_sync_and_rename_it_resumes_and_ends_byte_identical(tmp_path: Path) -> None:
+    extract(make_corpus(20, broken=[3]), FakeMapper(), tmp_path / "whole", partition_size=8)
+    whole = folder_bytes(tmp_path / "whole")
+    for step in range(200):
+        out = tmp_path / f"killed at step {step}"
+        if start_run(out, 20, 0, str(step)).wait(timeout=60) == 0:
+            break
+        extract(make_corpus(20, broken=[3]), FakeMapper(), out, partition_size=8)
+        assert folder_bytes(out) == whole, f"killed at step {step}"
+    # 2 + 3 × 4 + 1 files, each synced, renamed, and its folder synced.
+    assert step == 45
 
 
 @pytest.mark.parametrize("survivors", range(12))
