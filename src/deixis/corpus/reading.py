@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -91,8 +90,11 @@ def split_file_part(split: str) -> str:
 
 def stem(file: str) -> str:
     """The file name without folders and suffix; `x.jpg.1`, as download tools name a second copy, gives `x`."""
-    name = re.sub(r"(\.[A-Za-z]+)\.[0-9]+$", r"\1", PurePosixPath(file).name)
-    return PurePosixPath(name).stem
+    name = file.rpartition("/")[2]
+    front, _, last = name.rpartition(".")
+    if front and last.isdecimal() and (further := front.rpartition("."))[0] and further[2].isalpha():
+        return further[0]
+    return front if front else name
 
 
 def number_or_text(text: str) -> int | str:

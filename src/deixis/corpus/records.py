@@ -172,7 +172,7 @@ def make_image(
     for box in boxes:
         _check_box(id, box, width, height)
     for number, caption in enumerate(captions):
-        length = len(caption.tokens)
+        length = len(caption.tokens) if caption.phrases else 0
         for phrase in caption.phrases:
             if not 0 <= phrase.start < phrase.end <= length:
                 raise DeixisError(

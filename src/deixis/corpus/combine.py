@@ -1,0 +1,191 @@
+"""Join, concatenate and cut corpora.
+
+All Flickr8k pictures are also Flickr30k Entities pictures (paper 0), so `join` gives the one's pixels, captions and
+splits the other's phrases, chains and boxes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from deixis.corpus.pictures import CombinedPictures, Pictures
+from deixis.corpus.records import Caption, Corpus, Image, Phrase, make_caption, make_image
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+@dataclass(frozen=True)
+class JoinReport:
+    """What `join` made, and how much of it found its counterpart."""
+
+    corpus: Corpus
+    images_matched: int
+    images_unmatched: int
+    captions_exact: int
+    captions_normalized: int
+    captions_unmatched: int
+    phrases_attached: int
+    #: Phrases of captions without a match, and phrases that begin or end inside a token of the left caption.
+    phrases_unattached: int
+    boxes_attached: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """All figures by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, int)}
+
+
+def join(left: Corpus, right: Corpus) -> JoinReport:
+    """Give the images of `left` (pictures, captions, splits) the phrases, chains and boxes of `right`.
+
+    Images match by the Flickr photo id. Phrases attach where a caption of `right` has the same tokens or, failing
+    that, the same letters and digits but for case (then each phrase must begin and end with a token of the left
+    caption). The chains and boxes of a matched image come whole, with the original picture's size, in whose pixels
+    the boxes are. Images and captions without a match stay as they are, and are counted.
+    """
+    by_photo: dict[str, Image] = {}
+    for image in right:
+        if by_photo.setdefault(photo_id(image), image) is not image:
+            raise DeixisError(f"{right.name or 'the right corpus'} has photo {photo_id(image)} twice")
+    counts: Counter[str] = Counter()
+    images = []
+    for image in left:
+        match = by_photo.get(photo_id(image))
+        counts["images_unmatched" if match is None else "images_matched"] += 1
+        counts["boxes_attached"] += len(match.boxes) if match else 0
+        if match is None:
+            counts["captions_unmatched"] += len(image.captions)
+        images.append(image if match is None else _joined(image, match, counts))
+    corpus = left.with_images(images)
+    names = [name for name in JoinReport.__dataclass_fields__ if name != "corpus"]
+    return JoinReport(corpus, **{name: counts[name] for name in names})
+
+
+def concat(*corpora: Corpus, prefixes: Sequence[str] = (), name: str = "") -> Corpus:
+    """All images of several corpora, with the pictures of each.
+
+    Args:
+        prefixes: one a corpus, put before the ids of its images where they would clash.
+        name: the name of the whole; by default the names of the parts, joined by `+`.
+
+    Raises:
+        DeixisError: where two images have the same id.
+    """
+    if prefixes and len(prefixes) != len(corpora):
+        raise DeixisError(f"{len(corpora)} corpora need as many prefixes, not {len(prefixes)}")
+    images = []
+    places: dict[str, tuple[Pictures, Image]] = {}
+    for corpus, prefix in zip(corpora, prefixes or ("",) * len(corpora), strict=True):
+        for image in corpus:
+            renamed = msgspec.structs.replace(image, id=prefix + image.id) if prefix else image
+            images.append(renamed)
+            if corpus.pictures is not None:
+                places[renamed.id] = (corpus.pictures, image)
+    name = name or "+".join(corpus.name for corpus in corpora if corpus.name)
+    return Corpus(images, name=name, pictures=CombinedPictures(places) if places else None)
+
+
+def cut(
+    corpus: Corpus,
+    splits: Sequence[str] = (),
+    ids: Iterable[str] | None = None,
+    limit: int | None = None,
+    generator: Generator | None = None,
+) -> Corpus:
+    """Part of a corpus: of some splits, of these ids (in their order), and of that the first `limit` images.
+
+    With a `generator` the `limit` images are drawn at random, without repetition, and stay in their order.
+    """
+    if splits:
+        corpus = corpus.split(*splits)
+    if ids is not None:
+        corpus = corpus.subset(ids)
+    if limit is None or limit >= len(corpus):
+        return corpus
+    if limit < 0:
+        raise DeixisError(f"cannot cut a corpus to {limit} images")
+    if generator is None:
+        return corpus.with_images(corpus.images[:limit])
+    chosen = sorted(generator.choice(len(corpus), size=limit, replace=False).tolist())
+    return corpus.with_images(corpus.images[index] for index in chosen)
+
+
+def photo_id(image: Image) -> str:
+    """The Flickr photo's id: `source_id`, or the image's own id up to the first `_`."""
+    return image.source_id or image.id.partition("_")[0]
+
+
+def _joined(image: Image, match: Image, counts: Counter[str]) -> Image:
+    if image.chains or image.boxes:
+        raise DeixisError(f"image {image.id} has chains already, so it cannot be given those of {match.id}")
+    counts["phrases_unattached"] += sum(len(caption.phrases) for caption in match.captions)
+    partners = _pair_captions(image.captions, match.captions)
+    captions = []
+    for caption, partner in zip(image.captions, partners, strict=True):
+        if partner is None:
+            counts["captions_unmatched"] += 1
+            captions.append(caption)
+            continue
+        exact = caption.tokens == partner.tokens
+        counts["captions_exact" if exact else "captions_normalized"] += 1
+        phrases = partner.phrases if exact else _transfer(partner, caption)
+        counts["phrases_attached"] += len(phrases)
+        counts["phrases_unattached"] -= len(phrases)
+        unrelated = caption.unrelated or partner.unrelated
+        captions.append(make_caption(caption.text, caption.words, phrases, id=caption.id, unrelated=unrelated))
+    return make_image(
+        image.id,
+        file=image.file,
+        width=match.width or image.width,
+        height=match.height or image.height,
+        split=image.split,
+        captions=captions,
+        boxes=match.boxes,
+        chains=match.chains,
+        source_id=image.source_id,
+    )
+
+
+def _pair_captions(left: Sequence[Caption], right: Sequence[Caption]) -> list[Caption | None]:
+    """For each left caption its right partner: equal tokens first, then equal letters; each is used once."""
+    partners: list[Caption | None] = [None] * len(left)
+    unused = list(right)
+    for same in (lambda caption: caption.tokens, lambda caption: _letters(caption)[0]):
+        for position, caption in enumerate(left):
+            if partners[position] is None:
+                found = next((other for other in unused if same(other) == same(caption)), None)
+                if found is not None:
+                    partners[position] = found
+                    unused.remove(found)
+    return partners
+
+
+def _letters(caption: Caption) -> tuple[str, list[tuple[int, int]]]:
+    """The caption's letters and digits in one string without case, and where in it each token begins and ends."""
+    text, spans = "", []
+    for token in caption.tokens:
+        start = len(text)
+        text += "".join(filter(str.isalnum, token.casefold()))
+        spans.append((start, len(text)))
+    return text, spans
+
+
+def _transfer(source: Caption, target: Caption) -> list[Phrase]:
+    """The source's phrases as spans of the target's tokens, as far as these begin and end where the phrases do."""
+    _, source_spans = _letters(source)
+    _, target_spans = _letters(target)
+    first = {start: token for token, (start, end) in reversed(list(enumerate(target_spans))) if end > start}
+    last = {end: token + 1 for token, (start, end) in enumerate(target_spans) if end > start}
+    phrases = []
+    for phrase in source.phrases:
+        start, end = source_spans[phrase.start][0], source_spans[phrase.end - 1][1]
+        if start < end and start in first and end in last:
+            phrases.append(Phrase(first[start], last[end], phrase.chain, phrase.types))
+    return phrases
