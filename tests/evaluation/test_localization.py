@@ -1,0 +1,260 @@
+"""Phrase localization against slow, obvious counts, and average precision against examples worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.records import Box, Chain, Phrase, make_caption, make_image
+from deixis.errors import DeixisError
+from deixis.evaluation import average_precision as ap
+from deixis.evaluation.average_precision import evaluate_average_precision
+from deixis.evaluation.boxes import box_array, merge
+from deixis.evaluation.localization import (
+    Localized,
+    evaluate_localization,
+    gold_queries,
+    phrase_key,
+    proposal_ranks,
+)
+
+NAMES = ["A man", "a man", "the dog", "two men", "dog", "one man", "a red car"]
+TYPES_OF = {"man": ("people",), "men": ("people",), "dog": ("animals",), "car": ("vehicles", "scene")}
+
+
+def random_box(generator):
+    x, y = generator.integers(0, 8, 2)
+    width, height = generator.integers(2, 9, 2)
+    return Box(float(x), float(y), float(x + width), float(y + height))
+
+
+def random_image(generator, number):
+    boxes = [random_box(generator) for _ in range(generator.integers(1, 5))]
+    chains = [
+        Chain(str(chain + 1), tuple(generator.choice(len(boxes), generator.integers(0, len(boxes) + 1), replace=False)))
+        for chain in range(3)
+    ]
+    captions = []
+    for _ in range(2):
+        tokens: list[str] = []
+        phrases = []
+        for _ in range(generator.integers(1, 4)):
+            name = str(generator.choice(NAMES)).split()
+            chain = str(generator.integers(0, 4))
+            types = TYPES_OF[name[-1]] if chain != "0" else ("notvisual",)
+            phrases.append(Phrase(len(tokens), len(tokens) + len(name), chain, types))
+            tokens += [*name, "and"]
+        captions.append(make_caption(" ".join(tokens), phrases=phrases))
+    return make_image(f"image{number}", captions=captions, boxes=boxes, chains=chains)
+
+
+def random_localizer(seed):
+    """Whole scores from few values, so that there are ties; equal strings score equally in an image."""
+
+    def localize(image, queries):
+        generator = np.random.default_rng([seed, *image.id.encode()])
+        proposals = box_array([*image.boxes, *(random_box(generator) for _ in range(6))])
+        rows = [np.random.default_rng([seed, *image.id.encode(), *phrase_key(q.text).encode()]) for q in queries]
+        scores = [row.integers(0, 8, len(proposals)) for row in rows]
+        return Localized(proposals, np.array(scores, np.float32).reshape(len(queries), len(proposals)))
+
+    return localize
+
+
+def right_proposals(proposals, boxes, rule):
+    wanted = merge(boxes)[None] if rule == "merged" else boxes
+    return [any(iou_matrix(proposal[None], box[None])[0, 0] >= 0.5 for box in wanted) for proposal in proposals]
+
+
+@pytest.mark.parametrize("rule", ["merged", "any"])
+def test_recalls_by_type_and_phrase_agree_with_the_obvious_count(rule):
+    for seed in range(25):
+        generator = np.random.default_rng(seed)
+        images = [random_image(generator, number) for number in range(6)]
+        localize = random_localizer(seed)
+        hits: dict[str, list[tuple[int | None, bool]]] = {}
+        without_box = 0
+        for image in images:
+            for caption in image.captions:
+                for phrase in caption.phrases:
+                    if phrase.chain == "0":
+                        continue
+                    boxes = box_array(image.chain_boxes(phrase.chain))
+                    if not len(boxes):
+                        without_box += 1
+                        continue
+                    text = caption.phrase_text(phrase)
+                    proposals, scores = localize(image, gold_queries(image)[0])
+                    row = [query.text for query in gold_queries(image)[0]].index(text)
+                    right = right_proposals(proposals, boxes, rule)
+                    order = sorted(range(len(proposals)), key=lambda p: (-scores[row, p], right[p]))
+                    rank = next((place for place, p in enumerate(order, 1) if right[p]), None)
+                    for name in (*("overall" for _ in phrase.types), *phrase.types, "phrase " + phrase_key(text)):
+                        hits.setdefault(name, []).append((rank, any(right)))
+        found = evaluate_localization(images, localize, rule=rule)
+        assert found.without_box == without_box
+        rows = {"overall": found.overall, **found.by_type}
+        rows |= {"phrase " + text: row for text, row in found.by_phrase.items()}
+        assert rows.keys() == hits.keys()
+        for name, row in rows.items():
+            ranks = [rank for rank, _ in hits[name]]
+            assert row.instances == len(ranks)
+            for k in (1, 5, 10):
+                expected = 100 * sum(rank is not None and rank <= k for rank in ranks) / len(ranks)
+                assert row.recall[k] == pytest.approx(expected)
+            assert row.upper_bound == pytest.approx(100 * sum(any_right for _, any_right in hits[name]) / len(ranks))
+        assert found.overall.instances == sum(row.instances for row in found.by_type.values())
+        counts = [row.instances for row in found.by_phrase.values()]
+        assert counts == sorted(counts, reverse=True)
+
+
+def test_a_plural_phrase_is_held_to_its_merged_box_or_to_any():
+    gold = [np.array([[0, 0, 10, 10], [10, 0, 20, 10]], float)]
+    proposals = np.array([[0, 0, 10, 10], [0, 0, 20, 10], [50, 50, 60, 60]], float)
+    scores = np.array([[3.0, 2.0, 1.0]])
+    # Half of the merged box is an overlap of exactly 0.5, which is enough.
+    assert proposal_ranks(proposals, scores, gold).tolist() == [1]
+    assert proposal_ranks(proposals, scores, gold, threshold=0.6).tolist() == [2]
+    assert proposal_ranks(proposals, scores, gold, rule="any", threshold=0.6).tolist() == [1]
+    assert proposal_ranks(proposals[2:], scores[:, 2:], gold).tolist() == [0]
+    assert proposal_ranks(np.zeros((0, 4)), np.zeros((1, 0)), gold).tolist() == [0]
+
+
+def test_a_right_proposal_ranks_behind_wrong_ones_with_its_score():
+    gold = [np.array([[0, 0, 10, 10]], float)]
+    proposals = np.array([[0, 0, 10, 10], [50, 50, 60, 60], [70, 70, 80, 80]], float)
+    assert proposal_ranks(proposals, np.zeros((1, 3)), gold).tolist() == [3]
+
+
+def two_men_image(image_id="a", text="a man sees a man"):
+    boxes = [Box(0, 0, 10, 10), Box(20, 0, 30, 10)]
+    caption = make_caption(text, phrases=[Phrase(0, 2, "1", ("people",)), Phrase(3, 5, "2", ("people",))])
+    return make_image(image_id, captions=[caption], boxes=boxes, chains=[Chain("1", (0,)), Chain("2", (1,))])
+
+
+def test_a_phrase_that_the_parser_does_not_find_counts_as_missed():
+    image = two_men_image()
+
+    def localize(image, queries):
+        return Localized(box_array(image.boxes), np.eye(2)[[int(query.phrase.start > 0) for query in queries]])
+
+    assert evaluate_localization([image], localize).overall.recall[1] == 100
+    # A span that is one token too long is no exact match.
+    found = evaluate_localization([image], localize, find_phrases=lambda caption: {(0, 2), (2, 5)})
+    assert found.overall.recall == {1: 50, 5: 50, 10: 50}
+    assert (found.not_found, found.overall.upper_bound) == (1, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("A man", "man"), ("Two men", "two men"), ("one", "one"), ("the other dog", "dog"), ("his hat", "hat"), ("", "")],
+)
+def test_phrases_are_counted_without_case_and_determiner(text, key):
+    assert phrase_key(text) == key
+
+
+def test_answers_that_do_not_fit_are_refused_with_the_image_named():
+    image = two_men_image()
+    with pytest.raises(DeixisError, match=r"image a: .* scores of shape \(1, 2\) for 2 phrases"):
+        evaluate_localization([image], lambda image, queries: Localized(box_array(image.boxes), np.zeros((1, 2))))
+    bad = np.array([[0, 1], [np.nan, 0]])
+    with pytest.raises(DeixisError, match="image a: the score of 'a man' at proposal 0 is NaN"):
+        evaluate_localization([image], lambda image, queries: Localized(box_array(image.boxes), bad))
+    with pytest.raises(DeixisError, match="no phrase"):
+        evaluate_localization(
+            [make_image("empty")], lambda image, queries: Localized(np.zeros((0, 4)), np.zeros((0, 0)))
+        )
+
+
+def test_average_precision_by_hand():
+    # right, wrong, right of two gold boxes: precision 1 at recall ½, ⅔ at recall 1.
+    assert ap.average_precision(np.array([0, 1]), 2) == pytest.approx((1 + 2 / 3) / 2)
+    # wrong, right, right of four: precision ½ then ⅔; interpolated, the first counts ⅔ too.
+    assert ap.average_precision(np.array([1, 1]), 4) == pytest.approx((2 / 3 + 2 / 3) / 4)
+    assert ap.average_precision(np.array([], int), 3) == 0
+
+
+def test_average_precision_of_two_images_by_hand():
+    """ "man" is named twice in the first image and never in the second, where it is found all the same."""
+    first = two_men_image()
+    dog = make_caption("a dog", phrases=[Phrase(0, 2, "1", ("animals",))])
+    second = make_image("b", captions=[dog], boxes=[Box(0, 0, 10, 10)], chains=[Chain("1", (0,))])
+    proposals = np.array([[0, 0, 10, 10], [1, 0, 10, 10], [20, 0, 30, 10]], float)
+    answers = {
+        # The second box is suppressed by the first; both men are found.
+        ("a", "a man"): [0.9, 0.85, 0.5],
+        # Two wrong boxes in the other image: one ranks between the two men, one behind both.
+        ("b", "a man"): [0.7, 0.6, 0.4],
+        ("a", "a dog"): [0.3, 0.2, 0.1],
+        ("b", "a dog"): [0.3, 0.2, 0.1],
+    }
+
+    def localize(image, queries):
+        return Localized(proposals, np.array([answers[image.id, query.text] for query in queries]))
+
+    found = evaluate_average_precision([first, second], localize)
+    assert found.by_phrase["man"] == pytest.approx(100 * (1 + 2 / 3) / 2)
+    # The dog's one right box ties with a wrong one in the other image, which ranks first.
+    assert found.by_phrase["dog"] == pytest.approx(50)
+    assert found.by_type == pytest.approx({"people": 100 * (1 + 2 / 3) / 2, "animals": 50})
+    assert found.mean == pytest.approx((100 * (1 + 2 / 3) / 2 + 50) / 2)
+
+
+def test_a_box_named_by_several_captions_asks_to_be_found_once():
+    caption = make_caption("a man", phrases=[Phrase(0, 2, "1", ("people",))])
+    other = make_caption("The man", phrases=[Phrase(0, 2, "1", ("people",))])
+    image = make_image("a", captions=[caption, other], boxes=[Box(0, 0, 5, 5)], chains=[Chain("1", (0,))])
+    localize = lambda image, queries: Localized(box_array(image.boxes), np.ones((len(queries), 1)))  # noqa: E731
+    assert evaluate_average_precision([image], localize).mean == 100
+
+
+@pytest.mark.parametrize("gathered", [1, 4_000_000])
+@pytest.mark.parametrize("rule", ["merged", "any"])
+def test_average_precision_agrees_with_one_long_ranking(rule, gathered, monkeypatch):
+    monkeypatch.setattr(ap, "GATHERED", gathered)
+    for seed in range(15):
+        generator = np.random.default_rng(seed)
+        images = [random_image(generator, number) for number in range(5)]
+        localize = random_localizer(seed)
+        keys = {phrase_key(query.text): query for image in images for query in gold_queries(image)[0]}
+        found = evaluate_average_precision(images, localize, rule=rule)
+        assert found.by_phrase.keys() == keys.keys()
+        for key, query in keys.items():
+            assert found.by_phrase[key] == pytest.approx(
+                100 * slow_average_precision(images, localize, key, query, rule)
+            )
+
+
+def slow_average_precision(images, localize, key, query, rule):
+    """One list of all that suppression keeps, walked from the top, as PASCAL VOC's own evaluation does."""
+    pool, gold = [], {}
+    for image in images:
+        wanted = set()
+        for own, boxes in zip(*gold_queries(image), strict=True):
+            if phrase_key(own.text) == key:
+                wanted |= set(map(tuple, merge(boxes)[None] if rule == "merged" else boxes))
+        gold[image.id] = sorted(wanted)
+        proposals, scores = localize(image, [query])
+        kept: list[int] = []
+        for box in sorted(range(len(proposals)), key=lambda box: (-scores[0, box], box)):
+            if all(iou_matrix(proposals[box][None], proposals[better][None])[0, 0] <= 0.5 for better in kept):
+                kept.append(box)
+        taken = set()
+        for box in kept:
+            overlaps = [iou_matrix(proposals[box][None], np.array(target)[None])[0, 0] for target in gold[image.id]]
+            right = bool(overlaps) and max(overlaps) >= 0.5 and int(np.argmax(overlaps)) not in taken
+            if right:
+                taken.add(int(np.argmax(overlaps)))
+            pool.append((-float(scores[0, box]), right))
+    pool.sort()  # wrong before right at the same score
+    total = sum(map(len, gold.values()))
+    curve, hits = [], 0
+    for place, (_, right) in enumerate(pool, 1):
+        hits += right
+        curve.append((hits / total, hits / place))
+    area, last = 0.0, 0.0
+    for place, (recall, _) in enumerate(curve):
+        area += (recall - last) * max(precision for _, precision in curve[place:])
+        last = recall
+    return area
