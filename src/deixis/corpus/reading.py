@@ -40,7 +40,7 @@ def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
         raise InputError(tree.path, f"is not JSON ({fault})", name) from None
 
 
-def _locate(data: bytes | msgspec.Raw, schema: Any, place: str = "") -> tuple[str, str] | None:
+def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None:
     """The first thing that is not as `schema` says, and where it is: msgspec's own message names no list index."""
     try:
         msgspec.json.decode(data, type=schema)
@@ -51,11 +51,11 @@ def _locate(data: bytes | msgspec.Raw, schema: Any, place: str = "") -> tuple[st
     inside: Iterator[tuple[str, str] | None] = iter(())
     if get_origin(schema) is list and data.strip().startswith(b"["):
         elements = enumerate(msgspec.json.decode(data, type=list[msgspec.Raw]))
-        inside = (_locate(element, get_args(schema)[0], f"{place}[{index}]") for index, element in elements)
+        inside = (_locate(bytes(element), get_args(schema)[0], f"{place}[{index}]") for index, element in elements)
     elif isinstance(schema, type) and issubclass(schema, msgspec.Struct) and data.strip().startswith(b"{"):
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         lists = {key: hint for key, hint in get_type_hints(schema).items() if get_origin(hint) is list}
-        inside = (_locate(members[key], hint, f"{place}.{key}") for key, hint in lists.items() if key in members)
+        inside = (_locate(bytes(members[key]), hint, f"{place}.{key}") for key, hint in lists.items() if key in members)
     return next(filter(None, inside), (problem, (place + field.rstrip("`")).lstrip(".")))
 
 
@@ -125,3 +125,8 @@ def clipped(box: Box, width: int, height: int) -> Box:
     """The part of a box inside the picture (0 = size unknown); beyond it entirely, `x1 > x2` or `y1 > y2` remains."""
     across, down = width or float("inf"), height or float("inf")
     return Box(max(box.x1, 0.0), max(box.y1, 0.0), min(box.x2, across), min(box.y2, down))
+
+
+def through_corner(box: Box, width: int, height: int) -> Box:
+    """The box as it comes back from corner and size, where the last bit of `x1 + (x2 - x1)` may differ from `x2`."""
+    return clipped(box_from_corner(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1), width, height)

@@ -26,6 +26,7 @@ from deixis.corpus.reading import (
     number_or_text,
     read_json,
     split_file_part,
+    through_corner,
 )
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, make_caption, make_image, natural_key
 from deixis.corpus.tree import FileTree
@@ -183,8 +184,7 @@ def keep(corpus: Corpus) -> Corpus:
                     captions=[make_caption(caption.text, id=next(ids)) for caption in image.captions],
                     boxes={
                         chain.id: [
-                            box_from_corner(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1)
-                            for box in image.chain_boxes(chain.id)
+                            through_corner(box, image.width, image.height) for box in image.chain_boxes(chain.id)
                         ]
                         for chain in image.chains
                         if chain.boxes
@@ -213,9 +213,9 @@ def _build(
     ordered: list[Box] = []
     chains = []
     for chain in sorted(boxes, key=natural_key):
-        mine = [_inside(box, width, height) for box in boxes[chain]]
-        chains.append(Chain(chain, tuple(range(len(ordered), len(ordered) + len(mine))), label=labels[chain]))
-        ordered += mine
+        positions = tuple(range(len(ordered), len(ordered) + len(boxes[chain])))
+        chains.append(Chain(chain, positions, label=labels[chain]))
+        ordered += boxes[chain]
     return make_image(
         id,
         file=file,
@@ -261,11 +261,11 @@ def _dump(content: _File, path: Path) -> None:
         stream.write(msgspec.json.encode(content))
 
 
-def _inside(box: Box, width: int, height: int) -> Box:
-    """The box with its rounding at the picture's edges taken off; what is further outside `make_image` refuses."""
+def _inside(box: Box, width: int, height: int) -> Box | None:
+    """The box with its rounding at the picture's edges taken off, or None where it is further outside or inside out."""
     inner = clipped(box, width, height)
-    moved = max(abs(a - b) for a, b in zip(msgspec.structs.astuple(inner), msgspec.structs.astuple(box), strict=True))
-    return inner if moved <= EDGE_TOLERANCE else box
+    moved = max(inner.x1 - box.x1, inner.y1 - box.y1, box.x2 - inner.x2, box.y2 - inner.y2)
+    return inner if moved <= EDGE_TOLERANCE and inner.x1 <= inner.x2 and inner.y1 <= inner.y2 else None
 
 
 def _files(tree: FileTree) -> list[tuple[str, str]]:
@@ -317,7 +317,12 @@ def _read_file(tree: FileTree, name: str, suffix: str, images: dict[str, _Parts]
             if not own_id:
                 raise InputError(tree.path, "has a bbox but no id", place)
             chain = chain_id(own_id) if annotation.chain is None else annotation.chain
-            found.boxes.setdefault(chain, []).append(box_from_corner(*annotation.bbox))
+            box = _inside(box_from_corner(*annotation.bbox), found.record.width, found.record.height)
+            if box is None:
+                size = f"{found.record.width} × {found.record.height}"
+                problem = f"bbox {list(annotation.bbox)} is not in the picture of {size}"
+                raise InputError(tree.path, problem, place)
+            found.boxes.setdefault(chain, []).append(box)
             found.labels[chain] = categories[annotation.category_id]
 
 

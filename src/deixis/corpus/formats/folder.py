@@ -12,6 +12,7 @@ stays, with or without a picture.
 from __future__ import annotations
 
 import csv
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -72,7 +73,7 @@ def read(tree: FileTree) -> Corpus:
     for table in _tables(tree):
         folder = PurePosixPath(table).parent
         for place, row in _rows(tree, table):
-            file = _normal(f"{folder}/{row.file}") if row.file else ""
+            file = row.file and _normal(f"{folder}/{row.file}")
             names = pictures.locate(file)
             if len(names) > 1:
                 raise InputError(tree.path, f"{row.file!r} may be {' or '.join(names[:3])}: write its path", place)
@@ -194,13 +195,13 @@ def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, ob
     delimiter, header, skip = found
     reader = csv.reader(lines[first + skip :], delimiter=delimiter, skipinitialspace=True, strict=True)
     while True:
+        number = first + skip + reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as fault:
-            raise InputError(tree.path, str(fault), f"{table} line {first + skip + reader.line_num}") from None
+            raise InputError(tree.path, str(fault), f"{table} line {number}") from None
         if cells is None:
             return
-        number = first + skip + reader.line_num
         if not any(cells):
             continue
         if len(cells) != len(header):
@@ -257,8 +258,8 @@ def _add_texts(tree: FileTree, by_picture: dict[str, _Draft]) -> None:
 
 
 def _normal(file: str) -> str:
-    """A path with `/` between its parts and none that says nothing."""
-    return PurePosixPath(file.replace("\\", "/").lstrip("/")).as_posix() if file else ""
+    """A path with `/` between its parts, none of which says nothing or leads upwards out of the folder."""
+    return posixpath.normpath("/" + file.replace("\\", "/")).lstrip("/")
 
 
 def _without_suffix(file: str) -> str:

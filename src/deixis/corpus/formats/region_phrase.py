@@ -20,6 +20,7 @@ from deixis.corpus.reading import (
     names_at_hand,
     number_or_text,
     read_json,
+    through_corner,
 )
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image, natural_key
 from deixis.corpus.tree import FileTree
@@ -119,7 +120,7 @@ def keep(corpus: Corpus) -> Corpus:
                 _ImageData(
                     image.id, image.width, image.height, image.file, flickr_id=image.source_id, split=image.split
                 ),
-                {chain: _through_corner(box, image) for chain, box in regions.items()},
+                {chain: through_corner(box, image.width, image.height) for chain, box in regions.items()},
                 captions,
             )
         )
@@ -197,12 +198,6 @@ def _around(boxes: tuple[Box, ...]) -> Box:
         max(box.x2 for box in boxes),
         max(box.y2 for box in boxes),
     )
-
-
-def _through_corner(box: Box, image: Image) -> Box:
-    """The box as it comes back from corner and size, where the last bit of `x1 + (x2 - x1)` may differ from `x2`."""
-    again = box_from_corner(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1)
-    return clipped(again, image.width, image.height)
 
 
 def _file(url: str) -> str:
