@@ -68,5 +68,5 @@ def readable(colour: Colour, background: Colour = PAPER, ratio: float = 4.5) -> 
 
 
 def text_on(background: Colour) -> Colour:
-    """Ink or paper, whichever reads better on a label of this colour."""
-    return max(INK, PAPER, key=lambda colour: contrast(colour, background))
+    """Black or white, whichever reads better on a label of this colour."""
+    return max((0, 0, 0), PAPER, key=lambda colour: contrast(colour, background))
