@@ -1,0 +1,179 @@
+"""Scenes to a corpus: splits and families, records with boxes and chains, pictures on demand."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from deixis.corpus.pictures import RenderedPictures
+from deixis.corpus.records import NOT_VISUAL, NOT_VISUAL_CHAIN, Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image
+from deixis.corpus.scenes.captions import Draft, false_twins, write_captions
+from deixis.corpus.scenes.chance import Chance
+from deixis.corpus.scenes.facts import HELD_OUT, combinations
+from deixis.corpus.scenes.figures import STAGE, box_of
+from deixis.corpus.scenes.plans import Plan, draw_plan, vary
+from deixis.corpus.scenes.staging import Scene, stage
+from deixis.corpus.scenes.words import Mention
+from deixis.errors import DeixisError
+
+#: Split → its share of the images; `train` takes what is left over.
+SHARES = {"train": 0.625, "val": 0.125, "test": 0.125, "unseen": 0.125}
+#: How many scenes a family has, by chance: one stands alone, others have siblings that differ in one factor.
+FAMILY_SIZES = (1, 1, 1, 2, 2, 3)
+
+
+class ScenePictures(RenderedPictures):
+    """The pictures of drawn scenes, with the scenes themselves."""
+
+    def __init__(self, scenes: Mapping[str, Scene], seed: int, render: Callable[[str], bytes]) -> None:
+        super().__init__(scenes, render)
+        self.scenes, self.seed = scenes, seed
+
+
+class Swap(NamedTuple):
+    """A caption that is true of its image, and its twin in nearly the same words that is false of it."""
+
+    image_id: str
+    caption: int
+    true: str
+    false: str
+
+
+def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAGE) -> Corpus:
+    """The embedded corpus: 5/8 of the scenes train, 1/8 each val, test and unseen.
+
+    Args:
+        count: how many scenes.
+        seed: another seed, another corpus of the same kind.
+        size: width and height of the pictures in pixels, 4 : 3.
+    """
+    width, height = size
+    if width * STAGE[1] != height * STAGE[0] or width < 1:
+        raise DeixisError(f"scenes are drawn 4 : 3, not {width} × {height}")
+    numbers = {split: int(count * share) for split, share in SHARES.items()}
+    numbers["train"] += count - sum(numbers.values())
+    scenes: dict[str, Scene] = {}
+    images: list[Image] = []
+    known: set[Plan] = set()
+    for split, number in numbers.items():
+        for scene in _draw_split(split, number, len(images), seed, known):
+            scenes[scene.id] = scene
+            images.append(_image(scene, split, seed, size))
+
+    def render(image_id: str) -> bytes:
+        from deixis.corpus.scenes.painting import render as paint
+
+        data = io.BytesIO()
+        paint(scenes[image_id], seed, size).save(data, "PNG", compress_level=3)
+        return data.getvalue()
+
+    return Corpus(images, name="scenes", pictures=ScenePictures(scenes, seed, render))
+
+
+def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]) -> list[Scene]:
+    """Families of scenes that no split has had, with held-out pairs in `unseen` and nowhere else."""
+    scenes: list[Scene] = []
+    family = 0
+    while len(scenes) < number:
+        family += 1
+        chance = Chance(seed, split, family)
+        plan = draw_plan(chance)
+        members = [plan]
+        for _ in range(chance.pick(FAMILY_SIZES) - 1):
+            sibling = vary(plan, chance)
+            if sibling is not None and sibling not in members:
+                members.append(sibling)
+        for member in members[: number - len(scenes)]:
+            held_out = bool(combinations(member) & HELD_OUT)
+            if member in known or held_out != (split == "unseen"):
+                continue
+            known.add(member)
+            # Siblings share layout and backdrop, so that nothing but the factor tells them apart.
+            number_of_scene = start + len(scenes)
+            layout = Chance(seed, split, family, "layout")
+            scenes.append(stage(f"scene-{number_of_scene:06d}", f"{split}-{family}", member, layout))
+    return scenes
+
+
+def _image(scene: Scene, split: str, seed: int, size: tuple[int, int]) -> Image:
+    annotator = _Annotator(scene, size)
+    captions = [annotator.caption(draft) for draft in write_captions(scene, seed)]
+    return make_image(
+        scene.id,
+        file=f"{scene.id}.png",
+        width=size[0],
+        height=size[1],
+        split=split,
+        captions=captions,
+        boxes=annotator.boxes,
+        chains=annotator.chains.values(),
+    )
+
+
+class _Annotator:
+    """Gives mentions their chains and boxes: the same things under one name, one box for one thing."""
+
+    def __init__(self, scene: Scene, size: tuple[int, int]) -> None:
+        self.scene, self.size = scene, size
+        self.boxes: list[Box] = []
+        self.chains: dict[object, Chain] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def caption(self, draft: Draft) -> Caption:
+        tokens: list[str] = []
+        phrases: list[Phrase] = []
+        for item in draft.items:
+            start = len(tokens)
+            if isinstance(item, str):
+                tokens += item.split()
+                continue
+            tokens += item.words.split()
+            chain = NOT_VISUAL_CHAIN if item.type == NOT_VISUAL else self._chain(item).id
+            phrases.append(Phrase(start, len(tokens), chain, (item.type,)))
+        return make_caption(draft.text, None, phrases)
+
+    def _chain(self, mention: Mention) -> Chain:
+        key = mention.topic or (frozenset(mention.tags), mention.part)
+        if key not in self.chains:
+            boxes = tuple(self._box(tag, mention.part) for tag in mention.tags)
+            scene = mention.type == "scene"
+            self.chains[key] = Chain(str(len(self.chains) + 1), boxes, scene=scene, no_box=not boxes and not scene)
+        return self.chains[key]
+
+    def _box(self, tag: str, part: str) -> int:
+        if (tag, part) not in self._numbers:
+            self._numbers[tag, part] = len(self.boxes)
+            self.boxes.append(box_of(self.scene.figure(tag), part, *self.size))
+        return self._numbers[tag, part]
+
+
+def scenes_of(corpus: Corpus) -> Mapping[str, Scene]:
+    """What is in the pictures of a corpus that `scenes_corpus` made, or was cut from one: image id → scene."""
+    return _pictures(corpus).scenes
+
+
+def order_swaps(corpus: Corpus) -> list[Swap]:
+    """Captions with two parties whose exchange makes them false: "a dog chases a cat", "a cat chases a dog"."""
+    return _swaps(corpus, "order")
+
+
+def count_swaps(corpus: Corpus) -> list[Swap]:
+    """Captions that count, with a twin that is off by one."""
+    return _swaps(corpus, "count")
+
+
+def _swaps(corpus: Corpus, twist: str) -> list[Swap]:
+    pictures = _pictures(corpus)
+    return [
+        Swap(image.id, number, image.captions[number].text, twin)
+        for image in corpus
+        for number, twin in enumerate(false_twins(pictures.scenes[image.id], pictures.seed, twist))
+        if twin is not None
+    ]
+
+
+def _pictures(corpus: Corpus) -> ScenePictures:
+    if not isinstance(corpus.pictures, ScenePictures):
+        raise DeixisError(f"corpus {corpus.name or '(unnamed)'} does not consist of drawn scenes")
+    return corpus.pictures
