@@ -1,12 +1,241 @@
-"""`deixis corpus`."""
+"""`deixis corpus`: count, draw, convert, join and cut datasets of any format."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="To be filled.")
+from deixis.cli.output import busy, print_json, print_table
+from deixis.cli.writing import check_free, system_faults, write_out
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.corpus.statistics import Statistics
+
+app = typer.Typer(no_args_is_help=True, help="Count, draw, convert, join and cut corpora of any format.")
+
+CorpusPath = Annotated[
+    str, typer.Argument(metavar="PATH", help="A folder, .zip or file; “scenes” is the embedded one.")
+]
+OutPath = Annotated[
+    Path, typer.Argument(metavar="OUT", help="Where to write; a folder, or a file where it can be one.")
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="The format of PATH; found from its files if not given.")
+]
+PicturesOption = Annotated[
+    str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
+]
+ToOption = Annotated[str, typer.Option("--to", help="The format to write; see `deixis corpus formats`.")]
+CopyOption = Annotated[bool, typer.Option("--pictures", help="Write the picture files too, under images/.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace what is at OUT; a folder there is set aside as OUT.old, not deleted.")
+]
+SplitOption = Annotated[list[str] | None, typer.Option("--split", help="Only this split; may be given several times.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-@app.callback()
-def _group() -> None:
-    pass
+@app.command()
+def stats(path: CorpusPath, split: SplitOption = None, format: FormatOption = None, json: JsonOption = False) -> None:
+    """Count images, captions, phrases, chains and boxes, by type as in Table 1 of Flickr30k Entities.
+
+    Example: deixis corpus stats flickr30k_entities/annotations.zip --json
+    """
+    from deixis.corpus import open_corpus
+    from deixis.corpus.statistics import corpus_statistics, read_statistics
+
+    with busy(f"Counting {path}"):
+        if split:
+            counts = corpus_statistics(open_corpus(path, format=format).split(*split))
+        else:
+            counts = read_statistics(path, format=format)
+    if json:
+        print_json(counts)
+    else:
+        _print_statistics(counts)
+
+
+@app.command()
+def show(
+    path: CorpusPath,
+    image: Annotated[str, typer.Argument(metavar="ID", help="The image's id.")],
+    out: Annotated[Path | None, typer.Option(help="The PNG to write; by default ID.png here.")] = None,
+    caption: Annotated[int | None, typer.Option(min=0, help="Only this caption; the first is 0.")] = None,
+    format: FormatOption = None,
+    pictures_in: PicturesOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+) -> None:
+    """Draw a picture with its phrases and boxes in matching colours.
+
+    Example: deixis corpus show scenes test-0001 --out scene.png
+    """
+    out = out or Path(image.replace("/", "_") + ".png")
+    if out.suffix.lower() != ".png":
+        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
+    check_free(out, force)
+    from deixis.corpus import open_corpus
+    from deixis.files import atomic_write
+    from deixis.vision.drawing import draw_annotations
+
+    with busy(f"Reading {path}"):
+        corpus = open_corpus(path, format=format, pictures=pictures_in)
+    drawing = draw_annotations(corpus, image, caption=caption)
+    with system_faults(out), atomic_write(out) as stream:
+        drawing.save(stream, "PNG")
+    typer.echo(f"Drew image {image} to {out} ({drawing.width} × {drawing.height})")
+
+
+@app.command()
+def convert(
+    path: CorpusPath,
+    out: OutPath,
+    to: ToOption = "deixis",
+    from_: Annotated[str | None, typer.Option("--from", help="The format of PATH; found if not given.")] = None,
+    split: SplitOption = None,
+    pictures: CopyOption = False,
+    pictures_in: PicturesOption = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write a corpus in another format, and tell what that format cannot hold.
+
+    Example: deixis corpus convert annotations.zip grounding/ --to grounding --split val --split test
+    """
+    check_free(out, force)
+    from deixis.corpus import open_corpus
+
+    with busy(f"Reading {path}"):
+        corpus = open_corpus(path, format=from_, pictures=pictures_in)
+    if split:
+        corpus = corpus.split(*split)
+    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json)
+
+
+@app.command()
+def join(
+    left: Annotated[str, typer.Argument(metavar="LEFT", help="Gives pictures, captions and splits (Flickr8k).")],
+    right: Annotated[str, typer.Argument(metavar="RIGHT", help="Gives phrases, chains and boxes (Entities).")],
+    out: OutPath,
+    to: ToOption = "deixis",
+    pictures: CopyOption = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Give the images of one corpus the phrases, chains and boxes that another has for the same photos.
+
+    Example: deixis corpus join flickr8k/ flickr30k_entities/annotations.zip joined/ --pictures
+    """
+    check_free(out, force)
+    from deixis.corpus import open_corpus
+    from deixis.corpus.combine import join as join_corpora
+
+    with busy(f"Joining {left} and {right}"):
+        report = join_corpora(open_corpus(left), open_corpus(right))
+    write_out(report.corpus, out, to=to, pictures=pictures, force=force, json=json, counts=report.counts)
+
+
+@app.command()
+def cut(
+    path: CorpusPath,
+    out: OutPath,
+    split: SplitOption = None,
+    ids: Annotated[Path | None, typer.Option(help="A text file with one image id a line: only these.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most this many images, the first ones.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the --limit images at random, with this seed.")] = None,
+    to: ToOption = "deixis",
+    pictures: CopyOption = False,
+    pictures_in: PicturesOption = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write part of a corpus: some splits, some ids, some images.
+
+    Example: deixis corpus cut joined/ small/ --split train --limit 500 --seed 1
+    """
+    check_free(out, force)
+    from deixis.corpus import open_corpus
+    from deixis.corpus.combine import cut as cut_corpus
+    from deixis.corpus.reading import list_entries
+    from deixis.corpus.tree import SingleFileTree
+
+    with busy(f"Reading {path}"):
+        corpus = open_corpus(path, pictures=pictures_in)
+    chosen = None if ids is None else [line for _, line in list_entries(SingleFileTree(ids), ids.name)]
+    generator = None
+    if seed is not None:
+        from numpy.random import default_rng
+
+        generator = default_rng(seed)
+    corpus = cut_corpus(corpus, split or (), chosen, limit, generator)
+    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json)
+
+
+@app.command()
+def formats(json: JsonOption = False) -> None:
+    """List the formats that can be read and written."""
+    from deixis.corpus.formats import FORMATS, get_format
+
+    known = {name: get_format(name).DESCRIPTION for name in FORMATS}
+    if json:
+        print_json(known)
+    else:
+        width = max(map(len, known))
+        for name, description in known.items():
+            typer.echo(f"{name:<{width}}  {description}")
+
+
+def _print_statistics(counts: Statistics) -> None:
+    """The figures of section 2.4 and Table 1; the paper's beside ours where the corpus is the whole release."""
+    from deixis.corpus.statistics import (
+        PAPER_FIGURES,
+        PAPER_IMAGES_MENTIONING,
+        PAPER_TABLE_1,
+        is_flickr30k_entities,
+    )
+
+    release = is_flickr30k_entities(counts)
+    rows = [
+        [_label(name), _figure(name, value), *([_figure(name, PAPER_FIGURES.get(name))] if release else [])]
+        for name in counts.__struct_fields__
+        if isinstance(value := getattr(counts, name), int | float)
+    ]
+    print_table("Figures", ["", "here", *(["paper"] if release else [])], rows)
+    if counts.splits:
+        print_table("Splits", ["split", "images"], [[name or "(none)", f"{n:,}"] for name, n in counts.splits.items()])
+    if not counts.by_type:
+        return
+    lines: dict[str, tuple[float | None, ...]] = {
+        name: (row.chains, row.mentions_per_chain, row.boxes_per_chain, row.images_mentioning)
+        for name, row in counts.by_type.items()
+    }
+    lines["total"] = (counts.chains, counts.mentions_per_chain, counts.boxes_per_chain, None)
+    lines["total, links"] = (counts.chains, counts.mentions_per_chain, counts.linked_boxes_per_chain, None)
+    table = []
+    for name, ours in lines.items():
+        paper = (*PAPER_TABLE_1.get(name, (None, None, None)), PAPER_IMAGES_MENTIONING.get(name))
+        cells = zip(_cells(*ours), _cells(*paper), strict=True)
+        table.append([name, *(f"{here} / {there}" if release else here for here, there in cells)])
+    title = "Chains by type" + (", here / paper" if release else "")
+    print_table(title, ["type", "chains", "mentions per chain", "boxes per chain", "% of images"], table)
+    typer.echo("“total” counts a box that chains share once; “links”, like the types' rows, for each of them.")
+
+
+def _cells(chains: float | None, mentions: float | None, boxes: float | None, images: float | None) -> list[str]:
+    return [_cell(chains), _cell(mentions), _cell(boxes), "–" if images is None else f"{images:.1f}"]
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ").replace(" per ", " / ").replace("nonvisual", "non-visual")
+
+
+def _figure(name: str, value: float | None) -> str:
+    share = name.startswith(("chains_with_", "chains_without_"))
+    return f"{value:.1f} %" if share and value is not None else _cell(value)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -1,0 +1,102 @@
+"""How commands write: never over what is there unless told to, and whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deixis.cli.output import busy, print_json
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.corpus import Corpus
+
+
+def check_free(out: Path, force: bool) -> None:
+    """Refuse to touch what is there already and not empty; called before the long work and again before the end."""
+    with system_faults(out):
+        occupied = any(out.iterdir()) if out.is_dir() else out.exists() and out.stat().st_size > 0
+    if occupied and not force:
+        raise DeixisError(f"{out}: is there already and not empty; give --force to replace it")
+
+
+@contextmanager
+def system_faults(path: Path) -> Iterator[None]:
+    """What the system refuses (no permission, no space) is told in one line, like a fault in the input."""
+    try:
+        yield
+    except OSError as fault:
+        raise DeixisError(f"{fault.filename or path}: {fault.strerror or fault}") from None
+
+
+def write_out(
+    corpus: Corpus,
+    out: Path,
+    *,
+    to: str,
+    pictures: bool,
+    force: bool,
+    json: bool,
+    counts: dict[str, int] | None = None,
+) -> None:
+    """Write a corpus and tell what the format drops; `counts` are printed first, or stand in the JSON.
+
+    All is written beside OUT and moved into place when it is whole, so that a fault leaves OUT as it was.
+    """
+    from deixis.corpus import write_corpus
+    from deixis.corpus.formats import get_format
+    from deixis.corpus.losses import losses
+
+    dropped = losses(corpus, get_format(to).keep(corpus))
+    with system_faults(out), busy(f"Writing {out}"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:80]}.", suffix=".part", dir=out.parent))
+        try:
+            write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
+            if pictures and not (staging / out.name).is_dir():
+                raise DeixisError(f"{out}: pictures can be written into a folder only, not with a single file")
+            old = _move(staging / out.name, out, force)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    if json:
+        lost = {name: {"lost": count, "of": whole} for name, (count, whole) in dropped.items()}
+        print_json({"out": str(out), "format": to, "images": len(corpus), "dropped": lost, **(counts or {})})
+        return
+    for name, count in (counts or {}).items():
+        typer.echo(f"{count:>9,}  {name.replace('_', ' ')}")
+    typer.echo(f"Wrote {len(corpus):,} images to {out} ({to})")
+    if old is not None:
+        typer.echo(f"What was there is now {old}")
+    for name, (count, whole) in dropped.items():
+        typer.echo(f"  dropped: {count:,} of {whole:,} {name}")
+
+
+def _move(written: Path, out: Path, force: bool) -> Path | None:
+    """Put a finished file or folder in its place; a folder that was there is renamed, and its new name returned."""
+    check_free(out, force)
+    old = None
+    if out.is_dir() and any(out.iterdir()):
+        old = _unused(out.with_name(f"{out.name}.old"))
+        out.rename(old)
+    elif out.is_dir():
+        out.rmdir()
+    elif written.is_dir() and out.exists():
+        out.unlink()
+    os.replace(written, out)
+    return old
+
+
+def _unused(path: Path) -> Path:
+    number = 1
+    candidate = path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}{number}")
+    return candidate

@@ -1,0 +1,48 @@
+"""What a format would drop of a corpus: told from its `keep`, before anything is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from deixis.corpus.records import Corpus
+
+
+def losses(corpus: Corpus, kept: Corpus) -> dict[str, tuple[int, int]]:
+    """What `corpus` has and `kept` has not: name → (how many are lost, of how many), in the order of the records."""
+    had, has = _contents(corpus), _contents(kept)
+    lost = {name: (count - has[name], count) for name, count in had.items() if has[name] < count}
+    changed = 0
+    for image in corpus:
+        if image.id in kept:
+            pairs = zip(image.captions, kept[image.id].captions, strict=False)
+            changed += sum(before.text != after.text for before, after in pairs)
+    if changed:
+        lost["spellings of captions"] = (changed, had["captions"])
+    kept_ids = [image.id for image in kept]
+    if [image.id for image in corpus if image.id in kept] != kept_ids:
+        lost["places in the order of images"] = (len(kept_ids), len(corpus))
+    return lost
+
+
+def _contents(corpus: Corpus) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for image in corpus:
+        counts["images"] += 1
+        counts["splits of images"] += bool(image.split)
+        counts["sizes of images"] += bool(image.width or image.height)
+        counts["first publisher's ids"] += bool(image.source_id)
+        counts["captions"] += len(image.captions)
+        for caption in image.captions:
+            counts["caption ids"] += bool(caption.id)
+            counts["marks of unrelated captions"] += caption.unrelated
+            counts["tokenizations that are not plain blanks"] += caption.words is not None
+            counts["phrases"] += len(caption.phrases)
+            counts["types of phrases"] += sum(len(phrase.types) for phrase in caption.phrases)
+        counts["boxes"] += len(image.boxes)
+        counts["chains"] += len(image.chains)
+        for chain in image.chains:
+            counts["links from chains to boxes"] += len(chain.boxes)
+            counts["scene flags"] += chain.scene
+            counts["no-box flags"] += chain.no_box
+            counts["labels of chains"] += bool(chain.label)
+    return counts
