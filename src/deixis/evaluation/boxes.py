@@ -39,13 +39,14 @@ def suppress_each(boxes: Boxes, scores: npt.NDArray[np.floating], threshold: flo
     """
     clash = iou_matrix(boxes, boxes) > threshold
     np.fill_diagonal(clash, False)
-    compatible = ~clash
+    # Sets of boxes as bits, eight a byte: what each box leaves standing, and what still stands for each query.
+    leaves = np.packbits(~clash, axis=1)
+    standing = np.full((len(scores), leaves.shape[1]), 255, dtype=np.uint8)
     order = np.argsort(-scores, axis=1, kind="stable")
-    kept = np.ones(scores.shape, dtype=bool)
     queries = np.arange(len(scores))
     for place in range(scores.shape[1]):
         box = order[:, place]
-        standing = kept[queries, box]
+        stands = standing[queries, box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
         # A standing box overlaps no box kept before it, so this strikes out only boxes that come later.
-        kept[standing] &= compatible[box[standing]]
-    return kept
+        standing &= np.where(stands[:, None], leaves[box], 255)
+    return np.unpackbits(standing, axis=1, count=scores.shape[1]).astype(bool)
