@@ -81,3 +81,41 @@ def corpora(draw: st.DrawFn) -> Corpus:
     # Names that differ only in case would be one file on some systems.
     ids = draw(st.lists(identifiers, max_size=4, unique_by=str.lower))
     return Corpus([draw(images(image_id)) for image_id in ids], name="drawn")
+
+
+@st.composite
+def odd_corpora(draw: st.DrawFn) -> Corpus:
+    """What other sources give: free text, own ids, labels, unknown sizes, boxes between pixels, paths as files."""
+    texts = st.text(st.characters(codec="utf-8"), max_size=8)
+    found = []
+    for image_id in draw(st.lists(st.one_of(identifiers, st.integers(0, 10**9).map(str)), max_size=3, unique=True)):
+        width, height = draw(st.sampled_from([(0, 0), (640, 480)]))
+        boxes = []
+        for _ in range(draw(st.integers(0, 2))):
+            (x1, x2), (y1, y2) = (sorted(draw(st.tuples(st.floats(0, s), st.floats(0, s)))) for s in (640, 480))
+            boxes.append(Box(x1, y1, x2, y2))
+        labels = st.sampled_from(["", "dog", "traffic light"])
+        captions = [
+            make_caption(
+                draw(texts),
+                draw(st.one_of(st.none(), st.lists(texts, max_size=3))),
+                id=draw(st.sampled_from(["", "7", "007", "x"])),
+            )
+            for _ in range(draw(st.integers(0, 3)))
+        ]
+        found.append(
+            make_image(
+                image_id,
+                file=draw(
+                    st.sampled_from(["", "a.jpg", "train/a.jpg", "/b/c d.png", "..\\e.JPG", " #1.jpg", "b.jpg.2"])
+                ),
+                width=width,
+                height=height,
+                split=draw(st.sampled_from(["", "train", "dev", "val", "restval", "train2017", "held-out"])),
+                captions=captions,
+                boxes=boxes,
+                chains=[Chain(f"c{number}", (number,), label=draw(labels)) for number in range(len(boxes))],
+                source_id=draw(st.sampled_from(["", "12345678", "not a number"])),
+            )
+        )
+    return Corpus(found, name="odd")
