@@ -1,0 +1,67 @@
+"""Views of a picture for a network: one centre crop, ten crops (papers 0, 1 and 3), squashed, or whole with its aspect.
+
+Each is one resampling from the picture's own pixels.
+"""
+
+from __future__ import annotations
+
+from PIL import Image as Pillow
+
+BICUBIC = Pillow.Resampling.BICUBIC
+
+
+def centre_crop(
+    picture: Pillow.Image, side: int, share: float, resampling: Pillow.Resampling = BICUBIC
+) -> Pillow.Image:
+    """The square in the middle, `share` of the shorter side wide, as `side` × `side` pixels.
+
+    With `share` 224/256 this is "shorter side to 256, crop 224".
+    """
+    return _square(picture, 0.5, 0.5, side, share, resampling)
+
+
+def ten_crops(
+    picture: Pillow.Image, side: int, share: float, resampling: Pillow.Resampling = BICUBIC
+) -> list[Pillow.Image]:
+    """The four corners, the centre, and the mirror image of each."""
+    places = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.5))
+    crops = [_square(picture, across, down, side, share, resampling) for across, down in places]
+    return crops + [crop.transpose(Pillow.Transpose.FLIP_LEFT_RIGHT) for crop in crops]
+
+
+def squash(picture: Pillow.Image, side: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:
+    """All of the picture as a square: nothing is cut off, its aspect is given up."""
+    return picture.resize((side, side), resampling)
+
+
+def fit(picture: Pillow.Image, side: int, multiple: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:
+    """All of the picture with nearly its aspect, about as many pixels as `side` × `side`, in multiples of `multiple`.
+
+    So every picture costs a network the same, and a corpus has few shapes. Aspects beyond 4 : 1 are squashed to that.
+    """
+    aspect = min(max(picture.width / picture.height, 0.25), 4.0)
+    width = max(1, round(side * aspect**0.5 / multiple)) * multiple
+    height = max(1, round(side / aspect**0.5 / multiple)) * multiple
+    return picture.resize((width, height), resampling)
+
+
+def crop_box(
+    picture: Pillow.Image,
+    box: tuple[float, float, float, float],
+    side: int,
+    resampling: Pillow.Resampling = BICUBIC,
+) -> Pillow.Image:
+    """A box of the picture (x1, y1, x2, y2, rounded to whole pixels, at least one), squashed to a square."""
+    left, top = min(max(round(box[0]), 0), picture.width - 1), min(max(round(box[1]), 0), picture.height - 1)
+    right, bottom = min(max(round(box[2]), left + 1), picture.width), min(max(round(box[3]), top + 1), picture.height)
+    # Cut first: resizing a part of a picture would mix in the pixels around it.
+    return picture.crop((left, top, right, bottom)).resize((side, side), resampling)
+
+
+def _square(
+    picture: Pillow.Image, across: float, down: float, side: int, share: float, resampling: Pillow.Resampling
+) -> Pillow.Image:
+    """A square of the picture, `across` and `down` of the way from the upper left to the lower right corner."""
+    extent = min(picture.size) * share
+    left, top = (picture.width - extent) * across, (picture.height - extent) * down
+    return picture.resize((side, side), resampling, box=(left, top, left + extent, top + extent))

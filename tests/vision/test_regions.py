@@ -1,0 +1,125 @@
+"""Region features: RoIAlign to the letter of its definition, and what it means on a map one can reason about."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from PIL import Image as Pillow
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch import Tensor  # noqa: E402
+
+from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, roi_align, with_context  # noqa: E402
+
+
+def interpolate(plane: Tensor, y: float, x: float) -> float:
+    """A bilinear sample, as torchvision defines it: nothing further than one cell outside, the border cell before."""
+    rows, columns = plane.shape
+    if y < -1 or y > rows or x < -1 or x > columns:
+        return 0.0
+    y, x = max(y, 0.0), max(x, 0.0)
+    top, left = min(int(y), rows - 1), min(int(x), columns - 1)
+    bottom, right = min(top + 1, rows - 1), min(left + 1, columns - 1)
+    if top == rows - 1:
+        y = float(top)
+    if left == columns - 1:
+        x = float(left)
+    down, across = y - top, x - left
+    upper = float(plane[top, left]) * (1 - across) + float(plane[top, right]) * across
+    lower = float(plane[bottom, left]) * (1 - across) + float(plane[bottom, right]) * across
+    return upper * (1 - down) + lower * down
+
+
+def slow_roi_align(values: Tensor, box: Tensor, stride: float, bins: int, samples: int) -> Tensor:
+    """Four loops and a bilinear sample: `aligned=True`, so half a cell is taken off and boxes keep their size."""
+    x1, y1, x2, y2 = (float(value) / stride - 0.5 for value in box)
+    out = torch.zeros(len(values), bins, bins, dtype=torch.float64)
+    wide, high = (x2 - x1) / bins, (y2 - y1) / bins
+    for channel, plane in enumerate(values):
+        for i in range(bins):
+            for j in range(bins):
+                taken = [
+                    interpolate(
+                        plane, y1 + i * high + (m + 0.5) * high / samples, x1 + j * wide + (n + 0.5) * wide / samples
+                    )
+                    for m in range(samples)
+                    for n in range(samples)
+                ]
+                out[channel, i, j] = sum(taken) / samples**2
+    return out
+
+
+def random_boxes(generator: torch.Generator, count: int, width: float, height: float) -> Tensor:
+    """Boxes of all sizes, some without extent, some over the edge and some wholly outside."""
+    corners = torch.rand(count, 2, 2, generator=generator, dtype=torch.float64) * 1.6 - 0.3
+    corners = corners.sort(1).values * torch.tensor([width, height], dtype=torch.float64)
+    boxes = corners.flatten(1)
+    boxes[0, 2:] = boxes[0, :2]
+    boxes[1] = torch.tensor([0.0, 0.0, width, height])
+    boxes[2] += 3 * max(width, height)
+    return boxes
+
+
+@pytest.mark.parametrize(("bins", "samples", "stride"), [(7, 2, 32.0), (3, 1, 16.0), (1, 2, 32.0), (2, 3, 8.0)])
+def test_it_is_torchvisions_roi_align(bins: int, samples: int, stride: float) -> None:
+    generator = torch.Generator().manual_seed(bins)
+    values = torch.randn(2, 3, 5, 7, generator=generator, dtype=torch.float64)
+    boxes = random_boxes(generator, 12, 7 * stride, 5 * stride)
+    picture = torch.randint(0, 2, (12,), generator=generator)
+    found = roi_align(Maps(values, stride, (stride / 2, stride / 2)), boxes, picture, bins=bins, samples=samples)
+    for box, index, got in zip(boxes, picture, found, strict=True):
+        torch.testing.assert_close(got, slow_roi_align(values[index], box, stride, bins, samples))
+
+
+def test_region_vectors_are_the_mean_over_bins() -> None:
+    generator = torch.Generator().manual_seed(5)
+    maps = Maps(torch.randn(3, 4, 6, 5, generator=generator), 32.0, (20.0, 11.0))
+    boxes = [random_boxes(generator, count, 160, 192).float() for count in (4, 3, 9)]
+    picture = torch.tensor([0] * 4 + [1] * 3 + [2] * 9)
+    expected = roi_align(maps, torch.cat(boxes), picture).mean((2, 3))
+    torch.testing.assert_close(region_vectors(maps, boxes), expected)
+    none = [boxes[0][:0], boxes[1], boxes[2][:0]]
+    torch.testing.assert_close(region_vectors(maps, none), expected[4:7])
+    assert region_vectors(maps, [box[:0] for box in boxes]).shape == (0, 4)
+
+
+def test_on_a_map_of_coordinates_a_box_gives_its_own_centre() -> None:
+    # Each cell holds where it looks; so a region inside must hold its centre, whatever stride and origin.
+    for stride, origin in ((32.0, (16.0, 16.0)), (16.0, (3.5, 15.0))):
+        x = origin[0] + stride * torch.arange(9.0)
+        y = origin[1] + stride * torch.arange(6.0)
+        values = torch.stack([x.expand(6, 9), y[:, None].expand(6, 9)])[None]
+        low = torch.tensor([stride * 1.3, stride * 1.1])
+        boxes = torch.tensor([[*low, *low + torch.tensor([stride * wide, stride * 2.2])] for wide in (0.01, 1.0, 4.3)])
+        centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+        torch.testing.assert_close(region_vectors(Maps(values, stride, origin), [boxes]), centres)
+
+
+def test_gradients_reach_the_map() -> None:
+    values = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    boxes = torch.tensor([[10.0, 20.0, 90.0, 100.0], [0.0, 0.0, 30.0, 128.0]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda v: region_vectors(Maps(v, 32.0, (16.0, 16.0)), [boxes], bins=2), [values])
+
+
+def test_box_coordinates_and_context() -> None:
+    boxes = torch.tensor([[0.0, 0.0, 200.0, 100.0], [50.0, 25.0, 100.0, 50.0]])
+    expected = torch.tensor([[0.0, 0.0, 1.0, 1.0, 1.0], [0.25, 0.25, 0.5, 0.5, 0.0625]])
+    torch.testing.assert_close(box_coordinates(boxes, 200, 100), expected)
+    joined = with_context(torch.arange(6.0).reshape(3, 2), torch.tensor([[7.0], [8.0]]), [2, 1])
+    assert joined.tolist() == [[0, 1, 7], [2, 3, 7], [4, 5, 8]]
+
+
+def test_box_crops_show_what_the_box_holds() -> None:
+    picture = Pillow.new("RGB", (60, 40), "white")
+    picture.paste("red", (10, 5, 30, 25))
+    boxes = torch.tensor(
+        [[10.0, 5.0, 30.0, 25.0], [35.0, 0.0, 60.0, 40.0], [60.0, 40.0, 60.0, 40.0], [12.2, 7.0, 12.2, 7.0]]
+    )
+    red, white, corner, point = box_crops(picture, boxes, 8)
+    assert red.getcolors() == [(64, (255, 0, 0))]
+    assert white.getcolors() == [(64, (255, 255, 255))]
+    assert corner.size == point.size == (8, 8)
+    assert point.getpixel((4, 4)) == (255, 0, 0)
+    assert math.prod(red.size) == 64
