@@ -188,42 +188,58 @@ def formats(json: JsonOption = False) -> None:
 
 def _print_statistics(counts: Statistics) -> None:
     """The figures of section 2.4 and Table 1; the paper's beside ours where the corpus is the whole release."""
-    from deixis.corpus.statistics import (
-        PAPER_FIGURES,
-        PAPER_IMAGES_MENTIONING,
-        PAPER_TABLE_1,
-        is_flickr30k_entities,
-    )
+    from deixis.corpus.statistics import PAPER_FIGURES, is_flickr30k_entities
 
     release = is_flickr30k_entities(counts)
+    figures = {
+        name: value for name in counts.__struct_fields__ if isinstance(value := getattr(counts, name), int | float)
+    }
     rows = [
         [_label(name), _figure(name, value), *([_figure(name, PAPER_FIGURES.get(name))] if release else [])]
-        for name in counts.__struct_fields__
-        if isinstance(value := getattr(counts, name), int | float)
+        for name, value in figures.items()
     ]
     print_table("Figures", ["", "here", *(["paper"] if release else [])], rows)
     if counts.splits:
         print_table("Splits", ["split", "images"], [[name or "(none)", f"{n:,}"] for name, n in counts.splits.items()])
-    if not counts.by_type:
-        return
-    lines: dict[str, tuple[float | None, ...]] = {
-        name: (row.chains, row.mentions_per_chain, row.boxes_per_chain, row.images_mentioning)
+    if counts.by_type:
+        _print_types(counts, release)
+
+
+def _print_types(counts: Statistics, release: bool) -> None:
+    lines = {
+        name: _cells(row.chains, row.mentions_per_chain, row.boxes_per_chain, row.images_mentioning)
         for name, row in counts.by_type.items()
     }
-    lines["total"] = (counts.chains, counts.mentions_per_chain, counts.boxes_per_chain, None)
-    lines["total, links"] = (counts.chains, counts.mentions_per_chain, counts.linked_boxes_per_chain, None)
-    table = []
-    for name, ours in lines.items():
-        paper = (*PAPER_TABLE_1.get(name, (None, None, None)), PAPER_IMAGES_MENTIONING.get(name))
-        cells = zip(_cells(*ours), _cells(*paper), strict=True)
-        table.append([name, *(f"{here} / {there}" if release else here for here, there in cells)])
-    title = "Chains by type" + (", here / paper" if release else "")
-    print_table(title, ["type", "chains", "mentions per chain", "boxes per chain", "% of images"], table)
+    lines["total"] = _cells(counts.chains, counts.mentions_per_chain, counts.boxes_per_chain)
+    lines["total, links"] = _cells(counts.chains, counts.mentions_per_chain, counts.linked_boxes_per_chain)
+    if release:
+        paper = _paper_lines()
+        lines = {
+            name: [" / ".join(pair) for pair in zip(cells, paper.get(name, _NO_CELLS), strict=True)]
+            for name, cells in lines.items()
+        }
+    title = "Chains by type, with mentions and boxes per chain" + (": here / paper" if release else "")
+    rows = [[name, *cells] for name, cells in lines.items()]
+    print_table(title, ["type", "chains", "mentions", "boxes", "% of images"], rows)
     typer.echo("“total” counts a box that chains share once; “links”, like the types' rows, for each of them.")
 
 
-def _cells(chains: float | None, mentions: float | None, boxes: float | None, images: float | None) -> list[str]:
+def _paper_lines() -> dict[str, list[str]]:
+    from deixis.corpus.statistics import PAPER_IMAGES_MENTIONING
+    from deixis.evaluation.papers import paper_tables
+
+    lines = {}
+    for row in paper_tables()["paper0/table1"].rows:
+        chains, mentions, boxes = row.cells
+        lines[row.id] = _cells(int(chains), float(mentions), float(boxes), PAPER_IMAGES_MENTIONING.get(row.id))
+    return lines
+
+
+def _cells(chains: int, mentions: float, boxes: float, images: float | None = None) -> list[str]:
     return [_cell(chains), _cell(mentions), _cell(boxes), "–" if images is None else f"{images:.1f}"]
+
+
+_NO_CELLS = ["–"] * 4
 
 
 def _label(name: str) -> str:

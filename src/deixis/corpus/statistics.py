@@ -28,18 +28,6 @@ from deixis.files import atomic_write, cache_folder
 
 #: Part of every cache key: raise it when the counting changes.
 STATISTICS_VERSION = 1
-#: Paper 0, Table 1: chains, mentions a chain, boxes a chain.
-PAPER_TABLE_1 = {
-    "people": (59766, 3.17, 1.95),
-    "clothing": (42380, 1.76, 1.44),
-    "bodyparts": (12809, 1.50, 1.42),
-    "animals": (5086, 3.63, 1.44),
-    "vehicles": (5561, 2.77, 1.21),
-    "instruments": (1827, 2.85, 1.61),
-    "scene": (46919, 2.03, 0.62),
-    "other": (82098, 1.94, 1.04),
-    "total": (244035, 2.10, 1.13),
-}
 #: Paper 0, section 2.4: images that mention each type, in percent.
 PAPER_IMAGES_MENTIONING = {
     "people": 94.2,
@@ -61,8 +49,6 @@ PAPER_FIGURES = {
     "chains_per_image": 7.7,
     "boxes": 275775,
     "boxes_per_image": 8.7,
-    "mentions_per_chain": 2.10,
-    "boxes_per_chain": 1.13,
     "chains_with_several_mentions": 48.6,
     "chains_with_one_box": 59.1,
     "chains_with_several_boxes": 20.0,
