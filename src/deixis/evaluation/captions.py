@@ -74,7 +74,7 @@ def tokenize_caption(caption: str) -> list[str]:
     Clitics are cut off (`do n't`, `man 's`), hyphens inside words stay, brackets become `-lrb-` and the like.
     Known differences from the Stanford tokenizer (CoreNLP 3.4.1): it looks at the next word's capital to end a sentence
     after an initial ("plan B. The man"), knows more abbreviations and emoticons, keeps a telephone number's brackets
-    in the token, and cuts `#a9` and `2.dog`; none of it occurs in ordinary captions.
+    in the token, and cuts `#a9` and `2.dog`: all rare in captions.
 
     >>> tokenize_caption("A man's T-shirt isn't blue-green (it's red).")
     ['a', 'man', "'s", 't-shirt', 'is', "n't", 'blue-green', '-lrb-', 'it', "'s", 'red', '-rrb-']
