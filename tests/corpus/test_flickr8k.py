@@ -80,6 +80,7 @@ def test_numbers_out_of_order_are_the_captions_ids(tmp_path: Path) -> None:
     [
         ("Flickr8k.token.txt", b"1.jpg#0\tgood\n1.jpg#1 no tab here\n", "Flickr8k.token.txt line 2", "no tab"),
         ("Flickr8k.token.txt", b"1.jpg\tno number\n", "Flickr8k.token.txt line 1", "#number"),
+        ("Flickr8k.token.txt", b"#0\tno name\n", "Flickr8k.token.txt line 1", "#number"),
         ("Flickr8k.token.txt", b"1.jpg#0\tcaf\xe9\n", "Flickr8k.token.txt line 1", "not UTF-8"),
         ("Flickr8k.token.txt", b"1.jpg#0\ta\n1.png#0\tb\n", "Flickr8k.token.txt", "occurs twice"),
         ("results.csv", b"image_name| comment_number| comment\n1.jpg no bar\n", "results.csv line 2", "name| number"),
@@ -108,6 +109,6 @@ def test_several_caption_files_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_line_breaks_in_a_caption_become_spaces(tmp_path: Path) -> None:
-    corpus = Corpus([make_image("1", file="1.jpg", captions=[make_caption("two\nlines\tand a tab")])])
+    corpus = Corpus([make_image("1", file="1.jpg", captions=[make_caption("two\nlines\tand a tab #1\tand more")])])
     write_corpus(corpus, tmp_path, format="flickr8k")
-    assert open_corpus(tmp_path)["1"].captions[0].text == "two lines\tand a tab"
+    assert open_corpus(tmp_path)["1"].captions[0].text == "two lines\tand a tab #1\tand more"

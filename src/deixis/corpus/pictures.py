@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from posixpath import splitext
 from typing import Protocol
 
@@ -159,7 +159,12 @@ def _candidates(tree: FileTree, images: tuple[Image, ...]) -> Iterator[FileTree]
     folder = tree.path if tree.path.is_dir() else tree.path.parent
     for file in sorted(folder.glob("*.zip")):
         if file != tree.path and any(part in file.name.lower() for part in _ZIP_NAMES):
-            yield open_tree(file)
+            try:
+                yield open_tree(file)
+            except InputError:
+                # A broken zip in the corpus' own folder is the user's to know of; one in a folder around it is not.
+                if folder == tree.path:
+                    raise
     if folder == tree.path:
         return
     for name in ("images", "Images"):

@@ -1,4 +1,4 @@
-"""Text and JSON out of a file tree, where every fault names the file and the line or field. Shared by the formats."""
+"""What several formats share: text and JSON whose faults name the line or field; ids, splits, boxes by corner."""
 
 from __future__ import annotations
 
@@ -88,9 +88,14 @@ def split_file_part(split: str) -> str:
     return split
 
 
+def file_name(path: str) -> str:
+    """The last part of a path. (Path objects would cost seconds in a tree of hundreds of thousands of names.)"""
+    return path.rpartition("/")[2]
+
+
 def stem(file: str) -> str:
     """The file name without folders and suffix; `x.jpg.1`, as download tools name a second copy, gives `x`."""
-    name = file.rpartition("/")[2]
+    name = file_name(file)
     front, _, last = name.rpartition(".")
     if front and last.isdecimal() and (further := front.rpartition("."))[0] and further[2].isalpha():
         return further[0]

@@ -20,6 +20,7 @@ from deixis.corpus.reading import (
     caption_ids,
     chain_id,
     clipped,
+    file_name,
     find_json,
     list_entries,
     names_at_hand,
@@ -55,7 +56,7 @@ class _Image(msgspec.Struct, omit_defaults=True):
     flickr_url: str = ""
 
 
-class _Annotation(msgspec.Struct, omit_defaults=True):
+class _Annotation(msgspec.Struct, omit_defaults=True, gc=False):
     image_id: Id
     id: Id | None = None
     caption: str | None = None
@@ -272,7 +273,7 @@ def _files(tree: FileTree) -> list[tuple[str, str]]:
     """The files to read, each with the part of its name that tells the split, in reading order."""
     found = []
     for name in tree.names():
-        match = _FILE_NAME.fullmatch(PurePosixPath(name).name)
+        match = _FILE_NAME.fullmatch(file_name(name))
         if match:
             found.append((_order(match[2] or ""), name, match[2] or ""))
     if not found and (other := find_json(tree, "images", "annotations")):

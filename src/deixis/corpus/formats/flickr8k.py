@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from deixis.corpus.reading import SPLIT_NAMES, list_entries, names_at_hand, read_lines, split_file_part, stem
+from deixis.corpus.reading import SPLIT_NAMES, file_name, list_entries, names_at_hand, read_lines, split_file_part, stem
 from deixis.corpus.records import Caption, Corpus, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -22,7 +22,7 @@ TOKEN_FILE = "Flickr8k.token.txt"
 _TABLE_HEADER = "image_name|"
 _LIST_NAME = re.compile(r"Flickr_?\w*k\.([\w.-]+)Images\.txt", re.IGNORECASE)
 #: `name.jpg#2<TAB>caption`
-_LINE = re.compile(r"(.+)#([0-9]+)\t(.*)")
+_LINE = re.compile(r"\s*(\S[^\t]*)#([0-9]+)\t(.*)")
 #: `name.jpg| 2| caption`; one line of the published results.csv lacks its second bar.
 _TABLE_LINE = re.compile(r"(.+?)\|\s*([0-9]+)\s*[|\s]\s*(.*)")
 
@@ -91,10 +91,10 @@ def _caption_files(tree: FileTree) -> list[str]:
     """The release's main caption file, else all others that look like one; lemmatized copies are not captions."""
     names = [name for name in tree.names() if "lemma" not in name.lower()]
     for name in names:
-        if PurePosixPath(name).name == TOKEN_FILE:
+        if file_name(name) == TOKEN_FILE:
             return [name]
     found = [name for name in names if name.endswith((".token", ".token.txt"))]
-    return found or [name for name in names if PurePosixPath(name).name == "results.csv" and _is_table(tree, name)]
+    return found or [name for name in names if file_name(name) == "results.csv" and _is_table(tree, name)]
 
 
 def _is_table(tree: FileTree, name: str) -> bool:
@@ -124,7 +124,7 @@ def _read_splits(tree: FileTree) -> dict[str, str]:
     """File name → split, from the lists in the tree, or beside it where it is the caption file alone."""
     splits: dict[str, str] = {}
     for name in names_at_hand(tree):
-        match = _LIST_NAME.fullmatch(PurePosixPath(name).name)
+        match = _LIST_NAME.fullmatch(file_name(name))
         if match is None:
             continue
         split = SPLIT_NAMES.get(match[1], match[1])

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from deixis.corpus.pictures import PICTURE_SUFFIXES, StoredPictures, picture_names
-from deixis.corpus.reading import SPLIT_NAMES, read_lines
+from deixis.corpus.reading import SPLIT_NAMES, file_name, read_lines
 from deixis.corpus.records import Caption, Corpus, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -135,10 +135,10 @@ def keep(corpus: Corpus) -> Corpus:
 def _tables(tree: FileTree) -> list[str]:
     found = []
     for name in tree.names():
-        file_name = PurePosixPath(name).name.lower()
-        if file_name in ("captions.csv", "captions.tsv", FILE_NAME) or (
-            # Also the text beside a picture `captions.jpg`: a table only if its first line says so.
-            file_name == "captions.txt" and _header(next((line for _, line in read_lines(tree, name)), ""))
+        last = file_name(name).lower()
+        if last in ("captions.csv", "captions.tsv", FILE_NAME) or (
+            # It may be the text beside a picture `captions.jpg`: a table only if its first line says so.
+            last == "captions.txt" and _header(next((line for _, line in read_lines(tree, name)), ""))
         ):
             found.append(name)
     return found
@@ -236,7 +236,11 @@ def _headless(line: str) -> tuple[str, list[str], int] | None:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    """The cells of a first line; none where it is no row."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return []
 
 
 def _add(draft: _Draft, row: _Row, tree: FileTree, place: str) -> None:

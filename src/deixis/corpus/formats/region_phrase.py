@@ -16,6 +16,7 @@ from deixis.corpus.reading import (
     box_from_corner,
     chain_id,
     clipped,
+    file_name,
     find_json,
     names_at_hand,
     number_or_text,
@@ -35,7 +36,7 @@ IMAGE_FILE = "image_data.json"
 Id = int | str
 
 
-class _Region(msgspec.Struct):
+class _Region(msgspec.Struct, gc=False):
     region_id: Id
     x: float
     y: float
@@ -56,7 +57,6 @@ class _ImageData(msgspec.Struct, omit_defaults=True):
     width: int = 0
     height: int = 0
     url: str = ""
-    coco_id: int | None = None
     flickr_id: Id | None = None
     #: Deixis' own: Visual Genome has no splits.
     split: str = ""
@@ -129,8 +129,7 @@ def keep(corpus: Corpus) -> Corpus:
 
 def _find(tree: FileTree) -> str | None:
     for name in tree.names():
-        file_name = PurePosixPath(name).name
-        if file_name.startswith("region_descriptions") and file_name.endswith(".json"):
+        if file_name(name).startswith("region_descriptions") and name.endswith(".json"):
             return name
     return find_json(tree, "regions", "phrase", "region_id")
 
