@@ -220,6 +220,10 @@ def test_average_precision_agrees_with_one_long_ranking(rule, gathered, monkeypa
         keys = {phrase_key(query.text): query for image in images for query in gold_queries(image)[0]}
         found = evaluate_average_precision(images, localize, rule=rule)
         assert found.by_phrase.keys() == keys.keys()
+        table = found.beside(evaluate_localization(images, localize, rule=rule)).as_dict(frequent=100)
+        assert {text: row["ap_nms"] for text, row in table["by_phrase"].items()} == found.by_phrase
+        assert {name: row["ap_nms"] for name, row in table["by_type"].items()} == found.by_type
+        assert table["overall"]["ap_nms"] == found.mean
         for key, query in keys.items():
             assert found.by_phrase[key] == pytest.approx(
                 100 * slow_average_precision(images, localize, key, query, rule)

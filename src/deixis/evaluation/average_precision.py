@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -25,7 +25,15 @@ from deixis.corpus.boxes import iou_matrix
 from deixis.corpus.records import TYPES, Image, Phrase, make_caption
 from deixis.errors import DeixisError
 from deixis.evaluation.boxes import Boxes, merge, suppress_each
-from deixis.evaluation.localization import Localizer, PhraseQuery, Rule, checked, gold_queries, phrase_key
+from deixis.evaluation.localization import (
+    Localization,
+    Localizer,
+    PhraseQuery,
+    Rule,
+    checked,
+    gold_queries,
+    phrase_key,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,6 +48,15 @@ class AveragePrecision:
     by_phrase: dict[str, float]
     by_type: dict[str, float]
     mean: float
+
+    def beside(self, recalls: Localization) -> Localization:
+        """The same localization with its APs: one table, as in paper 0."""
+        return replace(
+            recalls,
+            overall=replace(recalls.overall, ap_nms=self.mean),
+            by_type={name: replace(row, ap_nms=self.by_type[name]) for name, row in recalls.by_type.items()},
+            by_phrase={name: replace(row, ap_nms=self.by_phrase[name]) for name, row in recalls.by_phrase.items()},
+        )
 
 
 @dataclass

@@ -65,10 +65,13 @@ class LocalizationRow:
     instances: int
     recall: dict[int, float]
     upper_bound: float
+    #: Average precision after suppression, where it was asked for (`deixis.evaluation.average_precision`).
+    ap_nms: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         recall = {f"r@{k}": value for k, value in self.recall.items()}
-        return {"instances": self.instances, **recall, "upper_bound": self.upper_bound}
+        precision = {} if self.ap_nms is None else {"ap_nms": self.ap_nms}
+        return {"instances": self.instances, **precision, **recall, "upper_bound": self.upper_bound}
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,10 @@ class Localization:
     by_type: dict[str, LocalizationRow]
     #: By phrase without its determiner, the most frequent first.
     by_phrase: dict[str, LocalizationRow]
+    #: Phrases with a box, visual phrases without one (left out), and those with one that the parser did not find.
     phrases: int
     without_box: int
     not_found: int
-    rule: Rule
 
     def as_dict(self, frequent: int = 24) -> dict[str, Any]:
         """All figures, with the rows of the `frequent` most frequent phrases (24 in Table 3 of paper 0)."""
@@ -90,10 +93,6 @@ class Localization:
             "overall": self.overall.as_dict(),
             "by_type": {name: row.as_dict() for name, row in self.by_type.items()},
             "by_phrase": {name: row.as_dict() for name, row in list(self.by_phrase.items())[:frequent]},
-            "phrases": self.phrases,
-            "phrases_without_box": self.without_box,
-            "phrases_not_found": self.not_found,
-            "boxes": self.rule,
         }
 
 
@@ -129,7 +128,7 @@ def evaluate_localization(
             span = (query.phrase.start, query.phrase.end)
             found = find_phrases is None or span in find_phrases(query.caption)
             tally.add(query, rank, found=found)
-    return tally.localization(recall_at, rule)
+    return tally.localization(recall_at)
 
 
 def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
@@ -214,7 +213,7 @@ class _Tally:
         self.covered.append(rank > 0)
         self.not_found += not found
 
-    def localization(self, recall_at: Sequence[int], rule: Rule) -> Localization:
+    def localization(self, recall_at: Sequence[int]) -> Localization:
         if not self.ranks:
             raise DeixisError("nothing to localize: no phrase of these images has a box")
 
@@ -241,5 +240,4 @@ class _Tally:
             phrases=len(self.ranks),
             without_box=self.without_box,
             not_found=self.not_found,
-            rule=rule,
         )

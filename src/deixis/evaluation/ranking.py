@@ -40,8 +40,6 @@ class Figures:
             **{f"r@{k}": value for k, value in self.recall.items()},
             "median_rank": self.median_rank,
             "mean_rank": self.mean_rank,
-            "queries": self.queries,
-            "candidates": self.candidates,
         }
 
 
@@ -63,7 +61,6 @@ class Ranking:
             "image_to_text": self.image_to_text.as_dict(),
             "text_to_image": self.text_to_image.as_dict(),
             "mean_recall": self.mean_recall,
-            "folds": self.folds,
         }
 
 
@@ -116,7 +113,7 @@ def figures(ranks: npt.ArrayLike, candidates: int, recall_at: Sequence[int] = RE
     found = np.asarray(ranks)
     if not found.size:
         raise DeixisError("nothing to rank: no query has a right answer")
-    recall = {k: 100 * float(np.mean(found <= k)) for k in recall_at}
+    recall = {k: 100 * int(np.count_nonzero(found <= k)) / found.size for k in recall_at}
     return Figures(recall, float(np.median(found)), float(np.mean(found)), found.size, candidates)
 
 
