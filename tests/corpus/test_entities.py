@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deixis.corpus import (
@@ -237,6 +237,7 @@ def any_captions(draw: st.DrawFn) -> Caption:
     return make_caption(" ".join(words), words, phrases)
 
 
+@settings(max_examples=50, deadline=None)
 @given(any_captions())
 def test_any_word_survives_the_bracket_notation(caption: Caption) -> None:
     line = format_caption(caption)
