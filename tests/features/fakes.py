@@ -61,11 +61,15 @@ class FakePicture:
 
 class FakeMapper:
     arrays = ARRAYS
+    threads = 2
 
     def __init__(self, *, batch_size: int = 4, seconds: float = 0.0, name: str = "fake") -> None:
         self.provenance = {"extractor": name, "weights_sha256": "0" * 64}
         self.batch_size, self.seconds = batch_size, seconds
         self.batches: list[list[bytes]] = []
+
+    def begin_thread(self) -> None:
+        pass
 
     def prepare(self, image: Image, data: bytes) -> FakePicture:
         if data == BROKEN:

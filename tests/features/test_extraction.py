@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,6 +199,24 @@ def test_a_fault_of_the_mapper_ends_the_run_and_a_later_one_mends_it(tmp_path: P
         extract(corpus, Failing(), tmp_path / "out", partition_size=8)
     extract(corpus, FakeMapper(), tmp_path / "out", partition_size=8)
     extract(corpus, FakeMapper(), tmp_path / "whole", partition_size=8)
+    assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
+
+
+def test_a_full_disk_is_one_line_and_a_later_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = make_corpus(30)
+    calls = itertools.count()
+
+    def fsync(descriptor: int, _fsync: Any = os.fsync) -> None:
+        if next(calls) > 30:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        _fsync(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        with pytest.raises(DeixisError, match="No space left on device"):
+            extract(corpus, FakeMapper(), tmp_path / "out", partition_size=4)
+    extract(corpus, FakeMapper(), tmp_path / "out", partition_size=4)
+    extract(corpus, FakeMapper(), tmp_path / "whole", partition_size=4)
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
 
 

@@ -2,7 +2,8 @@
 
 The reader decodes pictures in threads beside the network, in order and never far ahead of it. The mapper turns batches
 of pictures of one shape into features. The writer is the store. Batches never cross partitions and are made in the
-order of the corpus, so the bytes depend neither on the number of threads nor on where a run was cut off.
+order of the corpus, so the bytes depend neither on the number of threads nor on where a run was cut off. Each stage
+waits for the next where that is slower, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ class Mapper(Protocol[Picture]):
     def batch_size(self) -> int:
         """How many pictures of one shape it takes at once."""
 
+    @property
+    def threads(self) -> int:
+        """How many threads may call it at the same time."""
+
+    def begin_thread(self) -> None:
+        """Called in each of those threads before the first batch."""
+
     def prepare(self, image: Image, data: bytes) -> Picture:
         """Decode and resize one picture file, in a reader's thread; `InputError` for a broken one."""
 
@@ -71,6 +79,16 @@ class Reading(Generic[Picture]):
     picture: Picture | None
     reason: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A batch after the network: features by image id, or why there are none."""
+
+    features: dict[str, Features]
+    skipped: list[Skipped]
+    read_seconds: float
+    map_seconds: float
 
 
 @dataclass(frozen=True)
@@ -116,26 +134,41 @@ def extract(
     ids = [image.id for image in corpus]
     origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": _sample_hash(pictures, corpus)}
     plan = make_plan(ids, mapper.arrays, origin, partition_size)
-    seconds = dict.fromkeys(("read", "map", "write"), 0.0)
-    with StoreWriter(out, plan, ids) as store, ThreadPoolExecutor(1, "deixis-writer") as writer:
+    with (
+        StoreWriter(out, plan, ids) as store,
+        ThreadPoolExecutor(mapper.threads, "deixis-mapper", mapper.begin_thread) as network,
+        ThreadPoolExecutor(1, "deixis-writer") as writer,
+    ):
         pending = store.pending()
         images = [corpus.images[item] for number in pending for item in plan.items(number)]
         found = done = plan.images - len(images)
         progress(found, plan.images)
-        written: Future[float] | None = None
+        seconds = dict.fromkeys(("read", "map", "write"), 0.0)
+        under_way: deque[Future[Mapped]] = deque()
+        written: deque[Future[float]] = deque()
+
+        def finish_oldest(at_most: int) -> None:
+            nonlocal done
+            while len(under_way) > at_most:
+                mapped = under_way.popleft().result()
+                seconds["read"] += mapped.read_seconds
+                seconds["map"] += mapped.map_seconds
+                done += len(mapped.features) + len(mapped.skipped)
+                progress(done, plan.images)
+
         with closing(read(pictures, mapper, images, workers or os.cpu_count() or 1)) as readings:
             for number in pending:
-                features: dict[str, Features] = {}
-                skipped: list[Skipped] = []
+                own: list[Future[Mapped]] = []
                 for batch in batches(islice(readings, len(plan.items(number))), mapper.batch_size):
-                    seconds["read"] += sum(reading.seconds for reading in batch)
-                    seconds["map"] += map_batch(batch, mapper, features, skipped)
-                    done += len(batch)
-                    progress(done, plan.images)
-                # One partition may wait to be written while the next is mapped; more would only fill the memory.
-                seconds["write"] += written.result() if written else 0.0
-                written = writer.submit(_write_timed, store.folder, plan, number, ids, features, skipped)
-        seconds["write"] += written.result() if written else 0.0
+                    finish_oldest(at_most=mapper.threads)
+                    own.append(network.submit(map_batch, batch, mapper))
+                    under_way.append(own[-1])
+                # One partition is written while the next is mapped; more would only fill the memory.
+                while written:
+                    seconds["write"] += written.popleft().result()
+                written.append(writer.submit(_write_mapped, store.folder, plan, number, ids, own))
+        finish_oldest(at_most=0)
+        seconds["write"] += written.popleft().result() if written else 0.0
         manifest = store.finish()
     return Report(plan, manifest, len(images), found, seconds | {"all": time.perf_counter() - start})
 
@@ -180,23 +213,28 @@ def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Re
     yield from waiting.values()
 
 
-def map_batch(
-    batch: Sequence[Reading[Picture]], mapper: Mapper[Picture], features: dict[str, Features], skipped: list[Skipped]
-) -> float:
-    """The mapper: add a batch's features, or its broken pictures, to those of its partition; the seconds it took."""
+def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Mapped:
+    """The mapper: a batch's features, or, of broken pictures, the reasons."""
     start = time.perf_counter()
     pictures = [reading.picture for reading in batch if reading.picture is not None]
-    if pictures:
-        made = mapper(pictures)
-        features |= {reading.image.id: item for reading, item in zip(batch, made, strict=True)}
-    else:
-        skipped += [Skipped(reading.image.id, reading.reason) for reading in batch]
-    return time.perf_counter() - start
+    made = mapper(pictures) if pictures else []
+    ids = [reading.image.id for reading in batch]
+    return Mapped(
+        features=dict(zip(ids, made, strict=True)) if pictures else {},
+        skipped=[] if pictures else [Skipped(reading.image.id, reading.reason) for reading in batch],
+        read_seconds=sum(reading.seconds for reading in batch),
+        map_seconds=time.perf_counter() - start,
+    )
 
 
-def _write_timed(*partition: Any) -> float:
+def _write_mapped(folder: Path, plan: Plan, number: int, ids: Sequence[str], mapped: list[Future[Mapped]]) -> float:
+    parts = [future.result() for future in mapped]
     start = time.perf_counter()
-    write_partition(*partition)
+    features = {image_id: made for part in parts for image_id, made in part.features.items()}
+    try:
+        write_partition(folder, plan, number, ids, features, [image for part in parts for image in part.skipped])
+    except OSError as fault:
+        raise DeixisError(f"{folder}: cannot be written ({fault.strerror}); run the same again to go on") from None
     return time.perf_counter() - start
 
 
