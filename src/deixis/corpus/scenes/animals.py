@@ -1,4 +1,4 @@
-"""Drawn animals: four-legged ones share a body plan and differ in measures, head and tail; birds and ducks stand apart."""
+"""Drawn animals: four-legged ones share a body plan and differ in measures, head and tail; birds stand apart."""
 
 from __future__ import annotations
 

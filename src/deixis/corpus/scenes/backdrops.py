@@ -164,8 +164,8 @@ def _snow(canvas: Canvas, chance: Chance) -> None:
 def _room(canvas: Canvas, chance: Chance) -> None:
     wall = chance.pick(((246, 222, 186), (204, 222, 226), (226, 212, 232), (214, 228, 200)))
     canvas.fade(0, 152, shade(wall, 0.97), wall)
-    for x in range(0, 320, 32):
-        canvas.box(x, 0, x + 15, 146, shade(wall, 1.12))
+    for stripe in range(0, 320, 32):
+        canvas.box(stripe, 0, stripe + 15, 146, shade(wall, 1.12))
     canvas.box(0, 146, 320, 153, (250, 246, 240))
     canvas.fade(153, 240, (196, 148, 100), (178, 128, 82))
     for y in (165, 180, 198, 219):
@@ -200,7 +200,7 @@ def _pitch(canvas: Canvas, chance: Chance) -> None:
             canvas.oval(x + row * 3, 97 + row * 6, 2.2, 2.2, tint)
     canvas.box(0, 112, 320, 124, chance.pick(((44, 84, 150), (150, 54, 54), (60, 110, 80))))
     for stripe in range(8):
-        top, bottom, edge = 124, 240, 40
+        top, bottom, edge = 124.0, 240.0, 40.0
         tint = (96, 176, 82) if stripe % 2 else (84, 162, 72)
         left, right = stripe * edge, (stripe + 1) * edge
         canvas.polygon(

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from deixis.corpus.pictures import RenderedPictures
-from deixis.corpus.records import NOT_VISUAL, NOT_VISUAL_CHAIN, Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image
+from deixis.corpus.records import (
+    NOT_VISUAL,
+    NOT_VISUAL_CHAIN,
+    Box,
+    Caption,
+    Chain,
+    Corpus,
+    Image,
+    Phrase,
+    make_caption,
+    make_image,
+)
 from deixis.corpus.scenes.captions import Draft, false_twins, write_captions
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.facts import HELD_OUT, combinations
+from deixis.corpus.scenes.families import vary
 from deixis.corpus.scenes.figures import STAGE, box_of
-from deixis.corpus.scenes.plans import Plan, draw_plan, vary
+from deixis.corpus.scenes.plans import Plan, draw_plan
 from deixis.corpus.scenes.staging import Scene, stage
 from deixis.corpus.scenes.words import Mention
 from deixis.errors import DeixisError
@@ -74,6 +87,9 @@ def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAG
 def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]) -> list[Scene]:
     """Families of scenes that no split has had, with held-out pairs in `unseen` and nowhere else."""
     scenes: list[Scene] = []
+    # A shirt comes up far more often than three dogs: no held-out pair may fill the split.
+    seldom: Counter[tuple[str, str]] = Counter()
+    quota = 2 * number / len(HELD_OUT)
     family = 0
     while len(scenes) < number:
         family += 1
@@ -85,9 +101,12 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
             if sibling is not None and sibling not in members:
                 members.append(sibling)
         for member in members[: number - len(scenes)]:
-            held_out = bool(combinations(member) & HELD_OUT)
-            if member in known or held_out != (split == "unseen"):
+            held_out = combinations(member) & HELD_OUT
+            if member in known or bool(held_out) != (split == "unseen"):
                 continue
+            if held_out and all(seldom[pair] >= quota for pair in held_out):
+                continue
+            seldom.update(held_out)
             known.add(member)
             # Siblings share layout and backdrop, so that nothing but the factor tells them apart.
             number_of_scene = start + len(scenes)

@@ -199,7 +199,7 @@ SETTINGS: dict[str, Setting] = {
         ("balloon",),
     ),
     "savanna": Setting(
-        (("in", "the savanna"), ("on", "a dry plain"), ("in", "the wild")),
+        (("in", "the savanna"), ("on", "a dry plain"), ("on", "the grassland")),
         (("on", "dry grass"), ("under", "an orange sky")),
         (("across", "the plain"), ("through", "dry grass")),
         (("at", "sunset"), ("in", "the evening"), ("on", "a hot day")),

@@ -20,7 +20,7 @@ def name_one(scene: Scene, tag: str, chance: Chance, detail: int, definite: bool
         return _person(scene, tag, chance, detail, definite)
     kind = KINDS[look.kind]
     noun = kind.nouns[0] if chance.maybe(0.8) else chance.pick(kind.nouns)
-    traits: dict[str, str] = {}
+    traits: dict[str, object] = {}
     if look.size and chance.maybe(0.8):
         traits["size"] = look.size
     if kind.said and chance.maybe((0.35, 0.75, 0.95)[detail]):
@@ -39,20 +39,24 @@ def name_one(scene: Scene, tag: str, chance: Chance, detail: int, definite: bool
     return NounPhrase((Mention(text, kind.type, (tag,)),), many, (tag,), means)
 
 
-def _ambiguous(scene: Scene, tag: str, noun: str, traits: dict[str, str]) -> bool:
+def _ambiguous(scene: Scene, tag: str, noun: str, traits: dict[str, object]) -> bool:
     means = Description(NAMED_BY[noun], tuple(traits.items()))
-    return any(
-        other != tag and other[0] in "atx" and means.fits([scene.figures[index].look]) for other, index in scene.tags.items()
-    )
+    return any(other != tag and means.fits_one(scene.figures[index].look) for other, index in scene.tags.items())
 
 
 def _person(scene: Scene, tag: str, chance: Chance, detail: int, definite: bool) -> NounPhrase:
     look = scene.figure(tag).look
     kind = KINDS[look.kind]
     noun = kind.nouns[0] if chance.maybe(0.7) else chance.pick(kind.nouns)
-    options = ["colour", "lower_colour", *(["hat_colour"] * 2 if look.hat else []), "hair", *(["beard"] if look.beard else [])]
+    options = [
+        "colour",
+        "lower_colour",
+        *(["hat_colour"] * 2 if look.hat else []),
+        "hair",
+        *(["beard"] if look.beard else []),
+    ]
     chosen = set(chance.shuffled(options)[:detail])
-    traits = {trait: str(getattr(look, trait)) for trait in TRAITS if trait in chosen}
+    traits = {trait: getattr(look, trait) for trait in TRAITS if trait in chosen}
     if _ambiguous(scene, tag, noun, traits):
         noun = kind.nouns[0]
         if _ambiguous(scene, tag, noun, traits):
@@ -119,7 +123,7 @@ def garment(look: Look, tags: Tags, trait: str, chance: Chance) -> Mention:
 def name_group(scene: Scene, tags: Tags, chance: Chance, detail: int, more: int = 0) -> NounPhrase:
     """Several together, counted; `more` falsifies the count by that many."""
     looks = [scene.figure(tag).look for tag in tags]
-    noun = shared_noun(looks, chance)
+    noun = _shared_noun(looks, chance)
     said = len(looks) + more
     words = [NUMBERS[said]]
     same = len({look.colour for look in looks}) == 1 and len({look.kind for look in looks}) == 1
@@ -127,13 +131,10 @@ def name_group(scene: Scene, tags: Tags, chance: Chance, detail: int, more: int 
     colour = COLOUR_WORDS.get((looks[0].kind, looks[0].colour), looks[0].colour)
     if coloured:
         words.append(colour)
-    style = chance.random()
-    if said > 2 and style < 0.25:
-        text = f"a group of {' '.join([*words, plural(noun)])}"
-    elif said == 2 and style < 0.2:
-        text = f"a {chance.pick(('pair', 'couple'))} of {' '.join([*words[1:], plural(noun)])}"
-    else:
-        text = " ".join([*words, plural(noun)])
+    bundled, bundle = chance.maybe(0.22), chance.pick(("pair", "couple"))
+    if bundled:
+        words = ["a", bundle, "of", *words[1:]] if said == 2 else ["a", "group", "of", *words]
+    text = " ".join([*words, plural(noun)])
     items: list[Item] = [Mention(text, type_of(looks[0]), tags)]
     traits = (("colour", looks[0].colour),) if coloured else ()
     if same and looks[0].human and chance.maybe((0.3, 0.7, 0.9)[detail]):
@@ -142,13 +143,22 @@ def name_group(scene: Scene, tags: Tags, chance: Chance, detail: int, more: int 
     return NounPhrase(tuple(items), True, tags, Description(NAMED_BY[noun], traits, said))
 
 
-def shared_noun(looks: list[Look], chance: Chance) -> str:
-    """A noun that names them all, or nothing where there is none."""
+def have_noun(looks: list[Look]) -> bool:
+    """Whether there is a noun that names them all."""
+    return len({look.kind for look in looks}) == 1 or _general_noun(looks) != ""
+
+
+def _general_noun(looks: list[Look]) -> str:
+    types = {type_of(look) for look in looks}
+    return GENERAL.get(types.pop(), "") if len(types) == 1 else ""
+
+
+GENERAL = {"people": "person", "animals": "animal", "vehicles": "vehicle"}
+
+
+def _shared_noun(looks: list[Look], chance: Chance) -> str:
     kinds = {look.kind for look in looks}
     if len(kinds) == 1:
         nouns = KINDS[looks[0].kind].nouns
         return nouns[0] if chance.maybe(0.75) else chance.pick(nouns)
-    if kinds == {"boy", "girl"}:
-        return chance.pick(("child", "kid"))
-    types = {type_of(look) for look in looks}
-    return {"people": "person", "animals": "animal", "vehicles": "vehicle"}.get(types.pop(), "") if len(types) == 1 else ""
+    return chance.pick(("child", "kid")) if kinds == {"boy", "girl"} else _general_noun(looks)

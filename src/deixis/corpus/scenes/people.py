@@ -82,22 +82,24 @@ POSES = {
     "trumpet": Pose(far_arm=((16, -65), (26, -80)), near_arm=((13, -62), (21, -79))),
 }
 
-#: Seen from the side, hands that hold something are anchors for what they hold.
-HEADS = {False: (11.5, -86.0), True: (15.0, -85.0)}
+#: Whether a child → the head's radius and the height of its centre.
+HEADS = {False: (11.5, -86.0), True: (17.5, -88.5)}
 
 
 @lru_cache(maxsize=4096)
 def person(pose: str, child: bool, female: bool, lower: str, hat: str, beard: bool) -> Sketch:
     """A person; roles to colour: skin, hair, shirt, lower, hat."""
     sketch, joints = Sketch(), POSES[pose]
+    if child:
+        joints = joints._replace(far_arm=_clear(joints.far_arm), near_arm=_clear(joints.near_arm))
     radius, head_y = HEADS[child]
     head = (joints.lean * 1.4, head_y - joints.lift)
     shoulder, hip = -69.0 - joints.lift, -43.0 - joints.lift
     lean = joints.lean
 
-    _arm(sketch, (-9 + lean, shoulder), joints.far_arm, far=True)
+    _arm(sketch, _shoulder(-9, lean, shoulder, joints.far_arm), joints.far_arm, far=True)
     if female:
-        length = radius + (11 if child else 14)
+        length = radius + (8 if child else 14)
         back = [
             (head[0] - radius - 3, head[1] - 4),
             (head[0] - 2, head[1] - radius - 2),
@@ -114,7 +116,7 @@ def person(pose: str, child: bool, female: bool, lower: str, hat: str, beard: bo
     _head(sketch, head, radius, female, beard)
     if hat:
         _hat(sketch, head, radius, hat)
-    _arm(sketch, (9 + lean, shoulder), joints.near_arm, far=False)
+    _arm(sketch, _shoulder(9, lean, shoulder, joints.near_arm), joints.near_arm, far=False)
     if pose == "drum":
         for hand in (joints.far_arm[1], joints.near_arm[1]):
             sketch.add("wood", *limb(1.8, hand, (hand[0] + 13, hand[1] + 5)), front=True)
@@ -125,6 +127,18 @@ def person(pose: str, child: bool, female: bool, lower: str, hat: str, beard: bo
         "top": (head[0], head[1] - radius),
     }
     return sketch
+
+
+def _clear(arm: tuple[Point, Point]) -> tuple[Point, Point]:
+    """A raised arm, moved out of the way of a child's larger head."""
+    (elbow_x, elbow_y), (x, y) = arm
+    return ((elbow_x * 1.3, elbow_y), (x * 1.4, y - 6)) if y < -95 else arm
+
+
+def _shoulder(side: float, lean: float, height: float, arm: tuple[Point, Point]) -> Point:
+    """Where an arm begins: on its own side, or near the middle where it swings to the other."""
+    elbow, _ = arm
+    return (side if elbow[0] * side > 0 else -side * 0.5) + lean, height
 
 
 def _arm(sketch: Sketch, shoulder: Point, arm: tuple[Point, Point], far: bool) -> None:

@@ -1,18 +1,14 @@
-"""What happens in a scene, before anything has a place: the event, who takes part, and how they look.
-
-Scenes come in families: a plan and one or two variants of it that differ in a single factor (roles exchanged, another
-count, colours exchanged or changed), so that a split holds hard negatives for word order, counting and binding.
-"""
+"""What happens in a scene, before anything has a place: the event and who takes part."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from deixis.corpus.scenes.catalog import HATS, KINDS, LOWERS, SETTINGS, SHIRTS
+from deixis.corpus.scenes.catalog import KINDS, SETTINGS
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.colours import SKIN
-from deixis.corpus.scenes.figures import PEOPLE, Look
+from deixis.corpus.scenes.figures import ANIMALS, PEOPLE, Look
+from deixis.corpus.scenes.looks import draw_person, draw_thing
 
 
 class Plan(NamedTuple):
@@ -32,8 +28,6 @@ EVENTS = {
     "chase": 15, "follow": 9, "drive": 6, "throw": 8, "kick": 5, "point": 6, "beside": 12, "front": 8, "above": 5,
     "ride": 6, "hold": 9, "walk": 5, "sit": 6, "play": 10, "group": 17, "act": 8,
 }  # fmt: skip
-#: Events in which two take part and it matters who is who.
-PAIRED = ("chase", "follow", "drive", "throw", "kick", "beside", "front", "above")
 COUNTS = (2, 3, 4, 5)
 DEEDS = ("run", "jump", "cheer", "walk")
 #: Big things that others can be in front of, and that can be in front of others.
@@ -42,57 +36,16 @@ SOLID = ("horse", "cow", "elephant", "car", "truck", "bus", "tractor", "tree", "
 
 def draw_plan(chance: Chance) -> Plan:
     """A plan by chance: first the event, then a setting that has what it needs."""
-    names = list(EVENTS)
     point = chance.between(0, sum(EVENTS.values()))
-    for event in names:
+    for event in EVENTS:
         point -= EVENTS[event]
         if point < 0:
             break
     while True:
         setting = chance.pick(tuple(SETTINGS))
-        plan = DRAW[event](setting, chance) if event in DRAW else None
+        plan = DRAW[event](setting, chance)
         if plan is not None:
             return _with_extras(plan, chance)
-
-
-def draw_person(
-    chance: Chance, kinds: tuple[str, ...] = PEOPLE, unlike: Look | None = None, cold: bool = False
-) -> Look:
-    """A person; `unlike` another in shirt and, mostly, kind."""
-    if unlike is not None and chance.maybe(0.7):
-        kinds = tuple(kind for kind in kinds if kind != unlike.kind) or kinds
-    kind = chance.pick(kinds)
-    shirts = SHIRTS if unlike is None else tuple(colour for colour in SHIRTS if colour != unlike.colour)
-    lower = chance.pick(
-        ("trousers", "trousers", "skirt", "skirt") if kind in ("woman", "girl") else ("trousers", "shorts")
-    )
-    if cold:
-        lower = "trousers"
-    hat = chance.pick(("cap", "hat", "beanie")) if chance.maybe(0.45) else ""
-    if cold and hat:
-        hat = "beanie"
-    return Look(
-        kind,
-        chance.pick(shirts),
-        hat=hat,
-        hat_colour=chance.pick(HATS[hat]) if hat else "",
-        lower=lower,
-        lower_colour=chance.pick(LOWERS[lower]),
-        hair=chance.pick(("black", "brown", "blond", "red")),
-        skin=int(chance.random() * len(SKIN)),
-        beard=kind == "man" and chance.maybe(0.25),
-    )
-
-
-def draw_thing(kind: str, chance: Chance, unlike: Look | None = None) -> Look:
-    """Anything but a person; `unlike` another in colour or, where a kind has but one, in size."""
-    colours = KINDS[kind].colours
-    if unlike is None or unlike.kind != kind:
-        return Look(kind, chance.pick(colours))
-    others = tuple(colour for colour in colours if colour != unlike.colour)
-    if others:
-        return Look(kind, chance.pick(others))
-    return Look(kind, colours[0], "small" if unlike.size == "big" else "big")
 
 
 def _being(setting: str, chance: Chance, unlike: Look | None = None, people: float = 0.5) -> Look:
@@ -174,7 +127,7 @@ def _front(setting: str, chance: Chance) -> Plan | None:
         second = draw_person(chance, cold=setting == "snow")
     else:
         second = draw_thing(chance.pick(solid), chance, first)
-        if second.kind == first.kind and first.kind in ("tree", "bench", "barn", "house", "elephant"):
+        if second.kind == first.kind and first.kind in ("tree", "bench", "barn", "house", "elephant", "sofa"):
             return None
     return Plan(setting, "front", tuple(chance.shuffled((first, second))))
 
@@ -284,7 +237,7 @@ def _with_extras(plan: Plan, chance: Chance) -> Plan:
     place = SETTINGS[plan.setting]
     taken = {KINDS[look.kind].nouns[-1] for look in (*plan.actors, *plan.things)}
     kinds = {look.kind for look in (*plan.actors, *plan.things)}
-    animals = bool(kinds & set(NAMED_ANIMALS))
+    animals = bool(kinds & set(ANIMALS))
     ground = [kind for kind in place.props if kind not in kinds and KINDS[kind].nouns[-1] not in taken]
     sky = [kind for kind in place.sky if kind not in kinds and not (animals and kind == "bird")]
     flying = plan.event == "above" or plan.deeds == ("fly",)
@@ -295,55 +248,3 @@ def _with_extras(plan: Plan, chance: Chance) -> Plan:
     if sky and not flying and plan.event not in ("hold", "front") and chance.maybe(0.25):
         extras.append(draw_thing(chance.pick(sky), chance))
     return plan._replace(extras=tuple(extras))
-
-
-NAMED_ANIMALS = tuple(name for name, kind in KINDS.items() if kind.type == "animals")
-
-
-def vary(plan: Plan, chance: Chance) -> Plan | None:
-    """The same scene with one factor changed, or None where nothing fitting comes up."""
-    if plan.event == "group":
-        if chance.maybe(0.7):
-            count = len(plan.actors) + chance.pick((-1, 1))
-            return _recount(plan, count, chance) if count in COUNTS else None
-        return _recoloured(plan, chance)
-    if len(plan.actors) < 2:
-        return _recoloured(plan, chance)
-    first, second = plan.actors
-    choice = chance.random()
-    exchangeable = plan.event in PAIRED or len(plan.things) == 2 or len(plan.deeds) == 2
-    if (exchangeable or (plan.event == "point" and second.human)) and choice < 0.5:
-        return plan._replace(actors=(second, first))
-    alike = first.human == second.human and first.colour != second.colour
-    fitting = second.colour in KINDS[first.kind].colours and first.colour in KINDS[second.kind].colours
-    if choice < 0.75 and alike and fitting:
-        return plan._replace(actors=(first._replace(colour=second.colour), second._replace(colour=first.colour)))
-    return _recoloured(plan, chance)
-
-
-def _recount(plan: Plan, count: int, chance: Chance) -> Plan:
-    """One member fewer, or one more that looks like another."""
-    members = plan.actors[:count]
-    if count > len(plan.actors):
-        extra = plan.actors[-1]
-        if extra.human:
-            other = draw_person(chance, (extra.kind,), cold=plan.setting == "snow")
-            uniform = len({look.colour for look in plan.actors}) == 1
-            extra = other._replace(colour=extra.colour) if uniform else other
-        members = (*plan.actors, extra)
-    return plan._replace(actors=members)
-
-
-def _recoloured(plan: Plan, chance: Chance) -> Plan | None:
-    """The first actor (of a group of like ones: all) in another colour that no one else there has."""
-    first = plan.actors[0]
-    taken = {look.colour for look in plan.actors}
-    free = tuple(colour for colour in KINDS[first.kind].colours if colour not in taken)
-    if not free:
-        return None
-    colour = chance.pick(free)
-    uniform = plan.event == "group" and len(taken) == 1
-    members = tuple(
-        look._replace(colour=colour) if uniform or index == 0 else look for index, look in enumerate(plan.actors)
-    )
-    return plan._replace(actors=members)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 Point = tuple[float, float]
@@ -97,7 +98,7 @@ def limb(width: float, *joints: Point) -> list[list[Point]]:
     """A thick bent line with round ends and joints: shapes to paint as one silhouette."""
     half = width / 2
     shapes = [oval(x, y, half) for x, y in joints]
-    for (x1, y1), (x2, y2) in zip(joints, joints[1:], strict=False):
+    for (x1, y1), (x2, y2) in pairwise(joints):
         length = math.hypot(x2 - x1, y2 - y1) or 1.0
         across, down = (y1 - y2) / length * half, (x2 - x1) / length * half
         shapes.append(

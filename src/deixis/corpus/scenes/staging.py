@@ -244,8 +244,9 @@ def _line_up(figures: list[Tagged], blocks: list[Block], left: float, right: flo
     gap = 9.0
     y = chance.between(206, 224)
     tallest = max(-extent_of(figure)[1] for block in blocks for _, figure in block)
-    # Scenes of children or small animals are seen from nearer by.
-    largest = min(1.45, max(0.85, 118 / tallest)) - (224 - y) / 120
+    # Scenes of small animals are seen from nearer by; of children, hardly, or they would look grown up.
+    people = any(figure.look.human for block in blocks for _, figure in block)
+    largest = min(1.12 if people else 1.45, max(0.85, 118 / tallest)) - (224 - y) / 120
     scale = min(largest, (room - gap * (len(blocks) - 1)) / total)
     spare = room - total * scale - gap * (len(blocks) - 1)
     shares = [chance.random() + 0.15 for _ in range(len(blocks) + 1)]
