@@ -163,9 +163,9 @@ def write(corpus: Corpus, out: Path) -> None:
 def keep(corpus: Corpus) -> Corpus:
     """Ids, files, sizes, splits, Flickr photo ids, captions' texts, and every chain that has boxes.
 
-    A chain's category is its label, else its first type. Phrases, tokens, scene and no-box flags have no place in
-    these files; masks and the crowd flag of instances have none in the data model (a crowd's box stays). Images come
-    split by split, and captions without numbers of their own are numbered.
+    A chain's category is its label, else its first type; a box that two chains share becomes two. Phrases, tokens,
+    scene and no-box flags have no place in these files; masks and the crowd flag of instances have none in the data
+    model (a crowd's box stays). Images come split by split, and captions without numbers of their own are numbered.
     """
     ids = iter(caption_ids(corpus, first=1))
     images = []
