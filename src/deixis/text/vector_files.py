@@ -1,0 +1,162 @@
+"""Readers of word vector files: word2vec `.bin` and `.txt`, fastText `.vec`, GloVe.
+
+The files come from strangers and can be larger than memory: they are streamed (text) or memory-mapped (binary), sizes
+in a header are held against the size of the file before anything is allocated, and a fault names its line or word.
+"""
+
+from __future__ import annotations
+
+import mmap
+from array import array
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from deixis.errors import InputError
+from deixis.text.word_vectors import WordVectors
+
+#: Widest vectors and longest words that are taken for real.
+DIMENSION_LIMIT = 8192
+WORD_LIMIT = 2048
+#: A number of a text file has at most this many characters, its space included.
+_NUMBER_LIMIT = 32
+
+
+def read_word_vectors(
+    path: str | Path, words: Collection[str] | None = None, *, lemma: Callable[[str], str] | None = None
+) -> WordVectors:
+    """Read a file of word vectors, its kind found from its first bytes.
+
+    Args:
+        path: word2vec binary (a header line with count and dimension, then word, space, little-endian float32),
+            word2vec or fastText text (the same header, then a word and its numbers a line) or GloVe (no header).
+        words: keep these only, with the forms `WordVectors` falls back to: much faster, and takes little memory.
+        lemma: see `WordVectors`.
+
+    Of a word that occurs twice the first vector counts; bytes that are not UTF-8 are replaced.
+    """
+    path = Path(path)
+    wanted = None
+    if words is not None:
+        wanted = {form for word in words for form in (word, word.lower(), *word.lower().split("-"))}
+        wanted |= {lemma(word) for word in wanted} if lemma is not None else set()
+    try:
+        with path.open("rb") as stream:
+            first = stream.readline(WORD_LIMIT + DIMENSION_LIMIT * _NUMBER_LIMIT)
+            if first.startswith(b"\x1f\x8b"):
+                raise InputError(path, "is compressed; unpack it first (gunzip)")
+            header = _header(path, first)
+            if header is not None and _is_binary(stream, header[1]):
+                entries = _binary_entries(path, stream, *header, wanted)
+            else:
+                if header is None:
+                    stream.seek(0)
+                entries = _text_entries(path, stream, header, wanted)
+            rows: dict[str, int] = {}
+            # A growing array of plain floats: no second copy of the table is ever held.
+            numbers = array("f")
+            for word, vector in entries:
+                if word not in rows:
+                    rows[word] = len(rows)
+                    numbers.extend(vector)
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    if not rows:
+        raise InputError(path, "has no vectors" if wanted is None else "has no vector of any wanted word")
+    table = np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), -1)
+    return WordVectors(table, rows.get, source=f"{path.name} ({path.stat().st_size} bytes)", lemma=lemma)
+
+
+def _header(path: Path, line: bytes) -> tuple[int, int] | None:
+    """Count and dimension where the first line is a header, checked against the size of the file."""
+    parts = line.split()
+    if len(parts) != 2 or not all(part.isdigit() and len(part) < 16 for part in parts):
+        return None
+    count, dimension = int(parts[0]), int(parts[1])
+    if not 0 < dimension <= DIMENSION_LIMIT:
+        raise InputError(path, f"has vectors of {dimension} numbers; 1 to {DIMENSION_LIMIT} are read", "line 1")
+    # The shortest entry of either kind: a word of one byte, and a space and a digit (or four bytes) a number.
+    if count * (1 + 2 * dimension) > path.stat().st_size:
+        raise InputError(path, f"is too short for the {count:,} vectors of {dimension} it announces", "line 1")
+    return count, dimension
+
+
+def _is_binary(stream: BinaryIO, dimension: int) -> bool:
+    """Whether the first vector has bytes that no text has; the stream is left where it was."""
+    start = stream.tell()
+    vector = stream.read(WORD_LIMIT).partition(b" ")[2][: 4 * dimension]
+    stream.seek(start)
+    return any(byte > 126 or (byte < 32 and byte not in b"\t\n\r") for byte in vector)
+
+
+def _binary_entries(
+    path: Path, stream: BinaryIO, count: int, dimension: int, wanted: set[str] | None
+) -> Iterator[tuple[str, array[float]]]:
+    """Words and vectors of a word2vec binary; only the wanted vectors' bytes are touched."""
+    start, width = stream.tell(), 4 * dimension
+    if count * (width + 2) > path.stat().st_size:
+        raise InputError(path, f"is too short for the {count:,} vectors of {dimension} it announces", "line 1")
+    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for number in range(1, count + 1):
+            end = data.find(b" ", start, start + WORD_LIMIT)
+            if end < 0 or end + 1 + width > len(data):
+                raise InputError(path, "ends early, or is not a word, a space and a vector", f"word {number}")
+            # Some writers end an entry with a line end, others do not.
+            word = data[start:end].lstrip(b"\n").decode(errors="replace")
+            start = end + 1 + width
+            if wanted is None or word in wanted:
+                vector = np.frombuffer(data[end + 1 : start], dtype="<f4")
+                if not np.isfinite(vector).all():
+                    raise InputError(path, "has a number that is not finite", f"word {number} ({word!r})")
+                yield word, array("f", vector.astype(np.float32).tobytes())
+
+
+def _text_entries(
+    path: Path, stream: BinaryIO, header: tuple[int, int] | None, wanted: set[str] | None
+) -> Iterator[tuple[str, array[float]]]:
+    """Words and vectors of a text file; lines of unwanted words are passed over after counting their spaces."""
+    dimension = header[1] if header is not None else 0
+    limit = WORD_LIMIT + (dimension or DIMENSION_LIMIT) * _NUMBER_LIMIT
+    number = 1 if header is not None else 0
+    entries = 0
+    while line := stream.readline(limit):
+        number += 1
+        if len(line) == limit:
+            raise InputError(path, "is too long for a word and its vector", f"line {number}")
+        line = line.rstrip()
+        if not line:
+            continue
+        entries += 1
+        spaces = line.count(b" ")
+        if not dimension:
+            dimension = spaces
+        if spaces < dimension or not dimension:
+            raise InputError(path, f"has {spaces} numbers where {dimension or 1} are due", f"line {number}")
+        # Some words of the large GloVe files have spaces in them, so the numbers are counted from the end.
+        split = line.find(b" ") if spaces == dimension else len(line.rsplit(b" ", dimension)[0])
+        word = line[:split].decode(errors="replace")
+        if wanted is None or word in wanted:
+            try:
+                vector = _numbers(line[split + 1 :])
+            except ValueError:
+                raise InputError(
+                    path, f"has something that is no finite number after {word!r}", f"line {number}"
+                ) from None
+            yield word, vector
+    if header is not None and entries != header[0]:
+        raise InputError(path, f"announces {header[0]:,} vectors and has {entries:,}")
+
+
+def _numbers(text: bytes) -> array[float]:
+    try:
+        # A JSON parser is five times as fast as float() or NumPy at decimal numbers.
+        numbers = msgspec.json.decode(b"[" + text.replace(b" ", b",") + b"]", type=list[float])
+    except msgspec.DecodeError:
+        numbers = [float(part) for part in text.split(b" ")]
+    vector = array("f", numbers)
+    if not np.isfinite(vector).all():
+        raise ValueError
+    return vector
