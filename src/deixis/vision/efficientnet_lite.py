@@ -6,18 +6,17 @@ in the released weights, so that a state dict loads as it is.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision.weights import file_sha256, load_weights
 
 #: Repeats, kernel, stride, expansion and output channels of each stage, before scaling.
 _STAGES = (
@@ -30,6 +29,8 @@ _STAGES = (
     (1, 3, 1, 6, 320),
 )
 _STEM, _HEAD = 32, 1280
+#: Kernels of the convolutions of stride 2: the stem's, and those that open a stage.
+_STRIDED_KERNELS = (3, *(kernel for _, kernel, stride, _, _ in _STAGES if stride == 2))
 #: The normalization after each convolution.
 _FOLLOWED_BY = {
     "_conv_stem": "_bn0",
@@ -130,6 +131,19 @@ class EfficientNetLite(nn.Module):
                 levels.append(x)
         return levels
 
+    @staticmethod
+    def map_origin(size: int) -> float:
+        """Where along an axis of `size` pixels the map's first cell looks: the centre of what it sees.
+
+        TensorFlow's padding puts that centre off the middle of the cell's 32 pixels, by up to half a cell.
+        """
+        centre, stride = 0.5, 1
+        for kernel in _STRIDED_KERNELS:
+            before = max((-(-size // 2) - 1) * 2 + kernel - size, 0) // 2
+            centre += stride * ((kernel - 1) / 2 - before)
+            size, stride = -(-size // 2), stride * 2
+        return centre
+
     def fuse(self) -> None:
         """Fold every normalization into the convolution before it: the same function, faster, for inference only."""
         for module in list(self.eval().modules()):
@@ -197,11 +211,7 @@ def load_efficientnet_lite(name: str = "efficientnet-lite2", weights: str | Path
     if name not in VARIANTS:
         raise DeixisError(f"unknown network {name!r}; known: {', '.join(VARIANTS)}")
     network = EfficientNetLite(VARIANTS[name])
-    path = released_weights(name) if weights is None else Path(weights)
-    try:
-        network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as fault:
-        raise InputError(path, f"does not hold the weights of {name}: {str(fault).splitlines()[0]}") from None
+    load_weights(network, released_weights(name) if weights is None else weights)
     return network.eval()
 
 
@@ -215,11 +225,3 @@ def released_weights(name: str) -> Path:
     if file_sha256(path) != variant.sha256:
         raise InputError(path, f"is not the released file (SHA-256 {variant.sha256}); install {variant.package} again")
     return path
-
-
-def file_sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from None

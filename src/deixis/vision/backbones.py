@@ -1,0 +1,196 @@
+"""Pretrained networks behind one protocol: a vector of the whole picture, and a map to take regions from.
+
+Pictures travel as bytes and become floats where the network is. The default needs no download; others are found by a
+name with a prefix: `torchvision:vgg19`, `timm:resnet50`, `open_clip:ViT-B-32/openai`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from PIL import Image as Pillow
+from torch import Tensor, nn
+
+from deixis.errors import DeixisError
+from deixis.vision.crops import centre_crop, fit, squash, ten_crops
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
+from deixis.vision.regions import Maps
+from deixis.vision.weights import state_sha256
+
+DEFAULT = "efficientnet-lite2"
+
+Crops = Literal["centre", "ten", "squash"]
+
+
+class Backbone(Protocol):
+    """What extraction knows of a network. Batches are bytes `(pictures, 3, height, width)`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def weights_sha256(self) -> str:
+        """Hash of the weights' names and values (`state_sha256`)."""
+
+    @property
+    def side(self) -> int:
+        """The square it was trained on, in pixels."""
+
+    @property
+    def channels(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def map_channels(self) -> int: ...
+
+    @property
+    def stride(self) -> float:
+        """Input pixels from one cell of the map to the next."""
+
+    def preprocess(self, picture: Pillow.Image, crops: Crops | None = None) -> Tensor:
+        """The picture's crops as bytes, `(crops, 3, side, side)`; the network's own way where none is named."""
+
+    def whole(self, picture: Pillow.Image, side: int | None = None) -> Tensor:
+        """All of the picture as bytes, `(3, height, width)`, to make a map of; about `side`² pixels."""
+
+    def vectors(self, batch: Tensor) -> Tensor:
+        """A vector a picture, `(pictures, channels)`."""
+
+    def maps(self, batch: Tensor) -> Maps:
+        """A map a picture, `(pictures, map_channels, rows, columns)`."""
+
+
+@dataclass(frozen=True)
+class NetworkInput:
+    """How a network wants its pictures.
+
+    `share` is the part of the shorter side that its crop covers, `mean` and `std` are in bytes (0–255) and by channel.
+    """
+
+    side: int
+    share: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    resampling: Pillow.Resampling = Pillow.Resampling.BICUBIC
+    crops: Crops = "centre"
+    #: Whether it takes pictures of other sizes than `side` × `side`.
+    any_size: bool = True
+
+
+class NetworkBackbone:
+    """A `Backbone` made of a torch network and two functions on its normalized input."""
+
+    def __init__(
+        self,
+        name: str,
+        network: nn.Module,
+        input: NetworkInput,
+        *,
+        vectors: Callable[[Tensor], Tensor],
+        maps: Callable[[Tensor], Tensor],
+        weights_sha256: str,
+        device: str = "cpu",
+        stride: float | None = None,
+        origin: Callable[[int], float] | None = None,
+    ) -> None:
+        self.name, self.weights_sha256 = name, weights_sha256
+        self.input, self.side = input, input.side
+        self.network = network.eval().to(device)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._vectors, self._maps = vectors, maps
+        self._mean = torch.tensor(input.mean, device=device)[:, None, None]
+        self._std = torch.tensor(input.std, device=device)[:, None, None]
+        self._origin = origin
+        blank = torch.zeros(1, 3, self.side, self.side, dtype=torch.uint8)
+        self.channels = self.vectors(blank).shape[1]
+        shape = self._map_values(blank).shape
+        self.map_channels = shape[1]
+        self.stride = stride or self.side / shape[-1]
+
+    def preprocess(self, picture: Pillow.Image, crops: Crops | None = None) -> Tensor:
+        how, kind = self.input, crops or self.input.crops
+        if kind == "ten":
+            return torch.stack([as_bytes(c) for c in ten_crops(picture, how.side, how.share, how.resampling)])
+        if kind == "squash":
+            return as_bytes(squash(picture, how.side, how.resampling))[None]
+        return as_bytes(centre_crop(picture, how.side, how.share, how.resampling))[None]
+
+    def whole(self, picture: Pillow.Image, side: int | None = None) -> Tensor:
+        how = self.input
+        if not how.any_size:
+            if side not in (None, how.side):
+                raise DeixisError(f"{self.name} takes pictures of {how.side} × {how.side} pixels only, not {side}")
+            return as_bytes(squash(picture, how.side, how.resampling))
+        return as_bytes(fit(picture, side or how.side, round(self.stride), how.resampling))
+
+    def vectors(self, batch: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._vectors(self._normalized(batch))
+
+    def maps(self, batch: Tensor) -> Maps:
+        height, width = batch.shape[-2:]
+        middle = self.stride / 2
+        origin = (self._origin(width), self._origin(height)) if self._origin else (middle, middle)
+        return Maps(self._map_values(batch), self.stride, origin)
+
+    def _map_values(self, batch: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._maps(self._normalized(batch))
+
+    def _normalized(self, batch: Tensor) -> Tensor:
+        floats = batch.to(self._mean.device).to(torch.float32, memory_format=torch.channels_last)
+        return (floats - self._mean) / self._std
+
+
+def as_bytes(picture: Pillow.Image) -> Tensor:
+    """An RGB picture as a tensor of bytes, `(3, height, width)`."""
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+
+def mean_vectors(backbone: Backbone, batch: Tensor) -> Tensor:
+    """A vector a picture from several crops of each: `(pictures, crops, 3, side, side)` to `(pictures, channels)`."""
+    return backbone.vectors(batch.flatten(0, 1)).reshape(*batch.shape[:2], -1).mean(1)
+
+
+def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, device: str = "cpu") -> Backbone:
+    """A pretrained network by name.
+
+    Args:
+        name: `efficientnet-lite0`, `-lite1` or `-lite2`, or a network of an optional package, `package:network`.
+        weights: a file with other weights for it; by default the published ones.
+        device: where it runs, `cpu` or `cuda`.
+    """
+    if name in VARIANTS:
+        return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device)
+    from deixis.vision.extra_backbones import FAMILIES
+
+    family, _, network = name.partition(":")
+    if family not in FAMILIES or not network:
+        known = ", ".join([*VARIANTS, *(f"{family}:…" for family in FAMILIES)])
+        raise DeixisError(f"unknown backbone {name!r}; known: {known}")
+    return FAMILIES[family](network, weights, device)
+
+
+def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str = "cpu") -> NetworkBackbone:
+    """Wrap an EfficientNet-Lite, which is fused and so taken over. Its input is (x − 127) / 128.
+
+    The crop is that of the published evaluation: the shorter side to `side` + 32 pixels, the middle `side` of them.
+    """
+    weights_sha256, side = state_sha256(network), VARIANTS[name].side
+    network.fuse()
+    return NetworkBackbone(
+        name,
+        network,
+        NetworkInput(side, side / (side + 32), (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
+        vectors=lambda batch: network.map(batch).mean((-2, -1)),
+        maps=network.map,
+        weights_sha256=weights_sha256,
+        device=device,
+        stride=network.stride,
+        origin=network.map_origin,
+    )
