@@ -29,7 +29,7 @@ from deixis.corpus.scenes.staging import Scene
 from deixis.errors import DeixisError
 
 #: Of `scenes_corpus(40, seed=7)`; changes when any caption, box or chain does, which every stored result should know.
-FINGERPRINT = "to be pinned"
+FINGERPRINT = "06fe819ba435e5d3a939f767f3c1eea215617b957211fef60c476ad1dc247736"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,6 @@ def test_the_corpus_is_annotated_as_flickr30k_entities_is(corpus: Corpus) -> Non
     for image in corpus:
         assert (image.width, image.height, image.file) == (320, 240, f"{image.id}.png")
         assert len({caption.text for caption in image.captions}) == 5
-        assert len(image.chains) >= 2
         types = image.chain_types()
         for chain in image.chains:
             chain_types.update(types[chain.id])
@@ -61,6 +60,7 @@ def test_the_corpus_is_annotated_as_flickr30k_entities_is(corpus: Corpus) -> Non
     assert set(chain_types) == set(TYPES)
     assert min(chain_types.values()) >= 100
     kinds = [chain for image in corpus for chain in image.chains]
+    assert len(kinds) > 5 * len(corpus)
     assert sum(len(chain.boxes) > 1 for chain in kinds) > 500
     assert sum(chain.scene for chain in kinds) > 500
     assert sum(chain.no_box for chain in kinds) > 100
@@ -164,13 +164,13 @@ def test_no_scene_occurs_twice_and_unseen_combinations_are_unseen(corpus: Corpus
 
 def test_held_out_words_do_not_meet_in_training_captions_either(corpus: Corpus) -> None:
     """Read from the text alone, with no help from the scene: phrases of the other splits never join a held-out pair."""
-    joined = {"purple shirt", "purple t-shirt", "green hat", "green cap", "green beanie", "green knit hat", "red balloon",
-              "green car", "white cat", "black horse", "three dogs", "four cats", "two rabbits", "five horses"}  # fmt: skip
-    meeting = {split: 0 for split in corpus.splits}
+    joined = "purple (t-)?shirts?|green (hat|cap|beanie|knit hat)|red balloons?|green cars?|white cats?|black horses?"
+    joined += "|three dogs|four cats|two rabbits|five horses"
+    meeting = dict.fromkeys(corpus.splits, 0)
     for image in corpus:
         for caption in image.captions:
             text = caption.text.lower()
-            meeting[image.split] += any(pair in text for pair in joined)
+            meeting[image.split] += bool(re.search(rf"\b({joined})\b", text))
     assert meeting.pop("unseen") > 100
     assert set(meeting.values()) == {0}
 
@@ -321,7 +321,9 @@ def test_boxes_of_clothes_and_hair_are_exact(scenes: dict[str, Scene], part: str
     filled = []
     for scene in list(scenes.values())[::25]:
         for index, figure in enumerate(scene.figures):
-            if figure.look.human and getattr(figure.look, field):
+            # A beard has the hair's colour; under a hat, captions speak of long hair only.
+            unfit = part == "hair" and (figure.look.beard or (figure.look.hat and figure.look.kind in ("man", "boy")))
+            if figure.look.human and getattr(figure.look, field) and not unfit:
                 other = "red" if getattr(figure.look, field) != "red" else "black"
                 figures = list(scene.figures)
                 figures[index] = figure._replace(look=figure.look._replace(**{field: other}))

@@ -34,6 +34,8 @@ from deixis.errors import DeixisError
 SHARES = {"train": 0.625, "val": 0.125, "test": 0.125, "unseen": 0.125}
 #: How many scenes a family has, by chance: one stands alone, others have siblings that differ in one factor.
 FAMILY_SIZES = (1, 1, 1, 2, 2, 3)
+#: Groups are there to be counted: they nearly always have siblings.
+GROUP_FAMILY_SIZES = (1, 3, 4)
 
 
 class ScenePictures(RenderedPictures):
@@ -96,7 +98,8 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
         chance = Chance(seed, split, family)
         plan = draw_plan(chance)
         members = [plan]
-        for _ in range(chance.pick(FAMILY_SIZES) - 1):
+        sizes = GROUP_FAMILY_SIZES if plan.event == "group" else FAMILY_SIZES
+        for _ in range(chance.pick(sizes) - 1):
             sibling = vary(plan, chance)
             if sibling is not None and sibling not in members:
                 members.append(sibling)

@@ -13,7 +13,7 @@ from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.clauses import Clauses, topic
 from deixis.corpus.scenes.facts import Claim, Fact, apart, holds, spatially, type_of
 from deixis.corpus.scenes.naming import garment, have_noun, name_one
-from deixis.corpus.scenes.staging import Scene
+from deixis.corpus.scenes.staging import FLYING, Scene
 from deixis.corpus.scenes.words import Item, Mention, conjugate
 
 STYLES = ("simple", "progressive", "progressive", "gerund", "gerund", "there")
@@ -122,7 +122,7 @@ class Writer:
             return self.event()
         extra = self.say.one(self.chance.pick(fitting), 1)
         others = self.say.both(0) if len(who) == 2 and self.plan.event != "group" else self.say.named(who, 0)
-        above = extra.means.kinds[0] in ("bird", "kite", "balloon") and self.plan.deeds != ("fly",)
+        above = extra.means.kinds[0] in FLYING and self.plan.deeds != ("fly",)
         relation = "above" if above else "left"
         first, second = extra, others
         if not spatially(self.scene, relation, first.tags, second.tags):
@@ -132,7 +132,7 @@ class Writer:
             first, second = second, first
         style = self.chance.pick(("simple", "progressive", "gerund", "there"))
         clause = self.say.relate(Fact(relation, first.tags, second.tags), first, second, style)
-        return [*clause, *self._place()] if self.chance.maybe(0.4) else clause
+        return [*clause, *self._somewhere(self.setting.places)] if self.chance.maybe(0.4) else clause
 
     def _place(self) -> list[Item]:
         setting, verbs = self.setting, {fact.verb for fact in self.say.facts}
@@ -157,7 +157,7 @@ class Writer:
     def _with_extra(self) -> list[Item]:
         tag = self.chance.pick(self.extras)
         extra = self.say.one(tag, 1)
-        if self.scene.figure(tag).look.kind in ("bird", "kite", "balloon"):
+        if self.scene.figure(tag).look.kind in FLYING:
             verb = conjugate(self.say.posture((tag,)), "gerund", False)
             return ["with", *extra.items, *verb, self.chance.pick(("overhead", "nearby"))]
         if self.chance.maybe(0.35):

@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
 
 #: Where a colour has its own word: coats with patches.
 COLOUR_WORDS = {("cow", "white"): "spotted"}
-#: Words that name several kinds, besides those that all their kinds share in `KINDS`.
+#: Plurals that take more than an s.
 PLURALS = {"person": "people", "man": "men", "woman": "women", "child": "children", "sheep": "sheep",
            "lady": "ladies", "bunny": "bunnies", "bus": "buses", "flowers": "flowers"}  # fmt: skip
 
@@ -79,11 +79,7 @@ def plural(noun: str) -> str:
     return PLURALS.get(noun, noun + "s")
 
 
-def named_by(noun: str) -> tuple[str, ...]:
-    """The kinds that a noun can name: "child" names boys and girls."""
-    return NAMED_BY[noun]
-
-
+#: Noun → the kinds it can name: "child" names boys and girls.
 NAMED_BY: dict[str, tuple[str, ...]] = {
     noun: tuple(name for name, kind in KINDS.items() if noun in kind.nouns)
     for noun in dict.fromkeys(noun for kind in KINDS.values() for noun in kind.nouns)
@@ -93,18 +89,19 @@ NAMED_BY["person"] = ("man", "woman", "boy", "girl")
 NAMED_BY["animal"] = tuple(name for name, kind in KINDS.items() if kind.type == "animals")
 NAMED_BY["vehicle"] = tuple(name for name, kind in KINDS.items() if kind.type == "vehicles")
 
-Phrase = tuple[str, str]
+#: A preposition and a noun phrase.
+Where = tuple[str, str]
 
 
 class Setting(NamedTuple):
     """A place: what it is called (preposition, noun phrase), and what fits into it."""
 
-    places: tuple[Phrase, ...]
-    grounds: tuple[Phrase, ...]
+    places: tuple[Where, ...]
+    grounds: tuple[Where, ...]
     #: Along, through, across: where things move.
-    ways: tuple[Phrase, ...]
+    ways: tuple[Where, ...]
     #: Words for the time or weather, which no one can point at.
-    times: tuple[Phrase, ...]
+    times: tuple[Where, ...]
     animals: tuple[str, ...]
     vehicles: tuple[str, ...]
     props: tuple[str, ...]

@@ -59,7 +59,6 @@ def _kite(sketch: Sketch) -> None:
         sketch.add("paint", [(x - 5, y - 3), (x + 5, y + 3), (x + 5, y - 3), (x - 5, y + 3)], light=0.85)
     sketch.add("paint", [(0, -26), (19, -4), (0, 24), (-19, -4)])
     sketch.add("paint", [(0, -26), (19, -4), (0, -4)], [(0, 24), (-19, -4), (0, -4)], light=1.45, outlined=False)
-    sketch.anchors = {"knot": (0, 2)}
 
 
 def _umbrella(sketch: Sketch) -> None:
@@ -77,7 +76,6 @@ def _bench(sketch: Sketch) -> None:
     for y in (-44, -35):
         sketch.add("paint", rectangle(-38, y, 38, y + 6))
     sketch.add("paint", rectangle(-38, -25, 38, -19), light=0.9)
-    sketch.anchors = {"seat": (0, -28)}
 
 
 def _sofa(sketch: Sketch) -> None:
@@ -88,7 +86,6 @@ def _sofa(sketch: Sketch) -> None:
     sketch.add("paint", smooth(rectangle(-52, -42, -36, -4)), light=0.94)
     sketch.add("paint", smooth(rectangle(36, -42, 52, -4)), light=0.94)
     sketch.add("paint", rectangle(-0.6, -30, 0.6, -7), light=0.7, outlined=False)
-    sketch.anchors = {"seat": (0, -30)}
 
 
 def _table(sketch: Sketch) -> None:
@@ -168,7 +165,7 @@ def _barn(sketch: Sketch) -> None:
 
 def _flowers(sketch: Sketch) -> None:
     for x, height in ((-9, 22), (0, 29), (9, 23)):
-        sketch.add("stem", *limb(1.8, (x * 0.5, -1), (x, -height)), outlined=False)
+        sketch.add("stem", *limb(1.6, (x * 0.5, -1), (x, -height)))
         sketch.add("stem", tilted(x * 0.8 + 3, -height * 0.45, 4.5, 1.8, -30), outlined=False)
         petals = [oval(x + dx, -height + dy, 3.5) for dx, dy in ((-4, 0), (4, 0), (0, -4), (0, 4))]
         sketch.add("paint", *petals)

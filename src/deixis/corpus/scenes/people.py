@@ -112,20 +112,22 @@ def person(pose: str, child: bool, female: bool, lower: str, hat: str, beard: bo
     for (knee, foot), side, light in ((joints.far_leg, -5, 0.86), (joints.near_leg, 5, 1.0)):
         _leg(sketch, (side, hip), knee, foot, lower, light)
     _body(sketch, lean, shoulder, hip, lower, female)
+    # The shirt hangs over the waist: trousers and skirts are seen from its hem, from a raised knee, or past a slant.
+    x1, y1, x2, y2 = sketch.extents["lower"]
+    hem = min(hip - min(6, 2 + abs(lean)), joints.far_leg[0][1] - 6, joints.near_leg[0][1] - 6)
+    sketch.extents["lower"] = (x1, max(y1, hem), x2, y2)
     sketch.add("skin", rectangle(head[0] * 0.8 - 4, head[1] + radius - 4, head[0] * 0.8 + 4, shoulder + 1), light=0.9)
     _head(sketch, head, radius, female, beard)
     if hat:
         _hat(sketch, head, radius, hat)
+        x1, y1, x2, y2 = sketch.extents["hair"]
+        sketch.extents["hair"] = (x1, head[1] - radius * 0.42, x2, y2)
     _arm(sketch, _shoulder(9, lean, shoulder, joints.near_arm), joints.near_arm, far=False)
     if pose == "drum":
         for hand in (joints.far_arm[1], joints.near_arm[1]):
             sketch.add("wood", *limb(1.8, hand, (hand[0] + 13, hand[1] + 5)), front=True)
-    sketch.anchors = {
-        "hand": joints.near_arm[1],
-        "far hand": joints.far_arm[1],
-        "mouth": (head[0] + radius * 0.9, head[1] + radius * 0.45),
-        "top": (head[0], head[1] - radius),
-    }
+    mouth = (head[0] + radius * 0.9, head[1] + radius * 0.45)
+    sketch.anchors = {"hand": joints.near_arm[1], "mouth": mouth}
     return sketch
 
 
@@ -146,7 +148,8 @@ def _arm(sketch: Sketch, shoulder: Point, arm: tuple[Point, Point], far: bool) -
     middle = ((shoulder[0] + elbow[0] * 2) / 3, (shoulder[1] + elbow[1] * 2) / 3)
     light = 0.88 if far else 1.0
     sketch.add("skin", *limb(5.5, middle, elbow, hand), oval(*hand, 3.6), part="arms", light=light, front=not far)
-    sketch.cover("far hand" if far else "hand", oval(*hand, 3.6))
+    if not far:
+        sketch.cover("hand", oval(*hand, 3.6))
     sketch.add("shirt", *limb(8.5, shoulder, middle), part="shirt arms", light=light * 0.96, front=not far)
 
 

@@ -21,6 +21,7 @@ MARGIN = 6
 BACKGROUND_Y = (166.0, 176.0)
 BACKGROUND_SCALE = 0.66
 SKY_SCALE = 0.7
+FLYING = ("bird", "kite", "balloon")
 
 
 class Scene(NamedTuple):
@@ -45,44 +46,45 @@ def stage(scene_id: str, family: str, plan: Plan, chance: Chance) -> Scene:
     figures: list[Tagged] = []
     facing = chance.pick((1, -1))
     airborne = plan.event == "above" or plan.deeds == ("fly",)
-    flying = [(tag, look) for tag, look in _tagged("x", plan.extras) if look.kind in ("bird", "kite", "balloon")]
-    standing = [(tag, look) for tag, look in _tagged("x", plan.extras) if (tag, look) not in flying]
+    extras = _tagged("x", plan.extras)
+    flying = [(tag, look) for tag, look in extras if look.kind in FLYING]
+    standing = [(tag, look) for tag, look in extras if look.kind not in FLYING]
     blocks = [] if airborne else _blocks(plan, facing, chance)
-    if airborne:
-        flying += _tagged("a", plan.actors)
     left, right = _standing_by(figures, standing, blocks, chance)
     _line_up(figures, blocks, left, right, chance)
     if plan.event == "above":
         _one_above_the_other(figures, plan, facing, chance)
     else:
-        _fly(figures, flying, facing, chance)
+        _fly(figures, [*flying, *(_tagged("a", plan.actors) if airborne else [])], facing, chance)
     tags = {tag: index for index, (tag, _) in enumerate(figures)}
-    placed = tuple(figure for _, figure in figures)
     placed = tuple(
-        figure._replace(held=tuple(tags[tag] for tag in _held_tags(tag, plan))) if tag[0] == "a" else figure
-        for (tag, _), figure in zip(figures, placed, strict=True)
+        figure._replace(held=tuple(tags[held] for held in _held_by(tag, plan))) if tag[0] == "a" else figure
+        for tag, figure in figures
     )
-    aloft = {tag for tag, _ in flying} | ({"a0", "a1"} if airborne else set()) | {"string", "leash"}
-    carried = {"t0", "t1"} if plan.event in ("hold", "play", "throw") else set()
-    riders = {"a0"} if plan.event == "ride" else {"a0", "a1"} if plan.event == "sit" else set()
-    grounded = tuple(
-        index for tag, index in tags.items() if tag.rstrip("01") not in aloft and tag not in aloft | carried | riders
-    )
-    speeding = tuple(
-        index
-        for tag, index in tags.items()
-        if placed[index].pose == "run"
-        or (tag == "t0" and plan.event in ("throw", "kick"))
-        or (plan.event == "drive" and tag[0] == "a")
-    )
+    grounded = tuple(index for index, (tag, figure) in enumerate(figures) if _grounded(plan, tag, figure))
+    speeding = tuple(index for index, (tag, figure) in enumerate(figures) if _speeding(plan, tag, figure))
     return Scene(scene_id, family, plan, placed, tags, grounded, speeding)
+
+
+def _grounded(plan: Plan, tag: str, figure: Figure) -> bool:
+    """Whether a figure throws a shadow on the ground: not in the air, on water, in someone's hand or on a back."""
+    if figure.look.kind in (*FLYING, "boat", "leash", "string"):
+        return False
+    if plan.event in ("ride", "sit"):
+        return tag[0] != "a"
+    return tag[0] != "t" or plan.event not in ("hold", "play", "throw")
+
+
+def _speeding(plan: Plan, tag: str, figure: Figure) -> bool:
+    passed = tag == "t0" and plan.event in ("throw", "kick")
+    return passed or figure.pose == "run" or (plan.event == "drive" and tag[0] == "a")
 
 
 def _tagged(letter: str, looks: tuple[Look, ...]) -> list[tuple[str, Look]]:
     return [(f"{letter}{index}", look) for index, look in enumerate(looks)]
 
 
-def _held_tags(tag: str, plan: Plan) -> tuple[str, ...]:
+def _held_by(tag: str, plan: Plan) -> tuple[str, ...]:
     """What an actor carries in front of the body."""
     number = int(tag[1:])
     if plan.event not in ("hold", "play") or plan.things[number].kind in ("drum", "kite"):
@@ -121,11 +123,7 @@ def _blocks(plan: Plan, facing: int, chance: Chance) -> list[Block]:
             _with_thing(event, index, look, thing)
             for index, (look, thing) in enumerate(zip(actors, things, strict=True))
         ]
-        return (
-            _turned(blocks, facing)
-            if len(blocks) == 1
-            else [*_turned(blocks[:1], 1), *_turned(blocks[1:], chance.pick((1, -1)))]
-        )
+        return [block for each in blocks for block in _turned([each], chance.pick((1, -1)))]
     pose = plan.deeds[0] if plan.deeds else "stand"
     poses = plan.deeds if len(plan.deeds) == len(actors) else (pose,) * len(actors)
     together = facing if pose in ("run", "walk") else 0
@@ -261,7 +259,6 @@ def _line_up(figures: list[Tagged], blocks: list[Block], left: float, right: flo
             placed = figure._replace(
                 x=x + (figure.x - start) * scale, y=y + nearer + figure.y * scale, scale=figure.scale * scale
             )
-            # Ropes keep their points in units of their own scale.
             figures.append((tag, placed))
         x += (end - start) * scale + gap
 
