@@ -21,8 +21,8 @@ from deixis.corpus import (
     open_corpus,
     write_corpus,
 )
+from deixis.corpus.brackets import format_caption, parse_caption
 from deixis.corpus.formats import entities
-from deixis.corpus.formats.brackets import format_caption, parse_caption
 from deixis.corpus.tree import open_tree
 from deixis.errors import DeixisError, InputError
 

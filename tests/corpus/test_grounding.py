@@ -142,6 +142,10 @@ def test_loaders_find_what_they_expect(tmp_path_factory: pytest.TempPathFactory,
     content = json.loads(out.read_text())
     entries = {entry["id"]: entry for entry in content["images"]}
     assert len(entries) == len(content["images"]) == sum(len(image.captions) for image in corpus)
+    asked = (
+        "caption file_name height width dataset_name tokens_negative sentence_id original_img_id tokens_positive_eval"
+    )
+    assert all(set(asked.split()) <= entry.keys() for entry in content["images"])
     assert len({annotation["id"] for annotation in content["annotations"]}) == len(content["annotations"])
     found: dict[tuple[str, int], set[tuple[str, tuple[float, ...]]]] = {}
     for annotation in content["annotations"]:

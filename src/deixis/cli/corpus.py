@@ -69,7 +69,7 @@ def show(
 ) -> None:
     """Draw a picture with its phrases and boxes in matching colours.
 
-    Example: deixis corpus show scenes test-0001 --out scene.png
+    Example: deixis corpus show scenes scene-000000 --out scene.png
     """
     out = out or Path(image.replace("/", "_") + ".png")
     if out.suffix.lower() != ".png":

@@ -33,7 +33,7 @@ def system_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as fault:
-        raise DeixisError(f"{fault.filename or path}: {fault.strerror or fault}") from None
+        raise DeixisError(f"{path}: cannot be written: {fault.strerror or fault}") from None
 
 
 def write_out(

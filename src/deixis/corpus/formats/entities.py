@@ -20,7 +20,7 @@ import msgspec
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
-from deixis.corpus.formats.brackets import format_caption, parse_caption
+from deixis.corpus.brackets import format_caption, parse_caption
 from deixis.corpus.reading import list_entries, read_lines
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, make_caption, make_image, natural_key
 from deixis.corpus.tree import FileTree

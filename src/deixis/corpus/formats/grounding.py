@@ -37,16 +37,19 @@ _SPLIT = re.compile(r"(?:^|[_-])(train|val|test|dev|valid|validation|testA|testB
 
 
 class _Entry(msgspec.Struct, omit_defaults=True):
-    """An element of `images`: a caption and its picture. From `phrases` on, the keys are ours."""
+    """An element of `images`: a caption and its picture. From `phrases` on, the keys are ours.
+
+    What loaders ask for has None as its default, so that an empty caption is written too.
+    """
 
     id: int | str
-    caption: str = ""
-    file_name: str = ""
-    height: int | str = 0
-    width: int | str = 0
+    caption: str | None = None
+    file_name: str | None = None
+    height: int | str | None = None
+    width: int | str | None = None
     original_img_id: int | str | None = None
     sentence_id: int | str | None = None
-    dataset_name: str = ""
+    dataset_name: str | None = None
     tokens_negative: Any = None
     tokens_positive_eval: list[list[Span]] | None = None
     phrases: list[Phrase] | None = None
@@ -153,7 +156,7 @@ def _restore(content: _File) -> Iterable[tuple[int | None, Image]]:
     captions: dict[str, list[Caption]] = {}
     for entry in content.images:
         caption = make_caption(
-            entry.caption, entry.tokens, entry.phrases or (), id=entry.caption_id, unrelated=entry.unrelated
+            entry.caption or "", entry.tokens, entry.phrases or (), id=entry.caption_id, unrelated=entry.unrelated
         )
         captions.setdefault(str(entry.original_img_id), []).append(caption)
     for picture in content.grounded_pictures or ():
@@ -218,7 +221,7 @@ def _infer(content: _File, split: str) -> Iterable[tuple[int | None, Image]]:
         annotations.setdefault(annotation.image_id, []).append(annotation)
     images: dict[str, list[_Entry]] = {}
     for entry in content.images:
-        image_id = stem(entry.file_name) if entry.original_img_id is None else str(entry.original_img_id)
+        image_id = stem(entry.file_name or "") if entry.original_img_id is None else str(entry.original_img_id)
         images.setdefault(image_id, []).append(entry)
     for image_id, entries in images.items():
         inferred = _InferredImage(image_id, entries[0])
@@ -231,9 +234,9 @@ class _InferredImage:
     """Gathers the captions of one image, its distinct boxes, and which boxes each phrase names."""
 
     def __init__(self, image_id: str, entry: _Entry) -> None:
-        self.id, self.file = image_id, entry.file_name
+        self.id, self.file = image_id, entry.file_name or ""
         try:
-            self.width, self.height = int(entry.width), int(entry.height)
+            self.width, self.height = int(entry.width or 0), int(entry.height or 0)
         except ValueError:
             raise DeixisError(f"image {entry.id}: {entry.width!r} × {entry.height!r} is not a size") from None
         self.boxes: dict[Box, int] = {}
@@ -241,17 +244,18 @@ class _InferredImage:
         self.phrases: list[dict[Span, set[int]]] = []
 
     def add(self, entry: _Entry, annotations: Iterable[_Annotation]) -> None:
-        offsets = token_offsets(make_caption(entry.caption))
+        text = entry.caption or ""
+        offsets = token_offsets(make_caption(text))
         named: dict[Span, set[int]] = {}
         for spans in entry.tokens_positive_eval or ():
             for span in spans:
-                self._name(named, _checked(span, entry), offsets)
+                self._name(named, _checked(span, entry, text), offsets)
         for annotation in annotations:
             box = self._box(annotation)
             index = self.boxes.setdefault(box, len(self.boxes))
             for span in annotation.tokens_positive:
-                self._name(named, _checked(span, entry), offsets).add(index)
-        self.texts.append(entry.caption)
+                self._name(named, _checked(span, entry, text), offsets).add(index)
+        self.texts.append(text)
         self.phrases.append(named)
 
     def build(self, split: str) -> Image:
@@ -295,10 +299,8 @@ class _InferredImage:
         return inside
 
 
-def _checked(span: Span, entry: _Entry) -> Span:
-    start, end = span
-    if not 0 <= start <= end or start > len(entry.caption):
-        raise DeixisError(
-            f"image {entry.id}: span {list(span)} is not in the caption of {len(entry.caption)} characters"
-        )
+def _checked(span: Span, entry: _Entry, text: str) -> Span:
+    """A span that may pass the caption's end, as some published ones do by a blank, but not lie outside it."""
+    if not 0 <= span[0] <= min(span[1], len(text)):
+        raise DeixisError(f"image {entry.id}: span {list(span)} is not in the caption of {len(text)} characters")
     return span
