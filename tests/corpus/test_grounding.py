@@ -120,7 +120,7 @@ def test_plain_coco_is_not_taken_for_grounding(tmp_path: Path) -> None:
         ("annotations", 0, {"tokens_positive": [[0]]}, "Expected `array` of length 2"),
         ("annotations", 0, {"bbox": [1, 2, 3]}, "Expected `array` of length 4"),
         ("images", 0, {"width": "wide"}, "image 0: 'wide' × '80' is not a size"),
-        ("images", 1, {"caption": 7}, "Expected `str`"),
+        ("images", 1, {"caption": 7}, "Expected `str | null`, got `int`"),
     ],
 )
 def test_faults_name_the_file_and_the_entry(
