@@ -9,7 +9,10 @@ from typing import Annotated
 import typer
 
 from deixis.cli import corpus as corpus_commands
+from deixis.cli import demo as demo_command
 from deixis.cli import evaluate as evaluate_commands
+from deixis.cli import extract as extract_command
+from deixis.cli import proposals as proposals_commands
 from deixis.cli import results as results_commands
 from deixis.errors import DeixisError
 
@@ -21,8 +24,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo_command.demo)
+app.command()(extract_command.extract)
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
+app.add_typer(proposals_commands.app, name="proposals")
 app.add_typer(results_commands.app, name="results")
 
 

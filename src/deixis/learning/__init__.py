@@ -1,0 +1,1 @@
+"""Losses, samplers, recipes, trainer, checkpoints."""
