@@ -29,7 +29,7 @@ from deixis.corpus.scenes.staging import Scene
 from deixis.errors import DeixisError
 
 #: Of `scenes_corpus(40, seed=7)`; changes when any caption, box or chain does, which every stored result should know.
-FINGERPRINT = "06fe819ba435e5d3a939f767f3c1eea215617b957211fef60c476ad1dc247736"
+FINGERPRINT = "00fea04bf5f821d2817847412dbd65845543f21c115c1b28b524480adbf342bc"
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_no_scene_occurs_twice_and_unseen_combinations_are_unseen(corpus: Corpus
 def test_held_out_words_do_not_meet_in_training_captions_either(corpus: Corpus) -> None:
     """Read from the text alone, with no help from the scene: phrases of the other splits never join a held-out pair."""
     joined = "purple (t-)?shirts?|green (hat|cap|beanie|knit hat)|red balloons?|green cars?|white cats?|black horses?"
-    joined += "|three dogs|four cats|two rabbits|five horses"
+    joined += "|three dogs|four cats|two horses|five dogs"
     meeting = dict.fromkeys(corpus.splits, 0)
     for image in corpus:
         for caption in image.captions:

@@ -35,9 +35,9 @@ BUILDS = {
 
 @lru_cache(maxsize=256)
 def animal(kind: str, pose: str) -> Sketch:
-    """An animal; roles to colour: coat. Poses: stand, run, sit (dog and cat), fly (bird)."""
+    """An animal; roles to colour: coat. Poses: stand, walk, run, sit (dog and cat); birds fly."""
     if kind == "bird":
-        return _flying_bird() if pose == "fly" else _standing_bird()
+        return _bird()
     if kind == "duck":
         return _duck(pose)
     sketch, build = Sketch(), BUILDS[kind]
@@ -270,7 +270,7 @@ HEADS: dict[str, Callable[[Sketch, float, float], None]] = {
 }
 
 
-def _flying_bird() -> Sketch:
+def _bird() -> Sketch:
     sketch = Sketch()
     sketch.add("coat", smooth([(2, -8), (-6, -30), (-16, -28), (-8, -4)]), light=0.8)
     sketch.add("coat", [(-14, -3), (-28, -8), (-28, 2)], light=0.86)
@@ -278,18 +278,6 @@ def _flying_bird() -> Sketch:
     sketch.add("beak", [(21, -7), (30, -4), (21, -2)])
     _eye(sketch, 16.5, -7, 1.5)
     sketch.add("coat", smooth([(5, -3), (2, -26), (-10, -34), (-14, -24), (-9, -1)]), light=0.92)
-    return sketch
-
-
-def _standing_bird() -> Sketch:
-    sketch = Sketch()
-    for x in (-1, 5):
-        sketch.add("beak", *limb(1.6, (x, -9), (x, -1), (x + 4, -1)))
-    sketch.add("coat", [(-12, -17), (-27, -10), (-25, -18)], light=0.82)
-    sketch.add("coat", tilted(0, -16, 14, 9, -14), oval(11, -25, 7.5))
-    sketch.add("beak", [(17, -28), (25, -25), (17, -22)])
-    _eye(sketch, 12.5, -27, 1.5)
-    sketch.add("coat", tilted(-4, -16, 10, 5, 8), light=0.85)
     return sketch
 
 

@@ -91,7 +91,7 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
     scenes: list[Scene] = []
     # A shirt comes up far more often than three dogs: no held-out pair may fill the split.
     seldom: Counter[tuple[str, str]] = Counter()
-    quota = 2 * number / len(HELD_OUT)
+    quota = 1.25 * number / len(HELD_OUT)
     family = 0
     while len(scenes) < number:
         family += 1

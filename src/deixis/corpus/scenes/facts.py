@@ -62,7 +62,7 @@ def facts_of(plan: Plan) -> tuple[Fact, ...]:
     if event == "group":
         return (Fact(plan.deeds[0], actors),)
     if event in ("ride", "walk", "sit"):
-        return (Fact({"walk": "lead"}.get(event, event), actors, things),)
+        return (Fact({"walk": "lead", "sit": "seat"}.get(event, event), actors, things),)
     return (Fact({"beside": "left"}.get(event, event), actors[:1], actors[1:], things),)
 
 
@@ -119,7 +119,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 HELD_OUT = frozenset({
     ("purple", "shirt"), ("green", "hat"), ("red", "balloon"), ("green", "car"), ("white", "cat"), ("black", "horse"),
     ("rabbit", "chase"), ("cat", "follow"), ("girl", "bicycle"), ("woman", "drum"), ("boy", "guitar"),
-    ("three", "dog"), ("four", "cat"), ("two", "rabbit"), ("five", "horse"),
+    ("three", "dog"), ("four", "cat"), ("two", "horse"), ("five", "dog"),
 })  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def combinations(plan: Plan) -> frozenset[tuple[str, str]]:
     looks = dict(_tagged_looks(plan))
     for fact in facts_of(plan):
         pairs |= {(looks[tag].kind, fact.verb) for tag in (*fact.subject, *fact.object)}
-        if fact.verb in ("ride", "play", "hold", "lead", "sit"):
+        if fact.verb in ("ride", "play", "hold", "lead", "seat"):
             pairs |= {(looks[one].kind, looks[other].kind) for one in fact.subject for other in fact.object}
     kinds = [look.kind for look in plan.actors]
     if len(kinds) > 1 and all(one == other for one, other in pairwise(kinds)):

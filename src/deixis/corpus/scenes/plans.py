@@ -199,7 +199,8 @@ def _group(setting: str, chance: Chance) -> Plan | None:
         return Plan(setting, "group", tuple(members), deeds=(chance.pick(("stand", *DEEDS)),))
     if sort < 0.8:
         look = draw_thing(chance.pick(tuple(kind for kind in place.animals if kind != "bird")), chance)
-        return Plan(setting, "group", (look,) * count, deeds=(chance.pick(("stand", "run", "walk")),))
+        deeds = ("stand", "run", "walk", "sit") if look.kind in ("dog", "cat") else ("stand", "run", "walk")
+        return Plan(setting, "group", (look,) * count, deeds=(chance.pick(deeds),))
     look = draw_thing(chance.pick(place.sky), chance)
     return Plan(setting, "group", (look,) * count, deeds=("fly",))
 

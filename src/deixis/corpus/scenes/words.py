@@ -156,19 +156,19 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "ride": (Way("s", "ride"), Way("s", "sit", "on"), Way("o", "be ride", "by"), Way("s", "ride", "on")),
     "lead": (
         Way("s", "walk"),
-        Way("s", "lead"),
         Way("o", "be walk", "by"),
         Way("s", "walk", "with"),
         Way("o", "walk", "ahead of"),
     ),
-    "sit": (Way("s", "sit", "on"), Way("s", "rest", "on"), Way("s", "relax", "on"), Way("s", "be", "on")),
+    "seat": (Way("s", "sit", "on"), Way("s", "rest", "on"), Way("s", "relax", "on"), Way("s", "be", "on")),
     "play": (Way("s", "play"), Way("s", "play"), Way("s", "make", "{music} with"), Way("s", "perform", "with")),
     "hold": (Way("s", "hold"), Way("s", "carry"), Way("s", "stand", "with")),
     "run": (Way("s", "run"), Way("s", "race"), Way("s", "run", "fast")),
     "walk": (Way("s", "walk"), Way("s", "stroll"), Way("s", "walk", "slowly")),
     "jump": (Way("s", "jump"), Way("s", "leap", "into {air}"), Way("s", "jump", "in {air}"), Way("s", "jump", "high")),
     "cheer": (Way("s", "raise", "{arms}"), Way("s", "cheer", "with {arms} up"), Way("s", "hold", "{arms} up")),
-    "stand": (Way("s", "stand"), Way("s", "stand", "around"), Way("s", "be")),
+    "stand": (Way("s", "stand"), Way("s", "stand", "around"), Way("s", "stand", "still")),
+    "sit": (Way("s", "sit"), Way("s", "sit", "still"), Way("s", "rest")),
     "fly": (Way("s", POSTURE), Way("s", POSTURE, "through {air}")),
 }
 
