@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -351,6 +352,15 @@ def test_pictures_have_the_size_asked_for_and_boxes_scale_with_it() -> None:
     assert picture.size == (640, 480)
     with pytest.raises(DeixisError, match="4 : 3"):
         scenes_corpus(8, size=(100, 100))
+    with pytest.raises(DeixisError, match="-1 scenes"):
+        scenes_corpus(-1)
+
+
+def test_pictures_can_be_painted_in_another_process() -> None:
+    corpus = scenes_corpus(4)
+    assert corpus.pictures is not None
+    sent = pickle.loads(pickle.dumps(corpus.pictures))  # noqa: S301
+    assert [sent.read(image) for image in corpus] == [corpus.pictures.read(image) for image in corpus]
 
 
 def test_swaps_need_drawn_scenes_but_follow_a_cut() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from deixis.corpus.pictures import RenderedPictures
@@ -39,11 +39,19 @@ GROUP_FAMILY_SIZES = (1, 3, 4)
 
 
 class ScenePictures(RenderedPictures):
-    """The pictures of drawn scenes, with the scenes themselves."""
+    """The pictures of drawn scenes, with the scenes themselves. Can be sent to another process."""
 
-    def __init__(self, scenes: Mapping[str, Scene], seed: int, render: Callable[[str], bytes]) -> None:
-        super().__init__(scenes, render)
-        self.scenes, self.seed = scenes, seed
+    def __init__(self, scenes: Mapping[str, Scene], seed: int, size: tuple[int, int]) -> None:
+        super().__init__(scenes, self.paint)
+        self.scenes, self.seed, self.size = scenes, seed, size
+
+    def paint(self, image_id: str) -> bytes:
+        """One picture as PNG."""
+        from deixis.corpus.scenes.painting import render
+
+        data = io.BytesIO()
+        render(self.scenes[image_id], self.seed, self.size).save(data, "PNG", compress_level=3)
+        return data.getvalue()
 
 
 class Swap(NamedTuple):
@@ -66,6 +74,8 @@ def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAG
     width, height = size
     if width * STAGE[1] != height * STAGE[0] or width < 1:
         raise DeixisError(f"scenes are drawn 4 : 3, not {width} × {height}")
+    if count < 0:
+        raise DeixisError(f"cannot draw {count} scenes")
     numbers = {split: int(count * share) for split, share in SHARES.items()}
     numbers["train"] += count - sum(numbers.values())
     scenes: dict[str, Scene] = {}
@@ -75,22 +85,14 @@ def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAG
         for scene in _draw_split(split, number, len(images), seed, known):
             scenes[scene.id] = scene
             images.append(_image(scene, split, seed, size))
-
-    def render(image_id: str) -> bytes:
-        from deixis.corpus.scenes.painting import render as paint
-
-        data = io.BytesIO()
-        paint(scenes[image_id], seed, size).save(data, "PNG", compress_level=3)
-        return data.getvalue()
-
-    return Corpus(images, name="scenes", pictures=ScenePictures(scenes, seed, render))
+    return Corpus(images, name="scenes", pictures=ScenePictures(scenes, seed, size))
 
 
 def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]) -> list[Scene]:
     """Families of scenes that no split has had, with held-out pairs in `unseen` and nowhere else."""
     scenes: list[Scene] = []
     # A shirt comes up far more often than three dogs: no held-out pair may fill the split.
-    seldom: Counter[tuple[str, str]] = Counter()
+    so_far: Counter[tuple[str, str]] = Counter()
     quota = 1.25 * number / len(HELD_OUT)
     family = 0
     while len(scenes) < number:
@@ -107,14 +109,13 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
             held_out = combinations(member) & HELD_OUT
             if member in known or bool(held_out) != (split == "unseen"):
                 continue
-            if held_out and all(seldom[pair] >= quota for pair in held_out):
+            if held_out and all(so_far[pair] >= quota for pair in held_out):
                 continue
-            seldom.update(held_out)
+            so_far.update(held_out)
             known.add(member)
             # Siblings share layout and backdrop, so that nothing but the factor tells them apart.
-            number_of_scene = start + len(scenes)
             layout = Chance(seed, split, family, "layout")
-            scenes.append(stage(f"scene-{number_of_scene:06d}", f"{split}-{family}", member, layout))
+            scenes.append(stage(f"scene-{start + len(scenes):06d}", f"{split}-{family}", member, layout))
     return scenes
 
 

@@ -31,7 +31,7 @@ EVENTS = {
 COUNTS = (2, 3, 4, 5)
 DEEDS = ("run", "jump", "cheer", "walk")
 #: Big things that others can be in front of, and that can be in front of others.
-SOLID = ("horse", "cow", "elephant", "car", "truck", "bus", "tractor", "tree", "bench", "house", "barn", "sofa", "boat")
+SOLID = ("horse", "cow", "elephant", "car", "truck", "bus", "tractor", "tree", "bench", "house", "barn", "sofa")
 
 
 def draw_plan(chance: Chance) -> Plan:
@@ -119,7 +119,7 @@ def _beside(setting: str, chance: Chance) -> Plan | None:
 
 def _front(setting: str, chance: Chance) -> Plan | None:
     place = SETTINGS[setting]
-    solid = tuple(kind for kind in (*place.animals, *place.vehicles, *place.props) if kind in SOLID and kind != "boat")
+    solid = tuple(kind for kind in (*place.animals, *place.vehicles, *place.props) if kind in SOLID)
     if not solid:
         return None
     first = draw_thing(chance.pick(solid), chance)
