@@ -33,7 +33,9 @@ def best_ranks(
     Returns:
         `(rows,)` and `(columns,)`, with 0 where there is no right answer or the row or column was left out.
     """
-    chunks = list(_chunks(row_groups, column_groups, scores.tile))
+    # Tiles in the proportions of the whole matrix.
+    height = max(1, int(np.sqrt(scores.block_size * len(row_groups) / max(1, len(column_groups)))))
+    chunks = list(_chunks(row_groups, column_groups, (height, max(1, scores.block_size // height))))
     slacks = scores.slack
     # What a wrong answer must reach to count, by row and by column; nothing reaches +inf.
     reach = (np.full(len(row_groups), np.inf), np.full(len(column_groups), np.inf))

@@ -21,8 +21,8 @@ Chosen = slice | Integers
 #: A block of scores, in float32 or float64.
 Block = npt.NDArray[Any]
 
-#: Rows × columns of a tile unless said otherwise: small enough for a processor's last cache.
-TILE = (3125, 3125)
+#: Scores in a block unless said otherwise: few enough for a processor's last cache (16 MB in float32).
+BLOCK_SIZE = 4_000_000
 
 
 class ScoreError(DeixisError):
@@ -41,8 +41,8 @@ class Scores(Protocol):
         """How many rows and columns there are."""
 
     @property
-    def tile(self) -> tuple[int, int]:
-        """At most how many rows and columns to ask for at once; a larger group is still asked for whole."""
+    def block_size(self) -> int:
+        """At most how many scores to ask for at once; what belongs together is asked for together all the same."""
 
     @property
     def rows_outermost(self) -> bool:
@@ -59,15 +59,15 @@ class Scores(Protocol):
 class FunctionScores:
     """Scores that a function gives: `function(rows, columns)` for two slices returns an array `(rows, columns)`.
 
-    It is called once for each tile. What belongs together must lie together: captions listed image by image.
+    It is called once for each block. What belongs together must lie together: captions listed image by image.
     """
 
     rows_outermost = True
 
     def __init__(
-        self, function: Callable[[slice, slice], npt.ArrayLike], shape: tuple[int, int], tile: tuple[int, int] = TILE
+        self, function: Callable[[slice, slice], npt.ArrayLike], shape: tuple[int, int], block_size: int = BLOCK_SIZE
     ) -> None:
-        self.function, self.shape, self.tile = function, shape, tile
+        self.function, self.shape, self.block_size = function, shape, block_size
 
     @property
     def slack(self) -> tuple[Floats, Floats]:
@@ -84,12 +84,12 @@ class FunctionScores:
 
 
 class MatrixScores:
-    """Scores in an array. It may be memory-mapped: it is read in row blocks, and no more than a tile is kept."""
+    """Scores in an array. It may be memory-mapped: it is read in row blocks, and no more than one is kept."""
 
     rows_outermost = True
 
-    def __init__(self, scores: npt.ArrayLike, tile: tuple[int, int] = TILE) -> None:
-        self.scores, self.tile = np.asanyarray(scores), tile
+    def __init__(self, scores: npt.ArrayLike, block_size: int = BLOCK_SIZE) -> None:
+        self.scores, self.block_size = np.asanyarray(scores), block_size
         if self.scores.ndim != 2:
             raise DeixisError(f"scores must be a matrix, not an array of shape {self.scores.shape}")
         self._type = _working_type(self.scores.dtype)
@@ -106,10 +106,10 @@ class MatrixScores:
 class EmbeddingScores:
     """Cosines (dot products, with `normalize=False`) of two sets of embeddings, `(rows, dim)` and `(columns, dim)`.
 
-    Only a tile of scores and its vectors are in memory, about `memory` bytes at most; both arrays may be
+    Only a block of scores and its vectors are in memory, about `memory` bytes at most; both arrays may be
     memory-mapped. A vector of zeros has a cosine of 0 with everything.
 
-    The last bits of a product depend on its position in a tile, so equal embeddings may get unequal scores. Scores
+    The last bits of a product depend on its position in a block, so equal embeddings may get unequal scores. Scores
     within 2 √dim ε |row| |column| of a right answer's therefore count as ties with it: what √dim roundings in the
     arithmetic's type amount to, 5e-6 for cosines of 512 dimensions in float32. For dot products the largest norm
     stands for the other side's.
@@ -130,7 +130,7 @@ class EmbeddingScores:
         self._type = np.result_type(*(_working_type(side.dtype) for side in self._sides))
         self._normalize = normalize
         self.shape = (len(self._sides[0]), len(self._sides[1]))
-        self.tile = _tile_within(memory, dimensions[0], self._type.itemsize)
+        self.block_size = _size_within(memory, self.shape, dimensions[0], self._type.itemsize)
         # Vectors of the outer side are prepared once, those of the inner side once a turn.
         self.rows_outermost = self.shape[0] >= self.shape[1]
         self._norms = (self._measured(0), self._measured(1))
@@ -169,7 +169,8 @@ class EmbeddingScores:
 
     def _measured(self, side: int) -> Floats:
         """Every vector's norm, in double precision so that no square overflows."""
-        vectors, step = self._sides[side], min(self.tile)
+        vectors = self._sides[side]
+        step = max(1, self.block_size // max(1, vectors.shape[1]))
         norms = np.empty(len(vectors))
         for start in range(0, len(vectors), step):
             norms[start : start + step] = np.linalg.norm(vectors[start : start + step].astype(np.float64), axis=1)
@@ -188,14 +189,16 @@ def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
     raise DeixisError(f"scores must be floats of 16, 32 or 64 bits or whole numbers, not {given}")
 
 
-def _tile_within(memory: int, dimensions: int, item_bytes: int) -> tuple[int, int]:
-    """The largest square tile, up to `TILE`, whose scores, comparisons and two sets of vectors fit in `memory` bytes.
+def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_bytes: int) -> int:
+    """At most how many scores, up to `BLOCK_SIZE`, fit in `memory` bytes with their comparisons and vectors.
 
-    With s the side: s² (item + 4) + 2 s dim (item + 8) ≤ memory, the 8 for norms in double precision.
+    A block of n scores with the proportions r of the whole matrix has √n (√r + 1/√r) rows and columns together, each
+    with a vector; comparisons take 4 bytes a score.
     """
-    area, edge = item_bytes + 4, dimensions * (item_bytes + 8)
-    side = (np.sqrt(edge**2 + area * memory) - edge) / area
-    return (max(1, min(TILE[0], int(side))), max(1, min(TILE[1], int(side))))
+    proportions = np.sqrt(max(shape[0], 1) / max(shape[1], 1))
+    per_score, per_root = item_bytes + 4, (proportions + 1 / proportions) * dimensions * item_bytes
+    root = (np.sqrt(per_root**2 + 4 * per_score * memory) - per_root) / (2 * per_score)
+    return max(1, min(BLOCK_SIZE, int(root**2)))
 
 
 def _checked(values: Block, rows: Chosen, columns: Chosen) -> Block:
