@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deixis.evaluation.ranking import Ranking
+    from deixis.evaluation.results import CorpusReference
     from deixis.evaluation.scores import Scores
 
 app = typer.Typer(no_args_is_help=True, help="Score any model's output under the papers' protocols.")
@@ -80,6 +81,93 @@ def embeddings(
     parameters = {"images": images.name, "captions": captions.name, "score": "dot product" if dot else "cosine"}
     sources = f"{images} and {captions}"
     _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, parameters, out, as_json)
+
+
+@app.command()
+def captions(
+    candidates: Annotated[
+        Path,
+        typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
+    ],
+    references: Annotated[
+        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus, whose captions are taken.')
+    ],
+    split: Annotated[str | None, typer.Option(help="The split of the corpus that was captioned.")] = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Score generated captions: BLEU-1 to 4, ROUGE-L and CIDEr-D in percent, as pycocoevalcap computes them.
+
+    Example: deixis evaluate captions generated.json dataset_flickr8k.json --split test
+    """
+    from deixis.cli.output import print_json, print_table
+    from deixis.evaluation.captions import caption_scores
+    from deixis.evaluation.results import Protocol, make_result, save
+
+    start = time.monotonic()
+    generated = _read_candidates(candidates)
+    known, corpus = _read_references(references, split)
+    try:
+        figures = caption_scores(generated, known)
+    except DeixisError as fault:
+        raise InputError(candidates, str(fault)) from fault
+    counts = {"images": len(known), "references": sum(map(len, known.values()))}
+    if out is not None:
+        protocol = Protocol("caption metrics", "not applicable", {"tokenizer": "as PTBTokenizer of pycocoevalcap"})
+        save(make_result(protocol, figures, duration=time.monotonic() - start, counts=counts, corpus=corpus), out)
+    if as_json:
+        print_json({**figures, **counts})
+    else:
+        title = f"{counts['images']:,} captions against {counts['references']:,} references, in percent"
+        print_table(title, ["metric", "score"], [(name, f"{value:.2f}") for name, value in figures.items()])
+
+
+def _read_candidates(path: Path) -> dict[str, str]:
+    data = _read_json(path)
+    found: dict[str, Any] = data if isinstance(data, dict) else {}
+    if isinstance(data, list):
+        for number, row in enumerate(data):
+            if not isinstance(row, dict) or not {"image_id", "caption"} <= row.keys():
+                raise InputError(path, "has no image_id and caption", f"entry {number + 1}")
+            if str(row["image_id"]) in found:
+                raise InputError(path, f"captions image {row['image_id']} twice", f"entry {number + 1}")
+            found[str(row["image_id"])] = row["caption"]
+    for image, caption in found.items():
+        if not isinstance(caption, str):
+            raise InputError(path, "must be one caption, a text", f"image {image}")
+    return found
+
+
+def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]], CorpusReference | None]:
+    """The captions of each image, and what a result says of the corpus they are from."""
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.results import corpus_reference
+
+    data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
+    if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):
+        return data, None
+    corpus = open_corpus(path)
+    chosen = corpus if split is None else corpus.split(split)
+    texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
+    return texts, None if split is None else corpus_reference(corpus, split)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _read_json(path: Path) -> Any:
+    import msgspec
+
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+    except OSError as fault:
+        raise InputError(path, fault.strerror or "cannot be read") from fault
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InputError(path, f"is not JSON: {fault}") from fault
+    if not isinstance(data, dict | list):
+        raise InputError(path, "must be a JSON object or list")
+    return data
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:

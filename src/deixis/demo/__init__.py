@@ -108,8 +108,9 @@ LEAD = (
     "a first matcher learned on them; and the figures of the evaluation room."
 )
 MATCHER_TEXT = (
-    "Ridge regression from the colours of a picture to the words of its captions. Recall@K in percent: queries with at "
-    "least one right answer among the first K. Ties count against the matcher."
+    "Ridge regression from the colours of a picture to the words of its captions. I→T: a picture asks for its captions; "
+    "T→I: a caption asks for its picture. Recall@K in percent: queries with at least one right answer among the first K. "
+    "Ties count against the matcher."
 )
 TWIN_TEXT = (
     "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. A "
@@ -117,9 +118,9 @@ TWIN_TEXT = (
 )
 RANKING_COLUMNS = (
     "split: matcher",
-    *(f"image→text R@{k}" for k in RECALL_AT),
+    *(f"I→T R@{k}" for k in RECALL_AT),
     "Med r",
-    *(f"text→image R@{k}" for k in RECALL_AT),
+    *(f"T→I R@{k}" for k in RECALL_AT),
     "Med r",
     "mR",
 )

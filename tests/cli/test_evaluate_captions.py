@@ -1,0 +1,95 @@
+"""`deixis evaluate captions`: files in, figures out, one clear line for what cannot be scored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deixis.cli import main
+from deixis.corpus import Corpus, make_caption, make_image, write_corpus
+from deixis.evaluation.captions import caption_scores
+from deixis.evaluation.results import load
+
+REFERENCES = {"1": ["a man rides a horse", "a person on a horse"], "2": ["two dogs play in the snow"]}
+CANDIDATES = {"1": "a man on a horse", "2": "two dogs run in the snow"}
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> tuple[int, str]:
+    monkeypatch.setattr("sys.argv", ["deixis", "evaluate", "captions", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    printed = capsys.readouterr()
+    return int(stop.value.code or 0), printed.out or printed.err
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    paths = {name: tmp_path / f"{name}.json" for name in ("references", "candidates", "coco")}
+    paths["references"].write_text(json.dumps(REFERENCES))
+    paths["candidates"].write_text(json.dumps(CANDIDATES))
+    paths["coco"].write_text(json.dumps([{"image_id": int(k), "caption": v} for k, v in CANDIDATES.items()]))
+    images = [
+        make_image(k, file=f"{k}.jpg", split="test", captions=map(make_caption, v)) for k, v in REFERENCES.items()
+    ]
+    write_corpus(Corpus(images, name="tiny"), tmp_path / "corpus")
+    return {**paths, "corpus": tmp_path / "corpus"}
+
+
+@pytest.mark.parametrize("candidates", ["candidates", "coco"])
+@pytest.mark.parametrize("references", ["references", "corpus"])
+def test_every_shape_of_input_gives_the_same_figures(
+    candidates: str,
+    references: str,
+    files: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code, printed = run(capsys, monkeypatch, files[candidates], files[references], "--json")
+    figures = json.loads(printed)
+    assert code == 0
+    assert {name: figures[name] for name in ("bleu_4", "cider_d")} == pytest.approx(
+        {name: value for name, value in caption_scores(CANDIDATES, REFERENCES).items() if name in ("bleu_4", "cider_d")}
+    )
+    assert figures["references"] == 3
+
+
+def test_a_result_is_written_with_the_corpus_it_was_scored_on(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "result.json"
+    code, _ = run(capsys, monkeypatch, files["candidates"], files["corpus"], "--split", "test", "--out", out)
+    result = load(out)
+    assert code == 0
+    assert result.corpus is not None
+    assert result.corpus.split == "test"
+    assert result.metrics["bleu_1"] == pytest.approx(caption_scores(CANDIDATES, REFERENCES)["bleu_1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "is not JSON"),
+        ('{"1": "a man", "2": 5}', "image 2: must be one caption"),
+        ('[{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}]', "entry 2: captions image 1 twice"),
+        ('[{"image_id": 1}]', "entry 1: has no image_id and caption"),
+        ('{"1": "a man"}', "2"),
+        ("3", "must be a JSON object or list"),
+    ],
+)
+def test_bad_candidates_are_one_line_and_exit_2(
+    text: str,
+    problem: str,
+    files: dict[str, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(text)
+    code, printed = run(capsys, monkeypatch, bad, files["references"])
+    assert code == 2
+    assert printed.count("\n") == 1
+    assert "bad.json" in printed
+    assert problem in printed
