@@ -46,10 +46,10 @@ class Outcome:
     seconds: float
 
 
-def run_demo(out: Path, say: Say, progress: Progress) -> Outcome:
+def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Outcome:
     """Run the demo into the folder `out`; `say` gets each table as it is ready."""
     start = time.monotonic()
-    corpus = scenes_corpus()
+    corpus = scenes_corpus(scenes)
     statistics = corpus_statistics(corpus)
     say("1. The corpus: drawn scenes, annotated as Flickr30k Entities is", *_statistics_table(statistics))
 
@@ -108,13 +108,13 @@ LEAD = (
     "a first matcher learned on them; and the figures of the evaluation room."
 )
 MATCHER_TEXT = (
-    "Ridge regression from the colours of a picture to the words of its captions. I→T: a picture asks for its captions; "
-    "T→I: a caption asks for its picture. Recall@K in percent: queries with at least one right answer among the first K. "
-    "Ties count against the matcher."
+    "Ridge regression from the colours of a picture to the words of its captions. I→T: a picture asks for its "
+    "captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries with at least one right "
+    "answer among the first K. Ties count against the matcher."
 )
 TWIN_TEXT = (
-    "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. A "
-    "matcher without word order gives the exchanged twin exactly the same score, and a tie is not a right answer."
+    "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
+    "matcher without word order most exchanged twins are the same sentence, and a tie is not a right answer."
 )
 RANKING_COLUMNS = (
     "split: matcher",

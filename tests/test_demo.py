@@ -1,0 +1,66 @@
+"""The demo learns something, its figures are those of its result files, and its page shows pictures that are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image as Pillow
+
+from deixis.corpus import Image
+from deixis.demo import Outcome, run_demo
+from deixis.evaluation.results import load
+
+SCENES = 320
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, dict[str, list[Sequence[str]]]]:
+    said: dict[str, list[Sequence[str]]] = {}
+
+    def say(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        said[title] = [columns, *rows]
+
+    def progress(images: Iterable[Image], description: str, total: int) -> Iterator[Image]:
+        return iter(images)
+
+    return run_demo(tmp_path_factory.mktemp("demo"), say, progress, SCENES), said
+
+
+def test_the_matcher_is_far_above_chance(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    test = load(demo[0].results[0])
+    recall = test.metrics["text_to_image"]
+    assert isinstance(recall, dict)
+    # Among 40 images chance is 25.
+    assert isinstance(recall["r@10"], float)
+    assert recall["r@10"] > 50
+
+
+def test_what_is_said_is_what_the_result_files_hold(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    outcome, said = demo
+    rows = {row[0]: row for row in next(rows for title, rows in said.items() if title.startswith("2."))}
+    for path, split in zip(outcome.results, ("test", "unseen"), strict=True):
+        result = load(path)
+        assert result.corpus is not None
+        assert result.corpus.split == split
+        assert rows[f"{split}: colours → words"][-1] == f"{result.metrics['mean_recall']:.1f}"
+        assert rows[f"{split}: chance"][-1] != rows[f"{split}: colours → words"][-1]
+
+
+def test_every_picture_of_the_page_is_there(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    page = demo[0].page.read_text(encoding="utf-8")
+    addresses = set(re.findall(r'(?:href|src)="([^"]+)"', page))
+    assert len(addresses) > 10
+    for address in addresses:
+        with Pillow.open(demo[0].page.parent / address) as picture:
+            picture.verify()
+    assert "<script" not in page
+
+
+def test_the_drawing_is_a_picture(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    drawing: Path = demo[0].drawing
+    with Pillow.open(drawing) as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 320
