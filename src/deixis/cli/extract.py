@@ -1,0 +1,88 @@
+"""`deixis extract`: the features of a corpus' pictures, into a feature store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def extract(
+    corpus: Annotated[Path, typer.Argument(help="A corpus with pictures: folder, zip or file; or `scenes`.")],
+    features: Annotated[str, typer.Option(help="A recipe: image, ten-crop, drawn, or a .toml file.")],
+    out: Annotated[Path, typer.Option(help="The store's folder. One that was begun is finished.")],
+    split: Annotated[list[str] | None, typer.Option(help="Only the images of this split; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
+    pictures: Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    workers: Annotated[int | None, typer.Option(min=1, help="Decoding threads; all processors if not given.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Compute features once and keep them: whole pictures, and regions where the recipe asks for them.
+
+    A run that was killed goes on where it was when started again, and ends with the same bytes. Broken pictures are
+    skipped and listed in the store's manifest.json.
+
+    Example: deixis extract photos/ --features image --out photos.features
+    """
+    from deixis.cli.output import print_json, print_table
+    from deixis.corpus import open_corpus
+    from deixis.errors import InputError
+    from deixis.features.extraction import extract as run
+    from deixis.features.mapper import make_mapper
+    from deixis.features.recipe import load_recipe
+
+    recipe = load_recipe(features)
+    opened = open_corpus(corpus, pictures=pictures)
+    chosen = opened.split(*split) if split else opened
+    chosen = chosen.with_images(chosen.images[:limit])
+    if recipe.regions and recipe.regions.boxes == "drawn" and not any(image.boxes for image in chosen):
+        raise InputError(corpus, "has no drawn boxes for the recipe's regions")
+    origin = {"corpus": opened.name, "corpus_fingerprint": opened.fingerprint}
+    mapper = make_mapper(recipe, device=device)
+    with _bar("Extracting") as progress:
+        report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
+    manifest, seconds = report.manifest, report.seconds["all"]
+    outcome = {
+        "store": str(out),
+        "fingerprint": manifest.fingerprint,
+        "images": sum(manifest.items),
+        "skipped": {image.id: image.reason for image in manifest.skipped},
+        "rows": manifest.rows,
+        "extracted_now": report.done,
+        "seconds": {stage: round(value, 3) for stage, value in report.seconds.items()},
+    }
+    if json:
+        print_json(outcome)
+        return
+    rate = f"{report.done / seconds:.1f} a second" if report.done else "all were there"
+    rows = [("images", f"{sum(manifest.items):,}"), ("extracted now", f"{report.done:,} ({rate})")]
+    rows += [(name, f"{count:,} × {report.plan.arrays[name].shape}") for name, count in manifest.rows.items()]
+    rows += [("skipped", f"{len(manifest.skipped):,}"), ("fingerprint", manifest.fingerprint[:16])]
+    print_table(str(out), ["", "features"], rows)
+    for image in manifest.skipped[:10]:
+        typer.echo(f"skipped {image.id}: {image.reason}", err=True)
+    if len(manifest.skipped) > 10:
+        typer.echo(f"… and {len(manifest.skipped) - 10:,} more, listed in {out / 'manifest.json'}", err=True)
+
+
+@contextmanager
+def _bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error: images a second, time left; silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Task as RichTask
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: RichTask) -> Text:
+            return Text(f"{task.speed:.1f} images/s" if task.speed else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

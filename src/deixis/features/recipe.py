@@ -1,0 +1,68 @@
+"""Which features to extract: a short built-in name, or a TOML file.
+
+backbone = "efficientnet-lite2"
+crops = "whole"            # the picture's vector from one pass over all of it; or "centre", "ten", "squash"
+side = 384                 # pixels of that pass, about side × side
+
+[regions]                  # left out: no regions
+boxes = "drawn"            # the corpus' own boxes; or the file of a trained proposer (.safetensors)
+count = 100                # at most so many a picture
+features = "align"         # from the map of the same pass (RoIAlign); "crops": a pass a box (paper 0), slow
+context = false            # append the picture's vector
+coordinates = false        # append x1/W, y1/H, x2/W, y2/H and the share of the picture
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from deixis.errors import DeixisError, InputError
+
+
+class RegionRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    boxes: str = "drawn"
+    count: Annotated[int, Meta(ge=1, le=2000)] = 100
+    features: Literal["align", "crops"] = "align"
+    context: bool = False
+    coordinates: bool = False
+
+
+class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`side` None is the backbone's own; it counts where all of a picture is seen ("whole", and regions by "align")."""
+
+    backbone: str = "efficientnet-lite2"
+    crops: Literal["whole", "centre", "ten", "squash"] = "centre"
+    side: Annotated[int, Meta(ge=32, le=2048)] | None = None
+    regions: RegionRecipe | None = None
+    dtype: Literal["float16", "float32"] = "float16"
+
+    @property
+    def one_pass(self) -> bool:
+        """Whether all of the picture goes through the network at once."""
+        return self.crops == "whole" or (self.regions is not None and self.regions.features == "align")
+
+
+BUILT_IN = {
+    "image": FeatureRecipe(),
+    "ten-crop": FeatureRecipe(crops="ten"),
+    "drawn": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe()),
+}
+
+
+def load_recipe(name: str | Path) -> FeatureRecipe:
+    """A recipe by built-in name or from a TOML file; a fault names the file and the field."""
+    if str(name) in BUILT_IN:
+        return BUILT_IN[str(name)]
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise DeixisError(f"unknown feature recipe {str(name)!r}; built in: {', '.join(BUILT_IN)}, or a .toml file")
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=FeatureRecipe)
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InputError(path, str(fault)) from None
