@@ -32,7 +32,6 @@ def extract(
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
     from deixis.features.extraction import extract as run
-    from deixis.features.mapper import make_mapper
     from deixis.features.recipe import load_recipe
 
     recipe = load_recipe(features)
@@ -41,8 +40,10 @@ def extract(
     chosen = chosen.with_images(chosen.images[:limit])
     if recipe.regions and recipe.regions.boxes == "drawn" and not any(image.boxes for image in chosen):
         raise InputError(corpus, "has no drawn boxes for the recipe's regions")
-    origin = {"corpus": opened.name, "corpus_fingerprint": opened.fingerprint}
+    from deixis.features.mapper import make_mapper
+
     mapper = make_mapper(recipe, device=device)
+    origin = {"corpus": opened.fingerprint}
     with _bar("Extracting") as progress:
         report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
     manifest, seconds = report.manifest, report.seconds["all"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any, Protocol
 
 import msgspec
@@ -129,8 +130,14 @@ class BackboneMapper:
         }
 
     def begin_thread(self) -> None:
-        if self._device == "cpu":
-            torch.set_num_threads(1)
+        if self._device != "cpu":
+            return
+        torch.get_num_threads()  # Torch sets a thread up when first asked, and would undo the next line later.
+        torch.set_num_threads(1)
+        # What was set is this thread's, but also what later threads begin with: one that ends at once sets that back.
+        restorer = Thread(target=torch.set_num_threads, args=(self.threads,))
+        restorer.start()
+        restorer.join()
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
         recipe, backbone = self._recipe, self._backbone

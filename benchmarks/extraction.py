@@ -1,0 +1,135 @@
+"""Extraction against a plain loop: pictures a second, time by stage, and what a pass a box would cost.
+
+    python benchmarks/extraction.py PICTURES [--pictures 200] [--device cpu] [--json results/benchmarks/extraction.json]
+
+PICTURES is any corpus or folder of pictures. Each is seen whole and with 100 regions at fixed random boxes, so that
+proposals play no part. Both ways see the same pictures in the same run, by turns, and must give the same features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from deixis.corpus import Corpus, Image, open_corpus
+from deixis.features import FeatureStore, extract
+from deixis.features.mapper import BackboneMapper
+from deixis.features.recipe import FeatureRecipe, RegionRecipe
+from deixis.files import write_text
+from deixis.vision.backbones import Backbone, load_backbone
+from deixis.vision.reading import read_picture
+from deixis.vision.regions import region_vectors
+
+REGIONS, SIDE, BLOCKS = 100, 384, 4
+
+
+class RandomBoxes:
+    """The same boxes for the same image id, anywhere in the picture, at least a tenth of it wide and high."""
+
+    provenance: Mapping[str, Any] = {"boxes": "random", "saw_boxes": False}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        generator = np.random.default_rng(list(image.id.encode()))
+        low = generator.uniform(0, 0.9, (count, 2))
+        high = low + 0.1 + generator.uniform(size=(count, 2)) * (0.9 - low)
+        return np.asarray(np.concatenate([low, high], 1) * np.tile(picture.size, 2), np.float32)
+
+
+def plain_loop(corpus: Corpus, backbone: Backbone) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+    """What one would write first: read, decode, network, regions, one picture after the other."""
+    features = {}
+    boxes_of = RandomBoxes()
+    for image in corpus:
+        picture = read_picture(corpus, image)
+        pixels = backbone.whole(picture, SIDE)
+        boxes = torch.from_numpy(boxes_of(image, picture, REGIONS))
+        scale = torch.tensor([pixels.shape[2] / picture.width, pixels.shape[1] / picture.height] * 2)
+        with torch.inference_mode():
+            maps = backbone.maps(pixels[None])
+            regions = region_vectors(maps, [boxes * scale])
+        vector = maps.values.mean((-2, -1))[0]
+        features[image.id] = (vector.cpu().numpy().astype(np.float16), regions.cpu().numpy().astype(np.float16))
+    return features
+
+
+def largest_difference(store: FeatureStore, plain: dict[str, tuple[NDArray[Any], NDArray[Any]]]) -> float:
+    """Over all values, relative to the largest value of the array."""
+    worst = 0.0
+    for number, image_id in enumerate(store.ids):
+        for ours, theirs in zip((store["image"][number], store["regions"][number]), plain[image_id], strict=True):
+            difference = np.abs(ours.astype(np.float32) - theirs.astype(np.float32)).max()
+            worst = max(worst, float(difference / np.abs(theirs).max()))
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--pictures", type=int, default=200)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    corpus = open_corpus(options.corpus)
+    corpus = corpus.with_images([image for image in corpus if corpus.pictures and corpus.pictures.has(image)])
+    corpus = corpus.with_images(corpus.images[: options.pictures])
+    backbone = load_backbone(device=options.device)
+    recipe = FeatureRecipe(crops="whole", side=SIDE, regions=RegionRecipe(count=REGIONS))
+    mapper = BackboneMapper(recipe, backbone, RandomBoxes(), options.device)
+    crops = FeatureRecipe(crops="whole", side=SIDE, regions=RegionRecipe(count=REGIONS, features="crops"))
+    per_crop = BackboneMapper(crops, backbone, RandomBoxes(), options.device)
+
+    plain_loop(corpus.with_images(corpus.images[:4]), backbone)
+    seconds = {"plain": 0.0, "extract": 0.0}
+    stages = dict.fromkeys(("read", "map", "write"), 0.0)
+    difference = 0.0
+    for block in range(BLOCKS):
+        part = corpus.with_images(corpus.images[block::BLOCKS])
+        start = time.perf_counter()
+        plain = plain_loop(part, backbone)
+        seconds["plain"] += time.perf_counter() - start
+        with tempfile.TemporaryDirectory() as folder:
+            report = extract(part, mapper, folder)
+            seconds["extract"] += report.seconds["all"]
+            for stage in stages:
+                stages[stage] += report.seconds[stage]
+            difference = max(difference, largest_difference(FeatureStore(folder), plain))
+    few = corpus.with_images(corpus.images[:8])
+    with tempfile.TemporaryDirectory() as folder:
+        crop_seconds = extract(few, per_crop, folder).seconds["all"] / len(few)
+
+    count = len(corpus)
+    result = {
+        "benchmark": "extraction",
+        "command": f"python benchmarks/extraction.py PICTURES --pictures {options.pictures} --device {options.device}",
+        "pictures": count,
+        "regions_per_picture": REGIONS,
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "pictures_per_second": {name: count / value for name, value in seconds.items()},
+        "ms_per_picture_by_stage": {name: 1e3 * value / count for name, value in stages.items()},
+        "ratio_to_plain_loop": seconds["plain"] / seconds["extract"],
+        "ratio_to_a_pass_a_box": crop_seconds / (seconds["extract"] / count),
+        "largest_relative_difference": difference,
+    }
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+    print(text)
+    if options.json:
+        write_text(options.json, text + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The mapper promises: what extraction stores equals what the backbone gives one picture at a time."""
+
+from __future__ import annotations
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+
+from deixis.corpus import Box, Corpus, Image, make_image
+from deixis.corpus.pictures import RenderedPictures
+from deixis.errors import DeixisError, InputError
+from deixis.features import FeatureStore, extract
+from deixis.features.mapper import BackboneMapper, DrawnBoxes, make_mapper
+from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
+from deixis.vision.backbones import NetworkBackbone, NetworkInput
+from deixis.vision.crops import crop_box
+from deixis.vision.reading import read_picture
+from deixis.vision.regions import roi_align
+from deixis.vision.weights import state_sha256
+
+CHANNELS = 24
+SIZES = [(120, 80), (80, 120), (96, 96), (120, 80), (100, 60), (80, 120), (120, 80), (97, 95)]
+
+
+@pytest.fixture(scope="module")
+def backbone() -> NetworkBackbone:
+    """A network of one layer: what is tested is what is put in and taken out."""
+    network = torch.nn.Conv2d(3, CHANNELS, 16, stride=16)
+    torch.nn.init.normal_(network.weight, std=0.1, generator=torch.Generator().manual_seed(3))
+    return NetworkBackbone(
+        "tiny",
+        network,
+        NetworkInput(64, 0.875, (127.0,) * 3, (64.0,) * 3),
+        vectors=lambda batch: network(batch).relu().mean((-2, -1)),
+        maps=lambda batch: network(batch).relu(),
+        weights_sha256=state_sha256(network),
+    )
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    """Pictures at half the original's size, 0 to 3 boxes each, one of them broken."""
+    generator = np.random.default_rng(5)
+    files: dict[str, bytes] = {}
+    images = []
+    for number, (width, height) in enumerate(SIZES):
+        pixels = generator.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+        stream = io.BytesIO()
+        Pillow.fromarray(pixels).resize((width, height), Pillow.Resampling.BICUBIC).save(stream, "PNG")
+        boxes = [Box(4.0 * k, 6.0, 60.0 + 20 * k, 100.0) for k in range(number % 4)]
+        files[f"p{number}"] = stream.getvalue()
+        images.append(make_image(f"p{number}", width=2 * width, height=2 * height, boxes=boxes))
+    files["broken"] = b"\xff\xd8 no picture"
+    images.insert(3, make_image("broken"))
+    return Corpus(images, name="small", pictures=RenderedPictures(files, files.__getitem__))
+
+
+def stored(corpus: Corpus, recipe: FeatureRecipe, backbone: NetworkBackbone, folder: Path) -> FeatureStore:
+    extract(corpus, BackboneMapper(recipe, backbone, DrawnBoxes()), folder, partition_size=4)
+    return FeatureStore(folder)
+
+
+def close(ours: Any, expected: Any) -> None:
+    expected = np.asarray(expected, np.float32)
+    np.testing.assert_allclose(
+        ours.astype(np.float32), expected, rtol=2e-3, atol=2e-3 * np.abs(expected).max(initial=0)
+    )
+
+
+def whole_pictures(corpus: Corpus) -> list[tuple[Image, Pillow.Image]]:
+    return [(image, read_picture(corpus, image)) for image in corpus if image.id != "broken"]
+
+
+@pytest.mark.parametrize("crops", ["centre", "ten", "squash"])
+def test_image_vectors_are_the_mean_over_the_crops(
+    corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path, crops: Any
+) -> None:
+    store = stored(corpus, FeatureRecipe(crops=crops), backbone, tmp_path)
+    assert store.skipped.keys() == {"broken"}
+    assert list(store.plan.arrays) == ["image", "size"]
+    for number, (image, picture) in enumerate(whole_pictures(corpus)):
+        close(store["image"][number], backbone.vectors(backbone.preprocess(picture, crops)).mean(0))
+        assert store["size"][number].tolist() == [image.width, image.height]
+
+
+def test_regions_are_aligned_on_the_map_of_the_whole_picture(
+    corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path
+) -> None:
+    recipe = FeatureRecipe(crops="whole", side=160, regions=RegionRecipe(context=True, coordinates=True))
+    store = stored(corpus, recipe, backbone, tmp_path)
+    assert store.plan.arrays["regions"].shape == (2 * CHANNELS + 5,)
+    assert [len(store.boxes(image_id)) for image_id in store.ids] == [number % 4 for number in range(len(SIZES))]
+    for image, picture in whole_pictures(corpus):
+        pixels = backbone.whole(picture, 160)
+        maps = backbone.maps(pixels[None])
+        number = store.numbers([image.id])[0]
+        close(store["image"][number], maps.values.mean((-2, -1))[0])
+        drawn = np.array([(box.x1, box.y1, box.x2, box.y2) for box in image.boxes]).reshape(-1, 4)
+        np.testing.assert_allclose(store.boxes(image.id), drawn, atol=1e-4)
+        for row, (x1, y1, x2, y2) in zip(store.regions(image.id), drawn, strict=True):
+            across, down = pixels.shape[2] / image.width, pixels.shape[1] / image.height
+            box = torch.tensor([[x1 * across, y1 * down, x2 * across, y2 * down]], dtype=torch.float32)
+            close(row[:CHANNELS], roi_align(maps, box, torch.tensor([0])).mean((-2, -1))[0])
+            close(row[CHANNELS:-5], maps.values.mean((-2, -1))[0])
+            area = (x2 - x1) * (y2 - y1) / (image.width * image.height)
+            relative = [x1 / image.width, y1 / image.height, x2 / image.width, y2 / image.height, area]
+            close(row[-5:], relative)
+
+
+def test_regions_by_a_pass_a_box(corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path) -> None:
+    recipe = FeatureRecipe(regions=RegionRecipe(features="crops", count=2))
+    store = stored(corpus.subset(["p0", "p3"]), recipe, backbone, tmp_path)
+    assert store.regions("p0").shape == (0, CHANNELS)
+    picture = read_picture(corpus, corpus["p3"])
+    boxes = corpus["p3"].scaled_boxes(*picture.size)[:2]
+    for row, box in zip(store.regions("p3"), boxes, strict=True):
+        cut = crop_box(picture, (box.x1, box.y1, box.x2, box.y2), backbone.side)
+        close(row, backbone.vectors(torch.from_numpy(np.array(cut)).permute(2, 0, 1)[None])[0])
+
+
+def test_the_provenance_tells_recipes_and_weights_apart(backbone: NetworkBackbone) -> None:
+    def provenance(recipe: FeatureRecipe) -> dict[str, Any]:
+        return BackboneMapper(recipe, backbone, DrawnBoxes()).provenance
+
+    plain = provenance(FeatureRecipe())
+    assert plain["weights_sha256"] == backbone.weights_sha256
+    assert plain["side"] == backbone.side
+    regions = provenance(FeatureRecipe(regions=RegionRecipe()))
+    assert regions["regions"]["saw_boxes"] is True
+    assert plain != provenance(FeatureRecipe(crops="ten"))
+
+
+def test_batches_are_mapped_in_one_thread_each_and_torch_keeps_its_own(
+    corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    class Watching(BackboneMapper):
+        def __call__(self, batch: Any) -> Any:
+            made = super().__call__(batch)
+            seen.append(torch.get_num_threads())
+            return made
+
+    before = torch.get_num_threads()
+    extract(corpus, Watching(FeatureRecipe(), backbone, DrawnBoxes()), tmp_path)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == before
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == before
+
+
+def test_recipes_are_found_by_name_or_file(tmp_path: Path) -> None:
+    assert load_recipe("image") == BUILT_IN["image"]
+    path = tmp_path / "mine.toml"
+    path.write_text('crops = "whole"\nside = 320\n[regions]\ncount = 50\ncontext = true\n')
+    assert load_recipe(path) == FeatureRecipe(crops="whole", side=320, regions=RegionRecipe(count=50, context=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("side = 'large'", r"\$\.side"),
+        ("[regions]\ncount = 0", r"\$\.regions\.count"),
+        ("[regions]\nfeatures = 'pooled'", r"\$\.regions\.features"),
+        ("colour = 'blue'", "colour"),
+        ("side = ", "end of document"),
+    ],
+)
+def test_a_fault_in_a_recipe_names_the_file_and_the_field(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=problem) as fault:
+        load_recipe(path)
+    assert fault.value.path == str(path)
+
+
+def test_unknown_recipes_boxes_and_devices_are_told(tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="built in: image, ten-crop, drawn"):
+        load_recipe("everything")
+    with pytest.raises(InputError, match="No such file"):
+        load_recipe(tmp_path / "absent.toml")
+    with pytest.raises(DeixisError, match="unknown device 'tpu'"):
+        make_mapper(FeatureRecipe(), device="tpu")
+    with pytest.raises(DeixisError, match="unknown boxes 'guessed'"):
+        make_mapper(FeatureRecipe(regions=RegionRecipe(boxes="guessed")))
