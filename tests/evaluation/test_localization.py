@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.corpus.records import Box, Chain, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
 from deixis.evaluation import average_precision as ap
 from deixis.evaluation.average_precision import evaluate_average_precision
-from deixis.evaluation.boxes import box_array, merge
 from deixis.evaluation.localization import (
     Localized,
     evaluate_localization,

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
+
+from deixis.corpus.records import Box
 
 Boxes = NDArray[np.floating]
 
 
-def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: int) -> NDArray[np.int64]:
-    """Non-maximum suppression: the rows kept, best first, at most `count`; none overlaps a better one by more."""
-    order = np.argsort(-scores, kind="stable")
-    left = boxes[order]
-    areas = np.maximum(left[:, 2:] - left[:, :2], 0).prod(1)
-    alive = np.ones(len(order), dtype=bool)
-    kept: list[int] = []
-    for row in range(len(order)):
-        if not alive[row]:
-            continue
-        kept.append(int(order[row]))
-        if len(kept) == count:
-            break
-        low = np.maximum(left[row, :2], left[row + 1 :, :2])
-        high = np.minimum(left[row, 2:], left[row + 1 :, 2:])
-        inner = np.maximum(high - low, 0).prod(1)
-        union = areas[row] + areas[row + 1 :] - inner
-        alive[row + 1 :] &= inner <= overlap * union
-    return np.array(kept, dtype=np.int64)
+def box_array(boxes: Iterable[Box]) -> NDArray[np.float64]:
+    """Box records as an array, `(boxes, 4)`."""
+    return np.array([(box.x1, box.y1, box.x2, box.y2) for box in boxes], dtype=np.float64).reshape(-1, 4)
+
+
+def merge(boxes: Boxes) -> Boxes:
+    """The smallest box around all of them, `(4,)`: what a plural phrase is held to in papers 0 and 1."""
+    return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
 
 
 def iou_matrix(first: Boxes, second: Boxes) -> NDArray[np.float64]:
@@ -36,3 +29,53 @@ def iou_matrix(first: Boxes, second: Boxes) -> NDArray[np.float64]:
     inner = np.maximum(high - low, 0).prod(-1)
     area = [np.maximum(boxes[:, 2:] - boxes[:, :2], 0).prod(1) for boxes in (first, second)]
     return np.asarray(inner / np.maximum(area[0][:, None] + area[1] - inner, 1e-12), dtype=np.float64)
+
+
+def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: int) -> NDArray[np.int64]:
+    """Non-maximum suppression: the rows kept, best first, at most `count`.
+
+    From the best score down (equal scores in the order of the boxes), a box is kept unless its intersection over union
+    with one already kept is more than `overlap`.
+    """
+    order = np.argsort(-scores, kind="stable")
+    left = boxes[order]
+    areas = np.maximum(left[:, 2:] - left[:, :2], 0).prod(1)
+    standing = np.ones(len(order), dtype=bool)
+    kept: list[int] = []
+    for row in range(len(order)):
+        if len(kept) == count:
+            break
+        if not standing[row]:
+            continue
+        kept.append(int(order[row]))
+        low = np.maximum(left[row, :2], left[row + 1 :, :2])
+        high = np.minimum(left[row, 2:], left[row + 1 :, 2:])
+        inner = np.maximum(high - low, 0).prod(1)
+        standing[row + 1 :] &= inner <= overlap * (areas[row] + areas[row + 1 :] - inner)
+    return np.array(kept, dtype=np.int64)
+
+
+def suppress_each(boxes: Boxes, scores: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
+    """Non-maximum suppression of the same few boxes under several queries at once, as `suppress` does it for one.
+
+    Args:
+        boxes: `(boxes, 4)`.
+        scores: `(queries, boxes)`.
+        threshold: intersection over union.
+
+    Returns:
+        `(queries, boxes)`, true where a box is kept.
+    """
+    clash = iou_matrix(boxes, boxes) > threshold
+    np.fill_diagonal(clash, False)
+    # Sets of boxes as bits, eight a byte: what each box leaves standing, and what still stands for each query.
+    leaves = np.packbits(~clash, axis=1)
+    standing = np.full((len(scores), leaves.shape[1]), 255, dtype=np.uint8)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    queries = np.arange(len(scores))
+    for place in range(scores.shape[1]):
+        box = order[:, place]
+        stands = standing[queries, box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
+        # A standing box overlaps no box kept before it, so this strikes out only boxes that come later.
+        standing &= np.where(stands[:, None], leaves[box], 255)
+    return np.unpackbits(standing, axis=1, count=scores.shape[1]).astype(bool)

@@ -21,10 +21,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.boxes import Boxes, iou_matrix, merge, suppress_each
 from deixis.corpus.records import TYPES, Image, Phrase, make_caption
 from deixis.errors import DeixisError
-from deixis.evaluation.boxes import Boxes, merge, suppress_each
 from deixis.evaluation.localization import (
     Localization,
     Localizer,

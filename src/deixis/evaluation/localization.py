@@ -18,10 +18,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
 from deixis.corpus.records import TYPES, Caption, Image, Phrase
 from deixis.errors import DeixisError
-from deixis.evaluation.boxes import Boxes, box_array, merge
 from deixis.evaluation.scores import Integers
 
 #: Which boxes a proposal is held to: all boxes of the phrase merged into one, or any of them.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deixis.corpus.boxes import box_array, merge
 from deixis.corpus.records import Box, Image
 from deixis.errors import DeixisError
-from deixis.evaluation.boxes import box_array, merge
 from deixis.evaluation.ranking import Figures, figures, random_figures
 from deixis.evaluation.scores import Block, Integers, Scores
 

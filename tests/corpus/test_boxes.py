@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.boxes import box_array, iou_matrix, merge, suppress, suppress_each
 from deixis.corpus.records import Box
-from deixis.evaluation.boxes import box_array, merge, suppress_each
 
 
 def random_boxes(generator, count, size=12, least=0):
@@ -52,12 +51,15 @@ def test_suppression_is_the_textbook_loop_for_every_query():
         boxes = random_boxes(generator, count, least=1)
         scores = generator.integers(0, 6, (4, count)).astype(np.float32)
         overlaps = iou_matrix(boxes, boxes)
+        budget = int(generator.integers(0, 8))
         for own, kept in zip(scores, suppress_each(boxes, scores, 0.5), strict=True):
             expected: list[int] = []
             for box in sorted(range(count), key=lambda box: (-own[box], box)):
                 if all(overlaps[box, better] <= 0.5 for better in expected):
                     expected.append(box)
             assert np.flatnonzero(kept).tolist() == sorted(expected)
+            assert suppress(boxes, own, 0.5, count).tolist() == expected
+            assert suppress(boxes, own, 0.5, budget).tolist() == expected[:budget]
 
 
 def test_records_become_rows():
