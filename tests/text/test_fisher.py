@@ -81,6 +81,15 @@ def test_a_gaussian_mixture_gives_scikit_images_fisher_vector() -> None:
     np.testing.assert_allclose(ours, np.concatenate([locations, -scales]), rtol=1e-9, atol=1e-12)
 
 
+def test_a_component_without_samples_has_no_gradient() -> None:
+    mixture = _mixture(1.0)
+    samples, _ = mixture.sample(5, random_state=0)
+    mixture.weights_ = np.array([0.6, 0.4, 0.0])
+    gradients = fisher_gradients(mixture, samples).reshape(5, 2, 3, 4)
+    assert np.isfinite(gradients).all()
+    assert not gradients[:, :, 2].any()
+
+
 @pytest.fixture(scope="module")
 def vectors() -> WordVectors:
     generator = np.random.default_rng(0)

@@ -55,7 +55,9 @@ def _component_gradients(mixture: DiagonalMixture, samples: Floats, k: int) -> F
     # A median is some word's own coordinate: there the sign must be 0, not that of a rounding error.
     location = np.where(gaussian, u, np.sign(u) * (np.abs(u) > 1e-9))
     scale = np.where(gaussian, (u**2 - 1) / np.sqrt(2), np.abs(u) - 1)
-    return np.asarray(np.concatenate([location, scale], axis=1) / np.sqrt(mixture.weights_[k]))
+    # A component that lost all its samples has weight 0, and no word has a share in it.
+    weight = max(mixture.weights_[k], np.finfo(np.float64).tiny)
+    return np.asarray(np.concatenate([location, scale], axis=1) / np.sqrt(weight))
 
 
 class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -165,10 +167,10 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ica = FastICA(kept, max_iter=self.ica_iterations, random_state=self.random_state)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            samples = ica.fit_transform(distinct)
+            ica.fit(distinct)
         self.mean_, self.unmixing_ = ica.mean_, ica.components_
         self.mixture_ = DiagonalMixture(self.n_components, family=self.family, random_state=self.random_state)
-        self.mixture_.fit(samples)
+        self.mixture_.fit((distinct - self.mean_) @ self.unmixing_.T)
         return self
 
     def transform(self, token_lists: Sequence[Sequence[str]], out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -233,9 +235,9 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 about, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             shape = (len(arrays["weights"]), len(arrays["unmixing"]))
             fits = all(arrays[name].shape == shape for name in ("location", "scale", "gaussian"))
-        except (safetensors.SafetensorError, OSError, KeyError) as fault:
+        except (safetensors.SafetensorError, OSError, KeyError, TypeError) as fault:
             raise InputError(path, f"does not hold Fisher vectors ({fault})") from None
-        if not fits or arrays["unmixing"].shape[1:] != arrays["mean"].shape:
+        if not fits or arrays["unmixing"].shape[1:] != arrays["mean"].shape or arrays["gaussian"].dtype != bool:
             raise InputError(path, "has arrays whose shapes do not fit together")
         if (about.get("vectors"), len(arrays["mean"])) != (vectors.source, vectors.dimension):
             raise InputError(path, f"was fitted to the word vectors {about.get('vectors')!r}, not {vectors.source!r}")
