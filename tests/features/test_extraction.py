@@ -168,8 +168,11 @@ def test_a_store_of_another_recipe_is_refused_and_kept(
 
 def test_a_folder_with_other_things_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="other things"):
+    with pytest.raises(InputError, match="is no feature store"):
         extract(make_corpus(3), FakeMapper(), tmp_path)
+    with pytest.raises(InputError, match="is no feature store"):
+        extract(make_corpus(3), FakeMapper(), tmp_path / "thesis.tex")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_a_corpus_without_pictures_is_refused(tmp_path: Path) -> None:
@@ -190,7 +193,7 @@ def test_values_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
 def test_a_fault_of_the_mapper_ends_the_run_and_a_later_one_mends_it(tmp_path: Path) -> None:
     class Failing(FakeMapper):
         def __call__(self, batch):  # type: ignore[no-untyped-def]
-            if len(self.batches) == 5:
+            if len(self.batches) >= 5:
                 raise RuntimeError("out of memory")
             return super().__call__(batch)
 

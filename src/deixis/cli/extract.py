@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +26,7 @@ def extract(
 
     Example: deixis extract photos/ --features image --out photos.features
     """
-    from deixis.cli.output import print_json, print_table
+    from deixis.cli.output import print_json, print_table, progress_bar
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
     from deixis.features.extraction import extract as run
@@ -44,7 +42,7 @@ def extract(
 
     mapper = make_mapper(recipe, device=device)
     origin = {"corpus": opened.fingerprint}
-    with _bar("Extracting") as progress:
+    with progress_bar("Extracting") as progress:
         report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
     manifest, seconds = report.manifest, report.seconds["all"]
     outcome = {
@@ -68,22 +66,3 @@ def extract(
         typer.echo(f"skipped {image.id}: {image.reason}", err=True)
     if len(manifest.skipped) > 10:
         typer.echo(f"… and {len(manifest.skipped) - 10:,} more, listed in {out / 'manifest.json'}", err=True)
-
-
-@contextmanager
-def _bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error: images a second, time left; silent where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Task as RichTask
-    from rich.text import Text
-
-    class Speed(ProgressColumn):
-        def render(self, task: RichTask) -> Text:
-            return Text(f"{task.speed:.1f} images/s" if task.speed else "")
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -62,7 +62,7 @@ class Mapper(Protocol[Picture]):
         """How many threads may call it at the same time."""
 
     def begin_thread(self) -> None:
-        """Called in each of those threads before the first batch."""
+        """Called in each thread that will prepare pictures or map batches, before the first."""
 
     def prepare(self, image: Image, data: bytes) -> Picture:
         """Decode and resize one picture file, in a reader's thread; `InputError` for a broken one."""
@@ -189,7 +189,7 @@ def read(
         return Reading(image, picture, reason, time.perf_counter() - start)
 
     waiting: deque[Future[Reading[Picture]]] = deque()
-    pool = ThreadPoolExecutor(workers, "deixis-reader")
+    pool = ThreadPoolExecutor(workers, "deixis-reader", mapper.begin_thread)
     try:
         for image in images:
             waiting.append(pool.submit(read_one, image))

@@ -16,10 +16,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
@@ -28,6 +29,7 @@ PLAN, IDS, MANIFEST, PARTITIONS, LOCK = "plan.json", "ids.json", "manifest.json"
 _ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+Count = Annotated[int, Meta(ge=0)]
 
 
 class ArraySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,9 +52,9 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     provenance: dict[str, Any]
     arrays: dict[str, ArraySpec]
-    images: int
+    images: Annotated[int, Meta(ge=1)]
     ids_sha256: str
-    partition_size: int
+    partition_size: Annotated[int, Meta(ge=1)]
     deixis: Literal["feature store"] = "feature store"
     version: Literal[1] = 1
 
@@ -88,7 +90,7 @@ class Sidecar(msgspec.Struct, frozen=True):
     fingerprint: str
     partition: int
     items: int
-    lengths: dict[str, list[int]]
+    lengths: dict[str, list[Count]]
     skipped: list[Skipped]
     files: dict[str, StoredFile]
 
@@ -97,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """The end of a run. `items` counts each partition's items, `rows` each array's rows over all of them."""
 
     fingerprint: str
-    items: list[int]
+    items: list[Count]
     rows: dict[str, int]
     skipped: list[Skipped]
     sidecars_sha256: str
@@ -116,7 +118,8 @@ def make_plan(
         if not _ARRAY_NAME.fullmatch(name):
             raise DeixisError(f"{name!r} cannot name an array: use small letters, digits and _")
     return Plan(
-        provenance=dict(provenance),
+        # As it will be read again: a tuple comes back as a list.
+        provenance=msgspec.json.decode(msgspec.json.encode(dict(provenance))),
         arrays={name: arrays[name] for name in sorted(arrays)},
         images=len(ids),
         ids_sha256=hashlib.sha256(encode(ids)).hexdigest(),

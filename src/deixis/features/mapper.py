@@ -26,7 +26,7 @@ from deixis.features.recipe import FeatureRecipe, RegionRecipe
 from deixis.features.writing import Features
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors
 from deixis.vision.proposals import LearnedProposals
-from deixis.vision.reading import decode_picture
+from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
 from deixis.vision.weights import file_sha256
 
@@ -60,8 +60,9 @@ class DrawnBoxes:
 class LearnedBoxes:
     """The boxes that a trained proposer finds."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, device: str) -> None:
         self._proposals = LearnedProposals.load(path)
+        self._proposals.model.to(device)
         self.provenance: Mapping[str, Any] = {
             "boxes": self._proposals.name,
             "saw_boxes": self._proposals.saw_boxes,
@@ -141,7 +142,10 @@ class BackboneMapper:
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
         recipe, backbone = self._recipe, self._backbone
-        picture = decode_picture(data, name=image.file or image.id)
+        name = image.file or image.id
+        # Boxes are looked for in all pixels; a vector alone needs no more than twice those that the network sees.
+        enough = 0 if recipe.regions else 2 * (recipe.side or backbone.side)
+        picture = decode_picture(data, name=name, at_least=enough)
         boxes = np.empty((0, 4), np.float32)
         cut_out = None
         if recipe.regions:
@@ -150,7 +154,7 @@ class BackboneMapper:
                 crops = box_crops(picture, torch.from_numpy(boxes), backbone.side)
                 cut_out = torch.stack([as_bytes(crop) for crop in crops])
         return PreparedPicture(
-            size=(image.width, image.height) if image.width and image.height else picture.size,
+            size=(image.width, image.height) if image.width and image.height else read_size(data, name=name),
             decoded=picture.size,
             boxes=boxes,
             crops=None if recipe.crops == "whole" else backbone.preprocess(picture, recipe.crops),
@@ -204,14 +208,14 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu") -> BackboneMapper
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(BATCH_SIZE)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeixisError("no CUDA device is at hand; use --device cpu")
-    box_source = _box_source(recipe)
+    box_source = _box_source(recipe, device)
     return BackboneMapper(recipe, load_backbone(recipe.backbone, device=device), box_source, device)
 
 
-def _box_source(recipe: FeatureRecipe) -> BoxSource:
+def _box_source(recipe: FeatureRecipe, device: str) -> BoxSource:
     name = recipe.regions.boxes if recipe.regions else "drawn"
     if name == "drawn":
         return DrawnBoxes()
     if name.endswith(".safetensors"):
-        return LearnedBoxes(name)
+        return LearnedBoxes(name, device)
     raise DeixisError(f"unknown boxes {name!r}; known: drawn, or the file of a trained proposer (.safetensors)")

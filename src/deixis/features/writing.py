@@ -7,12 +7,11 @@ same run again finds the sidecars, does what is missing, and ends with the same 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import msgspec
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
@@ -53,6 +52,7 @@ class StoreWriter:
         self._lock = FileLock(self.folder / LOCK)
 
     def __enter__(self) -> StoreWriter:
+        self._refuse_strangers()
         try:
             (self.folder / PARTITIONS).mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
@@ -72,17 +72,22 @@ class StoreWriter:
     ) -> None:
         self._lock.release()
 
+    def _refuse_strangers(self) -> None:
+        """Before anything is touched: a folder is ours if it has a plan, or nothing but what comes before the plan."""
+        if (self.folder / PLAN).exists() or not self.folder.exists():
+            return
+        before_plan = {self.folder / name for name in (IDS, LOCK, PARTITIONS)} | set(_leftovers(self.folder))
+        if not self.folder.is_dir() or {*self.folder.iterdir(), *self.folder.glob(f"{PARTITIONS}/*")} - before_plan:
+            raise InputError(self.folder, "is there and is no feature store; choose a folder of its own")
+
     def _begin(self) -> None:
-        for leftover in (*self.folder.glob(".*.part"), *(self.folder / PARTITIONS).glob(".*.part")):
+        for leftover in (*_leftovers(self.folder), *_leftovers(self.folder / PARTITIONS)):
             leftover.unlink(missing_ok=True)
         if (self.folder / PLAN).exists():
             check_same_plan(self.folder, self.plan)
-            return
-        strangers = {path.name for path in self.folder.iterdir()} - {IDS, LOCK, PARTITIONS}
-        if strangers or any((self.folder / PARTITIONS).iterdir()):
-            raise InputError(self.folder, "is a folder with other things in it; a feature store needs its own")
-        write_json(self.folder / IDS, list(self._ids))
-        write_json(self.folder / PLAN, self.plan)
+        else:
+            write_json(self.folder / IDS, list(self._ids))
+            write_json(self.folder / PLAN, self.plan)
 
     def pending(self) -> list[int]:
         """The partitions that are still to be written."""
@@ -117,11 +122,17 @@ def check_same_plan(folder: Path, plan: Plan) -> None:
     found = read_json(folder / PLAN, Plan)
     if found == plan:
         return
-    ours, theirs = msgspec.to_builtins(plan), msgspec.to_builtins(found)
-    ours |= ours.pop("provenance")
-    theirs |= theirs.pop("provenance")
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    names = [
+        name for name in plan.__struct_fields__ if name != "provenance" and getattr(plan, name) != getattr(found, name)
+    ]
+    ours, theirs = plan.provenance, found.provenance
+    names += [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
     raise InputError(folder, f"holds features of another recipe (other {', '.join(names)}); choose another folder")
+
+
+def _leftovers(folder: Path) -> Iterator[Path]:
+    """Temporary files of a writer that was killed."""
+    return folder.glob(".*.part")
 
 
 def write_partition(
