@@ -16,10 +16,13 @@ from deixis.corpus import Box, Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
-from deixis.features.mapper import BackboneMapper, DrawnBoxes, make_mapper
+from deixis.features.mapper import BackboneMapper, DrawnBoxes, LearnedBoxes, make_mapper
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.vision.backbones import NetworkBackbone, NetworkInput
 from deixis.vision.crops import crop_box
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.proposals import LearnedProposals
+from deixis.vision.proposer import Proposer
 from deixis.vision.reading import read_picture
 from deixis.vision.regions import roi_align
 from deixis.vision.weights import state_sha256
@@ -122,6 +125,36 @@ def test_regions_by_a_pass_a_box(corpus: Corpus, backbone: NetworkBackbone, tmp_
     for row, box in zip(store.regions("p3"), boxes, strict=True):
         cut = crop_box(picture, (box.x1, box.y1, box.x2, box.y2), backbone.side)
         close(row, backbone.vectors(torch.from_numpy(np.array(cut)).permute(2, 0, 1)[None])[0])
+
+
+def test_large_photos_are_decoded_small_and_keep_their_size(backbone: NetworkBackbone, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    Pillow.linear_gradient("L").resize((1600, 1200)).convert("RGB").save(stream, "JPEG")
+    data = stream.getvalue()
+    corpus = Corpus([make_image("photo")], pictures=RenderedPictures(["photo"], lambda image_id: data))
+    mapper = BackboneMapper(FeatureRecipe(crops="squash"), backbone, DrawnBoxes())
+    assert mapper.prepare(corpus["photo"], data).decoded == (200, 150)
+    store = stored(corpus, FeatureRecipe(crops="squash"), backbone, tmp_path)
+    assert store["size"][0].tolist() == [1600, 1200]
+    exact = backbone.vectors(backbone.preprocess(read_picture(corpus, corpus["photo"]), "squash"))[0]
+    np.testing.assert_allclose(store["image"][0], exact, atol=0.02 * float(exact.max()))
+
+
+def test_a_trained_proposer_gives_the_boxes(corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    model = Proposer(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0")
+    LearnedProposals(model, side=64, overlap=0.5).save(tmp_path / "proposer.safetensors")
+    source = LearnedBoxes(str(tmp_path / "proposer.safetensors"), "cpu")
+    assert source.provenance["saw_boxes"] is True
+    mapper = BackboneMapper(FeatureRecipe(regions=RegionRecipe(count=5)), backbone, source)
+    few = corpus.subset(["p0", "p4"])
+    extract(few, mapper, tmp_path / "store")
+    store = FeatureStore(tmp_path / "store")
+    again = LearnedProposals.load(tmp_path / "proposer.safetensors")
+    for image in few:
+        # The pictures are half the original's size, in whose pixels boxes are kept.
+        expected = again.propose(read_picture(corpus, image), 5).boxes * 2
+        np.testing.assert_allclose(store.boxes(image.id), expected, atol=0.05)
 
 
 def test_the_provenance_tells_recipes_and_weights_apart(backbone: NetworkBackbone) -> None:
