@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deixis.errors import DeixisError
+from deixis.evaluation import ranks
 from deixis.evaluation.ranking import (
     captions_evenly,
     evaluate_ranking,
@@ -64,16 +65,16 @@ def test_figures_are_those_of_the_oracle_s_ranks():
         ranking = evaluate_ranking(MatrixScores(scores), owners)
         images, captions = oracle_ranks(scores, owners)
         sides = ((ranking.image_to_text, list(images.values())), (ranking.text_to_image, captions))
-        for side, ranks in sides:
-            ordered = sorted(ranks)
+        for side, expected in sides:
+            ordered = sorted(expected)
             half = len(ordered) // 2
             median = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
             assert side.median_rank == median
-            assert side.mean_rank == pytest.approx(sum(ranks) / len(ranks))
-            assert side.queries == len(ranks)
+            assert side.mean_rank == pytest.approx(sum(expected) / len(expected))
+            assert side.queries == len(expected)
             for k in (1, 5, 10):
-                assert side.recall[k] == pytest.approx(100 * sum(rank <= k for rank in ranks) / len(ranks))
-        six = [100 * sum(rank <= k for rank in ranks) / len(ranks) for _, ranks in sides for k in (1, 5, 10)]
+                assert side.recall[k] == pytest.approx(100 * sum(rank <= k for rank in expected) / len(expected))
+        six = [100 * sum(rank <= k for rank in found) / len(found) for _, found in sides for k in (1, 5, 10)]
         assert ranking.mean_recall == pytest.approx(sum(six) / 6)
         assert (ranking.image_to_text.candidates, ranking.text_to_image.candidates) == (len(owners), len(scores))
 
@@ -119,6 +120,17 @@ def test_matrix_embeddings_and_scorer_agree(seed, size, dtype):
     for image_ranks, caption_ranks in found[1:]:
         assert image_ranks.tolist() == found[0][0].tolist()
         assert caption_ranks.tolist() == found[0][1].tolist()
+
+
+def test_counting_in_strips_changes_nothing(monkeypatch):
+    generator = np.random.default_rng(13)
+    for _ in range(100):
+        scores, owners = random_case(generator)
+        whole = best_ranks(MatrixScores(scores), np.arange(len(scores)), owners)
+        monkeypatch.setattr(ranks, "STRIP", int(generator.integers(1, 60)))
+        strips = best_ranks(MatrixScores(scores), np.arange(len(scores)), owners)
+        monkeypatch.undo()
+        assert [side.tolist() for side in whole] == [side.tolist() for side in strips]
 
 
 def test_transposing_swaps_the_directions():

@@ -12,11 +12,15 @@ each score is asked for once, and no more than a tile is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
-from deixis.evaluation.scores import Block, Chosen, Integers, Scores, numbers
+from deixis.evaluation.scores import Block, Chosen, Floats, Integers, Scores, numbers
+
+#: Scores that one thread counts at a time: few enough for its own cache, many enough to be worth a thread.
+STRIP = 1 << 19
 
 
 def best_ranks(
@@ -41,19 +45,19 @@ def best_ranks(
     reach = (np.full(len(row_groups), np.inf), np.full(len(column_groups), np.inf))
     counts = (np.zeros(len(row_groups), np.int64), np.zeros(len(column_groups), np.int64))
 
-    for rows, columns in chunks:
-        if _empty(rows, columns):
-            continue
-        block = scores.block(rows, columns)
-        same = row_groups[rows][:, None] == column_groups[columns]
-        right = same & (numbers(rows)[:, None] != numbers(columns)) if itself else same
-        for side, chosen in enumerate((rows, columns)):
-            best = np.max(block, axis=1 - side, where=right, initial=-np.inf)
-            reach[side][chosen] = np.where(right.any(axis=1 - side), best - slacks[side][chosen], np.inf)
-        _count(block, (rows, columns), reach, counts, ~same)
-
-    for rows, columns in _off_diagonal(chunks, rows_outermost=scores.rows_outermost):
-        _count(scores.block(rows, columns), (rows, columns), reach, counts)
+    with ThreadPoolExecutor() as pool:
+        for rows, columns in chunks:
+            if _empty(rows, columns):
+                continue
+            block = scores.block(rows, columns)
+            same = row_groups[rows][:, None] == column_groups[columns]
+            right = same & (numbers(rows)[:, None] != numbers(columns)) if itself else same
+            for side, chosen in enumerate((rows, columns)):
+                best = np.max(block, axis=1 - side, where=right, initial=-np.inf)
+                reach[side][chosen] = np.where(right.any(axis=1 - side), best - slacks[side][chosen], np.inf)
+            _count(block, (rows, columns), reach, counts, pool, ~same)
+        for rows, columns in _off_diagonal(chunks, rows_outermost=scores.rows_outermost):
+            _count(scores.block(rows, columns), (rows, columns), reach, counts, pool)
     ranks = [np.where(limit < np.inf, count + 1, 0) for limit, count in zip(reach, counts, strict=True)]
     return ranks[0], ranks[1]
 
@@ -61,20 +65,33 @@ def best_ranks(
 def _count(
     block: Block,
     chosen: tuple[Chosen, Chosen],
-    reach: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
+    reach: tuple[Floats, Floats],
     counts: tuple[Integers, Integers],
+    pool: Executor,
     wrong: npt.NDArray[np.bool_] | None = None,
 ) -> None:
     """Add to `counts` how many scores of a block reach what their row, and what their column, asks for."""
     # Comparing in the block's own type is several times faster; where no slack was taken off the cast is exact.
-    row_reach = reach[0][chosen[0]].astype(block.dtype)[:, None]
-    column_reach = reach[1][chosen[1]].astype(block.dtype)
-    for side, limit in enumerate((row_reach, column_reach)):
-        reached = block >= limit
-        if wrong is not None:
-            reached &= wrong
-        narrowest = np.min_scalar_type(block.shape[1 - side])
-        counts[side][chosen[side]] += np.add.reduce(reached.view(np.uint8), axis=1 - side, dtype=narrowest)
+    limits = (reach[0][chosen[0]].astype(block.dtype)[:, None], reach[1][chosen[1]].astype(block.dtype))
+    height = max(1, STRIP // block.shape[1])
+
+    def count(start: int) -> list[npt.NDArray[np.unsignedinteger]]:
+        strip = slice(start, start + height)
+        scores = block[strip]
+        found = []
+        for side, limit in enumerate((limits[0][strip], limits[1])):
+            reached = scores >= limit
+            if wrong is not None:
+                reached &= wrong[strip]
+            narrowest = np.min_scalar_type(scores.shape[1 - side])
+            found.append(np.add.reduce(reached.view(np.uint8), axis=1 - side, dtype=narrowest))
+        return found
+
+    starts = range(0, len(block), height)
+    by_row, by_column = zip(*(pool.map(count, starts) if len(starts) > 1 else map(count, starts)), strict=True)
+    counts[0][chosen[0]] += np.concatenate(by_row)
+    for part in by_column:
+        counts[1][chosen[1]] += part
 
 
 def _chunks(row_groups: Integers, column_groups: Integers, tile: tuple[int, int]) -> Iterator[tuple[Chosen, Chosen]]:
