@@ -13,14 +13,15 @@ def demo(
         "deixis-demo"
     ),
 ) -> None:
-    """Walk through all that Deixis does so far, on pictures that it draws itself. No download, about a minute.
+    """Walk through all that Deixis does so far, on pictures that it draws itself. No download, a minute or two.
 
     Example: deixis demo --out /tmp/demo
     """
-    from deixis.cli.output import print_table, track
+    from deixis.cli.output import print_table, progress_bar
     from deixis.demo import run_demo
 
-    outcome = run_demo(out, print_table, track)
+    with progress_bar("Drawing scenes and extracting features") as progress:
+        outcome = run_demo(out, print_table, progress)
     typer.echo(f"Done in {outcome.seconds:.0f} s. Look at:")
     typer.echo(f"  {outcome.page}  (open it in a browser)")
     typer.echo(f"  {outcome.drawing}")

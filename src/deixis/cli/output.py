@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,15 +39,31 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console().print(table)
 
 
-def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """Iterate with a progress bar on standard error: items a second, time left; silent where that is no terminal."""
+@contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error: images a second, time left; silent where that is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Task as RichTask
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    class Speed(ProgressColumn):
+        def render(self, task: RichTask) -> Text:
+            return Text(f"{task.speed:.1f} images/s" if task.speed else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
     stderr = Console(stderr=True)
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
-        yield from progress.track(items, total=total, description=description)
+        task = progress.add_task(description, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    """Iterate over `total` items with a progress bar."""
+    with progress_bar(description) as progress:
+        for number, item in enumerate(items, start=1):
+            yield item
+            progress(number, total)
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """The demo: the whole job that exists so far, on the embedded corpus, with figures, a drawing and a page to look at.
 
-Draw scenes → count them → learn a first matcher on the split `train` → rank the splits `test` and `unseen` → see what
-it finds, and what word order and counting cost it. Every figure also goes to a result file.
+Draw scenes → count them → extract features of their pictures → learn a first matcher on the split `train` → rank the
+splits `test` and `unseen` → see what it finds, and what word order and counting cost it. Every figure also goes to a
+result file.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,21 +18,28 @@ from deixis.corpus import TYPES, Corpus, Image
 from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
 from deixis.corpus.training import training_set
-from deixis.demo.first_matcher import Matrix, WordRegression, colour_layout
+from deixis.demo.first_matcher import Matrix, WordRegression
 from deixis.demo.page import annotated, hits, page, paragraph, table
 from deixis.evaluation.ranking import RECALL_AT, TIES, Figures, Ranking, evaluate_ranking, random_figures
 from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result, save
 from deixis.evaluation.scores import EmbeddingScores
+from deixis.features.extraction import extract
+from deixis.features.mapper import make_mapper
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, write_text
 from deixis.vision.drawing import draw_annotations
-from deixis.vision.reading import decode_picture
 
 #: Splits that are ranked. `unseen` holds combinations of words that never meet in training.
 RANKED = ("test", "unseen")
 SHOWN_SCENES, SHOWN_QUERIES, SHOWN_HITS = 6, 4, 5
 
-#: Gives the images one by one and shows how far it is, as `deixis.cli.output.track` does.
-Progress = Callable[[Iterable[Image], str, int], Iterator[Image]]
+#: The smallest of the default backbones sees all of each picture.
+FEATURES = FeatureRecipe(backbone="efficientnet-lite0", crops="squash")
+MATCHER = "EfficientNet-Lite0 → words"
+
+#: Shows how far the extraction is: images done, all images.
+Progress = Callable[[int, int], None]
 #: Shows a table to the person: its title, columns and rows.
 Say = Callable[[str, Sequence[str], Sequence[Sequence[str]]], None]
 
@@ -58,14 +66,19 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     with atomic_write(drawing) as stream:
         draw_annotations(corpus, shown[0].id).save(stream, "PNG")
 
-    features = _features(corpus, progress)
-    rows = {image.id: row for row, image in enumerate(corpus)}
+    extract(corpus, make_mapper(FEATURES), out / "features", progress=progress)
+    store = FeatureStore(out / "features")
+
+    def features_of(images: Iterable[Image]) -> Matrix:
+        rows = store.image_vectors()[store.numbers(image.id for image in images)]
+        return np.asarray(rows, dtype=np.float32)
+
     training = training_set(corpus)
     validation = corpus.split("val")
     matcher = WordRegression().fit(
-        features[[rows[image.id] for image in training]],
+        features_of(training),
         training,
-        features[[rows[image.id] for image in validation]],
+        features_of(validation),
         [[caption.text for caption in image.captions] for image in validation],
     )
 
@@ -74,24 +87,24 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     twin_rows: list[Sequence[str]] = []
     for name in RANKED:
         split = corpus.split(name)
-        vectors = matcher.encode_images(features[[rows[image.id] for image in split]])
+        vectors = matcher.encode_images(features_of(split))
         began = time.monotonic()
         ranking = rank(split, vectors, matcher)
         chance = Ranking(
             random_figures([len(image.captions) for image in split], ranking.image_to_text.candidates),
             random_figures([1] * ranking.text_to_image.queries, ranking.text_to_image.candidates),
         )
-        ranking_rows += [_ranking_row(f"{name}: chance", chance), _ranking_row(f"{name}: colours → words", ranking)]
+        ranking_rows += [_ranking_row(f"{name}: chance", chance), _ranking_row(f"{name}: {MATCHER}", ranking)]
         twins = {kind: _twins_told(swaps(split), split, vectors, matcher) for kind, swaps in _TWINS.items()}
         twin_rows += [[f"{name}: {kind}", f"{told:.1f}", str(number)] for kind, (told, number) in twins.items()]
         path = out / "results" / f"{name}.json"
         save(_result(corpus, name, ranking, twins, time.monotonic() - began), path)
         results.append(path)
-    say("2. A first matcher: colours of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
+    say("2. A first matcher: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
     say("3. What it cannot know: order and number", TWIN_COLUMNS, twin_rows)
 
     test = corpus.split("test")
-    vectors = matcher.encode_images(features[[rows[image.id] for image in test]])
+    vectors = matcher.encode_images(features_of(test))
     sections = [
         ("The corpus", table(*_statistics_table(statistics))),
         ("Captions, phrases and boxes", _scenes(shown, corpus, out)),
@@ -105,12 +118,12 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
 
 LEAD = (
     "Scenes drawn by the package itself, captioned, with phrases, coreference chains and exact boxes; "
-    "a first matcher learned on them; and the figures of the evaluation room."
+    "real features of their pictures, a first matcher learned on them, and the figures of the evaluation room."
 )
 MATCHER_TEXT = (
-    "Ridge regression from the colours of a picture to the words of its captions. I→T: a picture asks for its "
-    "captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries with at least one right "
-    "answer among the first K. Ties count against the matcher."
+    "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
+    "I→T: a picture asks for its captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries "
+    "with at least one right answer among the first K. Ties count against the matcher."
 )
 TWIN_TEXT = (
     "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
@@ -135,15 +148,6 @@ def rank(corpus: Corpus, images: Matrix, matcher: WordRegression) -> Ranking:
     return evaluate_ranking(EmbeddingScores(images, matcher.encode_texts(texts)), owners)
 
 
-def _features(corpus: Corpus, progress: Progress) -> Matrix:
-    assert corpus.pictures is not None
-    found = []
-    for image in progress(corpus, "Drawing and reading scenes", len(corpus)):
-        picture = decode_picture(corpus.pictures.read(image), name=image.id)
-        found.append(colour_layout(picture))
-    return np.stack(found)
-
-
 def _twins_told(swaps: list[Swap], corpus: Corpus, images: Matrix, matcher: WordRegression) -> tuple[float, int]:
     """Percent of captions that score higher than their false twin, and of how many."""
     rows = {image.id: row for row, image in enumerate(corpus)}
@@ -164,7 +168,7 @@ def _result(
         "true_caption_scores_higher": {kind: told for kind, (told, _) in twins.items()},
     }
     counts = {"images": ranking.text_to_image.candidates, "captions": ranking.image_to_text.candidates}
-    protocol = Protocol("image-text ranking", TIES, {"matcher": "colours to words by ridge regression"})
+    protocol = Protocol("image-text ranking", TIES, {"matcher": f"{FEATURES.backbone} to words by ridge regression"})
     return make_result(
         protocol, metrics, corpus=corpus_reference(corpus, split), counts=counts, seed=0, duration=duration
     )

@@ -10,21 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image as Pillow
 
 from deixis.corpus.training import TrainingSet
 
 Matrix = NDArray[np.float32]
-
-
-def colour_layout(picture: Pillow.Image) -> Matrix:
-    """What colours are where: the picture shrunk to 16 × 12, and a colour histogram of each of six parts."""
-    small = np.asarray(picture.resize((16, 12), Pillow.Resampling.BOX), dtype=np.float32) / 255
-    pixels = np.asarray(picture.resize((96, 72), Pillow.Resampling.BOX)) // 64  # four levels a channel
-    codes = (pixels[..., 0] * 16 + pixels[..., 1] * 4 + pixels[..., 2]).astype(np.int64)
-    parts = [part for band in np.split(codes, 2) for part in np.split(band, 3, axis=1)]
-    histograms = [np.sqrt(np.bincount(part.ravel(), minlength=64) / part.size) for part in parts]
-    return np.concatenate([small.ravel(), *histograms]).astype(np.float32)
 
 
 class WordRegression:
