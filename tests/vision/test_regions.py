@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from PIL import Image as Pillow
+from torch import Tensor
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from torch import Tensor  # noqa: E402
-
-from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, roi_align, with_context  # noqa: E402
+from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, roi_align, with_context
 
 
 def interpolate(plane: Tensor, y: float, x: float) -> float:

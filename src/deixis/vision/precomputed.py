@@ -1,0 +1,128 @@
+"""Features somebody else computed: `.npy` (vsepp's `*_ims.npy` too), `.npz` or `.safetensors`, one row an image.
+
+Rows follow the corpus' images, or a list of ids. The files of VSE++ hold an image's row once for each of its five
+captions; of such copies the first is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus import Corpus, Image
+from deixis.errors import DeixisError, InputError
+from deixis.vision.weights import file_sha256
+
+
+class PrecomputedFeatures:
+    """A row an image, `(channels,)`, or a row a region, `(regions, channels)`; read from disk when asked for.
+
+    Args:
+        path: the file.
+        corpus: whose images the rows are, in order, where no ids are given.
+        ids: a text file with an image id or file name a line, row by row; or `ids` inside an `.npz`.
+        array: which array of an `.npz` or `.safetensors`; needed only where there are several.
+    """
+
+    def __init__(
+        self, path: str | Path, corpus: Corpus, *, ids: str | Path | None = None, array: str | None = None
+    ) -> None:
+        self.path = Path(path)
+        self.name = f"precomputed:{self.path.name}"
+        self.weights_sha256 = file_sha256(self.path)
+        self._rows, inside = _read(self.path, array)
+        if self._rows.ndim not in (2, 3) or self._rows.dtype.kind != "f":
+            raise InputError(
+                self.path, f"holds {self._rows.dtype} of shape {self._rows.shape}, not floats (images, …, channels)"
+            )
+        self.channels = int(self._rows.shape[-1])
+        listed = _read_ids(Path(ids)) if ids is not None else inside
+        self._row_of = self._by_id(listed, corpus) if listed is not None else self._by_order(corpus)
+
+    def __contains__(self, image: Image) -> bool:
+        return image.id in self._row_of
+
+    def vectors(self, images: Iterable[Image]) -> NDArray[Any]:
+        """The rows of these images, `(images, channels)` or `(images, regions, channels)`."""
+        rows = []
+        for image in images:
+            if image.id not in self._row_of:
+                raise InputError(self.path, "has no row for this image", f"image {image.id}")
+            rows.append(self._row_of[image.id])
+        found = np.asarray(self._rows[rows])
+        if not np.isfinite(found).all():
+            bad = rows[int(np.argwhere(~np.isfinite(found))[0][0])]
+            raise InputError(self.path, "holds a value that is not a number", f"row {bad}")
+        return found
+
+    def _by_order(self, corpus: Corpus) -> dict[str, int]:
+        copies, rest = divmod(len(self._rows), len(corpus) or 1)
+        if rest or not copies:
+            raise InputError(
+                self.path,
+                f"has {len(self._rows)} rows for {len(corpus)} images: neither one row an image nor the same number "
+                "of copies for each; give the ids",
+            )
+        if copies > 1:
+            # Enough to tell copies from other layouts (five crops, another order), without reading it all.
+            for first in range(0, len(self._rows), max(copies, len(self._rows) // 64 // copies * copies)):
+                block = self._rows[first : first + copies]
+                if not np.array_equal(block, np.broadcast_to(block[:1], block.shape), equal_nan=True):
+                    raise InputError(self.path, f"has {copies} different rows an image; give the ids", f"row {first}")
+        return {image.id: number * copies for number, image in enumerate(corpus)}
+
+    def _by_id(self, listed: list[str], corpus: Corpus) -> dict[str, int]:
+        if len(listed) != len(self._rows):
+            raise InputError(self.path, f"has {len(self._rows)} rows, but {len(listed)} ids are listed")
+        by_name = {image.file: image.id for image in corpus if image.file} | {image.id: image.id for image in corpus}
+        found: dict[str, int] = {}
+        for row, name in enumerate(listed):
+            if name in by_name:
+                # A later row under the same id is one of vsepp's copies.
+                found.setdefault(by_name[name], row)
+        if not found:
+            raise InputError(self.path, f"lists no image of the corpus; its first id is {listed[0]!r}")
+        return found
+
+
+def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None]:
+    """The rows, not yet in memory where the format allows, and the ids kept beside them."""
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r", allow_pickle=False), None
+        if path.suffix == ".npz":
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                name = _choose(path, [name for name in archive.files if name != "ids"], array)
+                return archive[name], [str(id) for id in archive["ids"]] if "ids" in archive.files else None
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            arrays = load_file(path)
+            return arrays[_choose(path, sorted(arrays), array)], None
+    except DeixisError:
+        raise
+    # Damaged files show themselves as ValueError, OSError, BadZipFile, SafetensorError and more.
+    except Exception as fault:
+        raise InputError(path, f"cannot be read as features ({str(fault)[:200]})") from None
+    raise InputError(path, "is neither .npy nor .npz nor .safetensors")
+
+
+def _choose(path: Path, names: list[str], wanted: str | None) -> str:
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted not in names:
+        problem = "name the array to take" if wanted is None else f"has no array {wanted!r}"
+        raise InputError(path, f"{problem}; it has {', '.join(names) or 'none'}")
+    return wanted
+
+
+def _read_ids(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        return [line.strip() for line in lines if line.strip()]
+    except (OSError, UnicodeDecodeError) as fault:
+        raise InputError(path, f"cannot be read as a list of ids ({fault})") from None
