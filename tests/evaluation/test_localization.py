@@ -208,6 +208,14 @@ def test_a_box_named_by_several_captions_asks_to_be_found_once():
     assert evaluate_average_precision([image], localize).mean == 100
 
 
+def test_phrases_that_are_never_found_have_an_average_precision_of_0():
+    far = np.array([[90, 90, 99, 99]], float)
+    localize = lambda image, queries: Localized(far, np.stack([np.ones(1) for _ in queries]))  # noqa: E731
+    assert evaluate_average_precision([two_men_image()], localize).by_phrase == {"man": 0}
+    with pytest.raises(DeixisError, match="no phrase"):
+        evaluate_average_precision([make_image("empty")], localize)
+
+
 @pytest.mark.parametrize("gathered", [1, 4_000_000])
 @pytest.mark.parametrize("rule", ["merged", "any"])
 def test_average_precision_agrees_with_one_long_ranking(rule, gathered, monkeypatch):

@@ -2,7 +2,8 @@
 
 Each unique phrase is a detector, run on every image of the split, whether or not its captions name the phrase. The
 proposals that suppression keeps are pooled over the images and ranked. Gold are the distinct boxes that the phrase
-names in an image (five captions that call the same man "a man" ask for him once); going down the ranking, a proposal
+names in an image (five captions that call the same man "a man" ask for him once); the phrase is put to the localizer as
+it is written most often, without its sentence. Going down the ranking, a proposal
 is right if the gold box it overlaps most has an intersection over union of at least 0.5 with it and was not taken
 before. Ties count against us. Precision is interpolated at all points, as PASCAL VOC has done since 2010.
 
@@ -101,7 +102,7 @@ def evaluate_average_precision(
         _detect_named(image, detectors, localize, threshold, suppression)
     found = {key: detector for key, detector in detectors.items() if detector.right}
     counts = _WrongCounts(list(found.values()))
-    for image in images:
+    for image in images if found else ():
         counts.add(*_wrong_elsewhere(image, found, localize, suppression))
     before = dict(zip(found, counts.before_right(), strict=True))
 
@@ -198,6 +199,7 @@ class _WrongCounts:
         self._right = [np.sort(detector.right)[::-1] for detector in detectors]
         self._counts = [np.zeros(len(right), np.int64) for right in self._right]
         self._gathered: list[tuple[npt.NDArray[np.intp], Floats]] = []
+        self._waiting = 0
         for number, detector in enumerate(detectors):
             wrong = np.concatenate(detector.wrong)
             self.add(np.full(len(wrong), number), wrong)
@@ -205,7 +207,8 @@ class _WrongCounts:
     def add(self, owners: npt.NDArray[np.intp], scores: Floats) -> None:
         """Take wrong answers: the number of the detector and the score of each."""
         self._gathered.append((owners, scores))
-        if sum(len(scores) for _, scores in self._gathered) > GATHERED:
+        self._waiting += len(scores)
+        if self._waiting > GATHERED:
             self._count()
 
     def before_right(self) -> list[npt.NDArray[np.int64]]:
@@ -222,4 +225,4 @@ class _WrongCounts:
         for number, (start, end) in enumerate(pairwise(borders)):
             ascending = scores[order[start:end]]
             self._counts[number] += len(ascending) - np.searchsorted(ascending, self._right[number], side="left")
-        self._gathered = []
+        self._gathered, self._waiting = [], 0

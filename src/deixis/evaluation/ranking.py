@@ -98,12 +98,12 @@ def evaluate_sentences(scores: Scores, caption_images: npt.ArrayLike) -> Figures
 
     Args:
         scores: `(captions, captions)`, the query in the row.
-        caption_images: `(captions,)`, the number of each caption's image.
+        caption_images: `(captions,)`, a number for each caption's image.
     """
     captions = scores.shape[0]
     if scores.shape != (captions, captions):
         raise DeixisError(f"scores between captions must be a square matrix, not {scores.shape[0]} × {scores.shape[1]}")
-    owners = _owners(caption_images, captions)
+    _, owners = np.unique(_owners(caption_images, captions), return_inverse=True)
     ranks, _ = best_ranks(scores, owners, owners, itself=True)
     return figures(ranks[ranks > 0], captions - 1)
 
