@@ -1,11 +1,11 @@
 """Average precision of phrases after non-maximum suppression: AP-NMS of paper 0 (section 3.2, Tables 2 and 3).
 
-Each unique phrase is a detector, run on every image of the split, whether or not its captions name the phrase. The
-proposals that suppression keeps are pooled over the images and ranked. Gold are the distinct boxes that the phrase
-names in an image (five captions that call the same man "a man" ask for him once); the phrase is put to the localizer as
-it is written most often, without its sentence. Going down the ranking, a proposal
-is right if the gold box it overlaps most has an intersection over union of at least 0.5 with it and was not taken
-before. Ties count against us. Precision is interpolated at all points, as PASCAL VOC has done since 2010.
+Each unique phrase is a detector, run on every image of the split, whether or not its captions name the phrase; it is
+put to the localizer as it is written most often, without its sentence. The proposals that suppression keeps are pooled
+over the images and ranked. Gold are the distinct boxes that the phrase names in an image (five captions that call the
+same man "a man" ask for him once). Going down the ranking, a proposal is right if the gold box it overlaps most has an
+intersection over union of at least 0.5 with it and was not taken before. Ties count against us. Precision is
+interpolated at all points, as PASCAL VOC has done since 2010.
 
 A type's AP is the mean over the phrases that occur with the type, mAP the unweighted mean over the types. The paper
 names no threshold for the suppression; ours is 0.5.
