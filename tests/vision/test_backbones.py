@@ -78,7 +78,7 @@ def test_unknown_names_list_the_known() -> None:
 
 @pytest.mark.parametrize(
     ("name", "extra"),
-    [("torchvision:vgg19", "torchvision"), ("timm:resnet50", "timm"), ("open_clip:RN50", "open-clip")],
+    [("torchvision:vgg19", "torchvision"), ("timm:resnet50", "timm"), ("open_clip:RN50", "clip")],
 )
 def test_a_missing_package_is_named(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(module: str) -> Any:

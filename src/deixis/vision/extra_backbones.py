@@ -88,7 +88,7 @@ def timm_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
 
 def open_clip_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
     """The picture tower of a CLIP: its projected embedding, and the map of its last layer."""
-    open_clip = _require("open_clip", "open-clip", f"open_clip:{name}")
+    open_clip = _require("open_clip", "clip", f"open_clip:{name}")
     architecture, _, tag = name.partition("/")
     if architecture not in open_clip.list_models():
         raise DeixisError(f"open_clip has no model {architecture!r}; open_clip.list_models() lists them")
