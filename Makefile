@@ -28,8 +28,9 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
 
 # Debian and Ubuntu ship Python without ensurepip: where `python3 -m venv` cannot make pip, the package that can is
-# installed (as root, or through sudo), or its name is told.
-$(BIN)/python:
+# installed (as root, or through sudo), or its name is told. The stamp comes last, so that a set-up that was cut off is
+# made anew.
+$(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "Deixis needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 …"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -37,19 +38,20 @@ $(BIN)/python:
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq python3-venv; \
 	  else sudo apt-get update -qq && sudo apt-get install -y -qq python3-venv; fi; } \
 	  || { echo "Deixis needs Python's venv module: sudo apt install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
 
-$(VENV)/.installed: $(SOURCES) | $(BIN)/python
+$(VENV)/.installed: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis into $(VENV) …"
 	$(PIP) install -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
+$(VENV)/.installed-test: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis and its test tools into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test]'
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-check: $(SOURCES) | $(BIN)/python
+$(VENV)/.installed-check: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis, its test tools and its checkers into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test,check]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test

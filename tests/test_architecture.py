@@ -69,11 +69,15 @@ def test_rooms_import_only_from_rooms_before_them(path: Path) -> None:
     assert not later, f"{path.name} in room {room} imports from {sorted(later)}, which come after it"
 
 
-@pytest.mark.parametrize("code", ["import deixis", "import sys; sys.argv = ['deixis', '--help']; import deixis.cli"])
+@pytest.mark.parametrize(
+    "code", ["import deixis", "from deixis.cli import main; sys.argv = ['deixis', '--help']; main()"]
+)
 def test_start_up_imports_nothing_heavy(code: str) -> None:
-    probe = f"{code}\nimport sys; print([name for name in {HEAVY!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    tell = f"sys.stderr.write(str([name for name in {HEAVY!r} if name in sys.modules]))"
+    probe = f"import sys, atexit\natexit.register(lambda: {tell})"
+    done = subprocess.run([sys.executable, "-c", f"{probe}\n{code}"], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]"
+    assert ("Usage" in done.stdout) == ("--help" in code)
 
 
 @pytest.mark.parametrize("arguments", [["-c", "import deixis"], ["-m", "deixis", "--help"]])
@@ -87,6 +91,25 @@ def test_start_up_is_fast(arguments: list[str]) -> None:
         return float(done.stdout)
 
     assert min(seconds() for _ in range(5)) < 0.4
+
+
+def test_training_begins_at_the_one_door() -> None:
+    """Nobody but the leak guard takes the split `train`, and whatever learns asks for a `TrainingSet`."""
+    takers = [
+        path
+        for folder in (PACKAGE, PACKAGE.parent.parent / "benchmarks")
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "split"
+        and any(isinstance(word, ast.Constant) and word.value == "train" for word in node.args)
+    ]
+    assert takers == []
+    learners = [path for path in (PACKAGE / "learning").glob("*.py") if path.name != "__init__.py"]
+    assert learners
+    for path in learners:
+        assert "training: TrainingSet" in path.read_text(encoding="utf-8"), path
 
 
 def test_public_names_exist_and_are_listed() -> None:

@@ -40,13 +40,11 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
 
 def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    commands = (
-        ["-c", "import deixis, sys; sys.stdout.write(deixis.__file__)"],
-        ["-m", "deixis", "corpus", "stats", "scenes", "--json"],
-        ["-m", "deixis", "results", "papers"],
-    )
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    script = site / "bin" / "deixis"
+    assert script.exists()
+    checkout = PACKAGE.parent
 
     def outcome(arguments: list[str], python_path: Path) -> str:
         environment = {**os.environ, "PYTHONPATH": str(python_path), "PYTHONSAFEPATH": "1"}
@@ -55,6 +53,10 @@ def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> Non
         )
         return done.stdout
 
-    assert outcome(commands[0], site) == str(site / "deixis" / "__init__.py")
-    for arguments in commands[1:]:
-        assert outcome(arguments, site) == outcome(arguments, PACKAGE.parent) != ""
+    where = ["-c", "import deixis, sys; sys.stdout.write(deixis.__file__)"]
+    assert outcome(where, site) == str(site / "deixis" / "__init__.py")
+    # The embedded corpus, the papers' tables and the guard's hashes are data of the package.
+    guard = ["-c", "from deixis.corpus.training import _held_out; print(len(_held_out()))"]
+    for arguments in (["corpus", "stats", "scenes", "--json"], ["results", "papers"]):
+        assert outcome([str(script), *arguments], site) == outcome(["-m", "deixis", *arguments], checkout) != ""
+    assert outcome(guard, site) == outcome(guard, checkout) == "2000\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,16 +13,22 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder for the page, the drawing and the results.")] = Path(
         "deixis-demo"
     ),
+    json: Annotated[bool, typer.Option("--json", help="Print where everything is as JSON, and no tables.")] = False,
 ) -> None:
     """Walk through all that Deixis does so far, on pictures that it draws itself. No download, a minute or two.
 
     Example: deixis demo --out /tmp/demo
     """
-    from deixis.cli.output import print_table, progress_bar
+    from deixis.cli.output import print_json, print_table, progress_bar
+    from deixis.cli.writing import system_faults
     from deixis.demo import run_demo
 
-    with progress_bar("Drawing scenes and extracting features") as progress:
-        outcome = run_demo(out, print_table, progress)
+    say = (lambda title, columns, rows: None) if json else print_table
+    with system_faults(out), progress_bar("Drawing scenes and extracting features") as progress:
+        outcome = run_demo(out, say, progress)
+    if json:
+        print_json({**asdict(outcome), "page": str(outcome.page), "drawing": str(outcome.drawing)})
+        return
     typer.echo(f"Done in {outcome.seconds:.0f} s. Look at:")
     typer.echo(f"  {outcome.page}  (open it in a browser)")
     typer.echo(f"  {outcome.drawing}")

@@ -20,7 +20,7 @@ from deixis.corpus.statistics import Statistics, corpus_statistics
 from deixis.corpus.training import training_set
 from deixis.demo.first_matcher import Matrix, WordRegression
 from deixis.demo.page import annotated, hits, page, paragraph, table
-from deixis.evaluation.ranking import RECALL_AT, TIES, Figures, Ranking, evaluate_ranking, random_figures
+from deixis.evaluation.ranking import RECALL_AT, TIES, Ranking, evaluate_ranking, random_figures
 from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result, save
 from deixis.evaluation.scores import EmbeddingScores
 from deixis.features.extraction import extract
@@ -162,21 +162,11 @@ def _result(
     corpus: Corpus, split: str, ranking: Ranking, twins: dict[str, tuple[float, int]], duration: float
 ) -> Result:
     metrics = {
-        "image_to_text": _figures(ranking.image_to_text),
-        "text_to_image": _figures(ranking.text_to_image),
-        "mean_recall": ranking.mean_recall,
+        **ranking.as_dict(),
         "true_caption_scores_higher": {kind: told for kind, (told, _) in twins.items()},
     }
-    counts = {"images": ranking.text_to_image.candidates, "captions": ranking.image_to_text.candidates}
     protocol = Protocol("image-text ranking", TIES, {"matcher": f"{FEATURES.backbone} to words by ridge regression"})
-    return make_result(
-        protocol, metrics, corpus=corpus_reference(corpus, split), counts=counts, seed=0, duration=duration
-    )
-
-
-def _figures(figures: Figures) -> dict[str, float]:
-    recalls = {f"r@{k}": value for k, value in figures.recall.items()}
-    return {**recalls, "median_rank": figures.median_rank, "mean_rank": figures.mean_rank}
+    return make_result(protocol, metrics, corpus=corpus_reference(corpus, split), seed=0, duration=duration)
 
 
 def _ranking_row(name: str, ranking: Ranking) -> list[str]:

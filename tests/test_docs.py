@@ -1,0 +1,52 @@
+"""The documents are true: links lead to files, commands exist, and Python snippets run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+import deixis
+from deixis.cli import app
+
+ROOT = Path(deixis.__file__).parent.parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are in the checkout")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_relative_link_leads_to_a_file(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert missing == []
+
+
+def _commands(group: typer.main.TyperGroup, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    found: set[tuple[str, ...]] = set()
+    for name, command in group.commands.items():
+        found.add((*prefix, name))
+        if hasattr(command, "commands"):
+            found |= _commands(command, (*prefix, name))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_that_is_named_exists(document: Path) -> None:
+    known = _commands(typer.main.get_command(app))  # type: ignore[arg-type]
+    groups = {command[0] for command in known if len(command) > 1}
+    text = document.read_text(encoding="utf-8")
+    for line in re.findall(r"(?:^|`)deixis ([a-z][^`\n]*)", text, flags=re.MULTILINE):
+        words = tuple(line.split())
+        named = words[:2] if words[0] in groups and len(words) > 1 and words[1][0].islower() else words[:1]
+        assert named in known, f"{document.name}: deixis {line}"
+
+
+def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert snippets
+    for snippet in snippets:
+        exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
+    assert "people" in capsys.readouterr().out
