@@ -173,7 +173,8 @@ class EmbeddingScores:
         step = max(1, self.block_size // max(1, vectors.shape[1]))
         norms = np.empty(len(vectors))
         for start in range(0, len(vectors), step):
-            norms[start : start + step] = np.linalg.norm(vectors[start : start + step].astype(np.float64), axis=1)
+            some = vectors[start : start + step]
+            norms[start : start + step] = np.sqrt(np.einsum("ij,ij->i", some, some, dtype=np.float64))
         wrong = np.flatnonzero(~np.isfinite(norms))
         if wrong.size:
             raise ScoreError("NaN or infinite", f"{('first', 'second')[side]} embeddings, row {wrong[0]}")
