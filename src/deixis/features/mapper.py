@@ -107,7 +107,9 @@ class BackboneMapper:
     def __init__(self, recipe: FeatureRecipe, backbone: Backbone, box_source: BoxSource, device: str = "cpu") -> None:
         self._recipe, self._backbone, self._box_source = recipe, backbone, box_source
         self._device = device
-        self.batch_size = BATCH_SIZE[device]
+        # The boxes of one picture, each cut out, are a batch by themselves, and large in memory.
+        cuts_out = recipe.regions is not None and recipe.regions.features == "crops"
+        self.batch_size = 1 if cuts_out else BATCH_SIZE[device]
         # Batches side by side keep all cores busier than one batch cut into pieces; a GPU wants one at a time.
         self.threads = torch.get_num_threads() if device == "cpu" else 1
         vector = backbone.map_channels if recipe.crops == "whole" else backbone.channels
@@ -191,7 +193,6 @@ class BackboneMapper:
         if maps is not None and recipe.features == "align":
             rows = region_vectors(maps, [picture.boxes_on_whole() for picture in batch])
         else:
-            # A pass over all boxes of one picture at a time: a hundred crops are batch enough.
             parts = [self._backbone.vectors(picture.box_crops) for picture in batch if picture.box_crops is not None]
             rows = torch.cat([vectors.new_empty(0, self._backbone.channels), *parts])
         if recipe.context:
