@@ -65,7 +65,7 @@ def test_maps_know_where_their_cells_look(lite: NetworkBackbone) -> None:
     maps = lite.maps(torch.stack([whole, whole.flip(-1)]))
     assert whole.shape == (3, 128, 192)
     assert maps.values.shape == (2, 1280, 4, 6)
-    assert (maps.stride, maps.origin) == (32, (31.5, 31.5))
+    assert (maps.stride, maps.origin) == (32, (31.5 - 14, 31.5 - 14))
     boxes = torch.tensor([[10.0, 10.0, 100.0, 90.0]])
     assert region_vectors(maps, [boxes, boxes]).shape == (2, 1280)
 

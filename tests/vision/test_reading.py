@@ -142,7 +142,7 @@ def png_header(width: int, height: int) -> bytes:
 def test_the_pixel_cap_is_checked_before_decoding() -> None:
     with pytest.raises(InputError, match=r"bomb\.png: has 12000 × 12000 pixels"):
         decode_picture(png_header(12000, 12000), name="bomb.png")
-    with pytest.raises(InputError, match="more than the"):
+    with pytest.raises(InputError, match="more pixels than can be read"):
         decode_picture(png_header(10**9, 10**9), name="x")
     with pytest.raises(InputError, match="100"):
         decode_picture(encode(corner_picture(11, 10), "PNG"), name="x", max_pixels=100)

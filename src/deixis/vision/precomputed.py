@@ -19,7 +19,7 @@ from deixis.vision.weights import file_sha256
 
 
 class PrecomputedFeatures:
-    """A row an image, `(channels,)`, or a row a region, `(regions, channels)`; read from disk when asked for.
+    """A row an image, `(channels,)`, or a row a region, `(regions, channels)`. An `.npy` file stays on disk.
 
     Args:
         path: the file.

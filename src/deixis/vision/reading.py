@@ -117,7 +117,7 @@ def _as_input_error(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Pillow.DecompressionBombError:
-        raise InputError(name, f"has more than the {MAX_PIXELS:,} pixels that are read") from None
+        raise InputError(name, "has more pixels than can be read") from None
     except UnidentifiedImageError:
         raise InputError(name, f"is not a picture in a known format ({', '.join(FORMATS)}), or is damaged") from None
     except MemoryError:
