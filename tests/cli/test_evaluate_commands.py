@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -94,8 +95,56 @@ def test_a_record_is_written_and_reads_again(run, matrix, tmp_path):
     record = load(tmp_path / "deep" / "result.json")
     assert record.metrics["mean_recall"] == json.loads(out)["mean_recall"]
     assert record.protocol.ties.startswith("pessimistic")
-    assert record.protocol.parameters == {"scores": "scores.npy", "folds": 2}
+    digest = hashlib.sha256(matrix.read_bytes()).hexdigest()
+    assert record.protocol.parameters == {
+        "scores": "scores.npy",
+        "scores_sha256": digest,
+        "folds": 2,
+        "tie_tolerance": 0.0,
+    }
     assert record.counts == {"images": 20, "captions": 100, "folds": 2}
+
+
+def test_a_record_is_not_replaced_unless_told(run, matrix, tmp_path):
+    out = tmp_path / "result.json"
+    out.write_text("mine")
+    code, _, err = run("scores", matrix, "--out", out)
+    assert code == 2
+    assert "--force" in err
+    assert out.read_text() == "mine"
+    assert run("scores", matrix, "--out", out, "--force")[0] == 0
+    assert load(out).metrics
+
+
+def test_a_record_that_cannot_be_written_is_one_line(run, matrix, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run("scores", matrix, "--out", tmp_path / "file" / "result.json")
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_images_of_captions_are_whole_numbers(run, matrix, tmp_path):
+    owners = tmp_path / "owners.npy"
+    np.save(owners, np.full(len(np.load(matrix)[0]), 0.9))
+    code, _, err = run("scores", matrix, "--caption-images", owners)
+    assert code == 2
+    assert "type float64" in err
+
+
+def test_big_endian_matrices_are_read(run, matrix, tmp_path):
+    other = tmp_path / "big.npy"
+    np.save(other, np.load(matrix).astype(">f4"))
+    assert run("scores", other, "--json")[:2] == run("scores", matrix, "--json")[:2]
+
+
+def test_whole_numbers_that_would_be_rounded_are_refused(run, tmp_path):
+    huge = tmp_path / "huge.npy"
+    values = np.zeros((2, 10), np.int64)
+    values[1, 3] = 2**53 + 1
+    np.save(huge, values)
+    code, _, err = run("scores", huge)
+    assert code == 2
+    assert "row 1, column 3" in err
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from deixis.errors import DeixisError
 from deixis.evaluation import region_phrase
 from deixis.evaluation.ranking import figures
 from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
-from deixis.evaluation.scores import EmbeddingScores, MatrixScores
+from deixis.evaluation.scores import EmbeddingScores, FunctionScores, MatrixScores
 
 WORDS = ["A man", "a man", "the dog", "two men", "grass", "a hat"]
 
@@ -115,3 +115,11 @@ def test_scores_of_another_shape_are_refused():
         evaluate_region_phrases(items, MatrixScores(np.zeros((2, 3))))
     with pytest.raises(DeixisError, match="no phrase of these images has a box"):
         evaluate_region_phrases(region_phrases([make_image("empty")]), MatrixScores(np.zeros((0, 0))))
+
+
+def test_a_scorer_that_is_called_block_by_block_gives_the_same(monkeypatch):
+    monkeypatch.setattr(region_phrase, "BLOCK", 7)
+    items = region_phrases(random_images(np.random.default_rng(5), count=6))
+    matrix = np.random.default_rng(6).integers(0, 4, (len(items.regions), len(items.strings))).astype(float)
+    function = FunctionScores(lambda rows, columns: matrix[rows, columns], matrix.shape)
+    assert evaluate_region_phrases(items, function) == evaluate_region_phrases(items, MatrixScores(matrix))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.writing import check_free, system_faults
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ CaptionImages = Annotated[
 ]
 Folds = Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images and average.")]
 Out = Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -45,6 +49,7 @@ def scores(
     caption_images: CaptionImages = None,
     folds: Folds = 1,
     out: Out = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Score an image × caption matrix: recalls and ranks in both directions, ties counting against the model.
@@ -55,7 +60,8 @@ def scores(
 
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
-    _report(file, lambda: MatrixScores(matrix), owners, folds, {"scores": file.name}, out, as_json)
+    record = _Record(out, force, {"scores": file})
+    _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json)
 
 
 @app.command()
@@ -67,6 +73,7 @@ def embeddings(
     folds: Folds = 1,
     dot: Annotated[bool, typer.Option("--dot", help="Score by dot products, not cosines.")] = False,
     out: Out = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Score image and caption embeddings, by the cosine of their angle unless --dot is given."""
@@ -78,9 +85,11 @@ def embeddings(
             captions, f"has {right.shape[1]} dimensions, but {images.name} has {left.shape[1]}", f"shape {right.shape}"
         )
     owners = _owners(captions, (len(left), len(right)), captions_per_image, caption_images)
-    parameters = {"images": images.name, "captions": captions.name, "score": "dot product" if dot else "cosine"}
+    record = _Record(
+        out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"}
+    )
     sources = f"{images} and {captions}"
-    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, parameters, out, as_json)
+    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json)
 
 
 @app.command()
@@ -94,6 +103,7 @@ def captions(
     ],
     split: Annotated[str | None, typer.Option(help="The split of the corpus that was captioned.")] = None,
     out: Out = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Score generated captions: BLEU-1 to 4, ROUGE-L and CIDEr-D in percent, as pycocoevalcap computes them.
@@ -102,9 +112,9 @@ def captions(
     """
     from deixis.cli.output import print_json, print_table
     from deixis.evaluation.captions import caption_scores
-    from deixis.evaluation.results import Protocol, make_result, save
 
     start = time.monotonic()
+    record = _Record(out, force, {"candidates": candidates})
     generated = _read_candidates(candidates)
     known, corpus = _read_references(references, split)
     try:
@@ -112,9 +122,8 @@ def captions(
     except DeixisError as fault:
         raise InputError(candidates, str(fault)) from fault
     counts = {"images": len(known), "references": sum(map(len, known.values()))}
-    if out is not None:
-        protocol = Protocol("caption metrics", "not applicable", {"tokenizer": "as PTBTokenizer of pycocoevalcap"})
-        save(make_result(protocol, figures, duration=time.monotonic() - start, counts=counts, corpus=corpus), out)
+    parameters: dict[str, str | float] = {"tokenizer": "as PTBTokenizer of pycocoevalcap"}
+    record.write("caption metrics", "not applicable", parameters, figures, counts, start, corpus)
     if as_json:
         print_json({**figures, **counts})
     else:
@@ -145,11 +154,13 @@ def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]
 
     data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
     if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):
+        if split is not None:
+            raise InputError(path, f"lists captions by image and has no split {split!r}; leave --split away")
         return data, None
     corpus = open_corpus(path)
     chosen = corpus if split is None else corpus.split(split)
     texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
-    return texts, None if split is None else corpus_reference(corpus, split)
+    return texts, corpus_reference(chosen, split or "")
 
 
 def _is_texts(value: Any) -> bool:
@@ -163,11 +174,49 @@ def _read_json(path: Path) -> Any:
         data = msgspec.json.decode(path.read_bytes())
     except OSError as fault:
         raise InputError(path, fault.strerror or "cannot be read") from fault
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InputError(path, f"is not JSON: {fault}") from fault
     if not isinstance(data, dict | list):
         raise InputError(path, "must be a JSON object or list")
     return data
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The result file that was asked for, if one was: its inputs are told by name and SHA-256."""
+
+    out: Path | None
+    force: bool
+    inputs: dict[str, Path]
+    parameters: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            check_free(self.out, self.force)
+
+    def write(
+        self,
+        protocol: str,
+        ties: str,
+        parameters: dict[str, str | float],
+        figures: dict[str, Any],
+        counts: dict[str, int],
+        start: float,
+        corpus: CorpusReference | None = None,
+    ) -> None:
+        if self.out is None:
+            return
+        from deixis.evaluation.results import Protocol, make_result, save
+
+        told: dict[str, str | float] = {**self.parameters, **parameters}
+        for name, path in self.inputs.items():
+            with path.open("rb") as stream:
+                told |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        result = make_result(
+            Protocol(protocol, ties, {**told}), figures, duration=time.monotonic() - start, counts=counts, corpus=corpus
+        )
+        with system_faults(self.out):
+            save(result, self.out)
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
@@ -221,7 +270,10 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
     numbers: list[int] = []
     try:
         if path.suffix == ".npy":
-            numbers = [int(number) for number in np.load(path, allow_pickle=False).ravel()]
+            loaded = np.load(path, allow_pickle=False).ravel()
+            if loaded.dtype.kind not in "iu":
+                raise InputError(path, "must hold one whole number a caption", f"type {loaded.dtype}")
+            numbers = loaded.tolist()
         else:
             for line in path.read_text(encoding="utf-8").splitlines():
                 numbers.append(int(line))
@@ -238,18 +290,16 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
 
 
 def _report(
-    path: str | Path,
+    path: str,
     make_scores: Callable[[], Scores],
     owners: npt.NDArray[np.int64],
     folds: int,
-    parameters: dict[str, str],
-    out: Path | None,
+    record: _Record,
     as_json: bool,
 ) -> None:
     """Rank, print, and write the record; scores that cannot be ranked are laid to the file."""
     from deixis.cli.output import print_json
     from deixis.evaluation.ranking import TIES, evaluate_ranking
-    from deixis.evaluation.results import Protocol, make_result, save
     from deixis.evaluation.scores import ScoreError
 
     start = time.monotonic()
@@ -261,13 +311,11 @@ def _report(
     except DeixisError as fault:
         raise InputError(path, str(fault)) from fault
     counts = {"images": given.shape[0], "captions": given.shape[1], "folds": folds}
-    if out is not None:
-        protocol = Protocol("image-text ranking", TIES, {**parameters, "folds": folds})
-        result = make_result(protocol, ranking.as_dict(), duration=time.monotonic() - start, counts=counts)
-        try:
-            save(result, out)
-        except OSError as fault:
-            raise InputError(out, f"cannot be written: {fault.strerror}") from fault
+    # What rounding may do to the scores of equal embeddings counts as a tie; 0 for a matrix.
+    tolerance = max((float(side.max(initial=0.0)) for side in given.slack), default=0.0)
+    record.write(
+        "image-text ranking", TIES, {"folds": folds, "tie_tolerance": tolerance}, ranking.as_dict(), counts, start
+    )
     if as_json:
         print_json({**ranking.as_dict(), **counts})
     else:

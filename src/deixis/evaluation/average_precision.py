@@ -1,11 +1,12 @@
 """Average precision of phrases after non-maximum suppression: AP-NMS of paper 0 (section 3.2, Tables 2 and 3).
 
-Each unique phrase is a detector, run on every image of the split, whether or not its captions name the phrase; it is
-put to the localizer as it is written most often, without its sentence. The proposals that suppression keeps are pooled
-over the images and ranked. Gold are the distinct boxes that the phrase names in an image (five captions that call the
-same man "a man" ask for him once). Going down the ranking, a proposal is right if the gold box it overlaps most has an
-intersection over union of at least 0.5 with it and was not taken before. Ties count against us. Precision is
-interpolated at all points, as PASCAL VOC has done since 2010.
+Each unique phrase string, in lower case, is a detector, run on every image of the split, whether or not its captions
+name the phrase; it is put to the localizer without its sentence. For Table 3, which leaves determiners off, "a man"
+and "the man" are one detector under the spelling it has most often (`unit="phrase"`). The proposals that suppression
+keeps are pooled over the images and ranked. Gold are the distinct boxes that the phrase names in an image (five
+captions that call the same man "a man" ask for him once). Going down the ranking, a proposal is right if the gold box
+it overlaps most has an intersection over union of at least 0.5 with it and was not taken before. Ties count against
+us. Precision is interpolated at all points, as PASCAL VOC has done since 2010.
 
 A type's AP is the mean over the phrases that occur with the type, mAP the unweighted mean over the types. The paper
 names no threshold for the suppression; ours is 0.5.
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,8 @@ from deixis.evaluation.localization import (
 )
 
 Floats = npt.NDArray[np.float64]
+#: What is one detector: a phrase as it is written, or without its determiner.
+Unit = Literal["string", "phrase"]
 
 #: How many wrong proposals are gathered before they are counted: about 60 MB.
 GATHERED = 4_000_000
@@ -43,19 +47,22 @@ GATHERED = 4_000_000
 
 @dataclass(frozen=True)
 class AveragePrecision:
-    """APs in percent: by phrase (without its determiner), by type, and their mean over the types."""
+    """APs in percent: by detector, by type, and their mean over the types."""
 
     by_phrase: dict[str, float]
     by_type: dict[str, float]
     mean: float
+    unit: Unit
 
     def beside(self, recalls: Localization) -> Localization:
-        """The same localization with its APs: one table, as in paper 0."""
+        """The same localization with its APs: one table, as in paper 0. Rows by phrase need detectors by phrase."""
+        rows = recalls.by_phrase.items()
+        precise = {name: replace(row, ap_nms=self.by_phrase[name]) for name, row in rows if self.unit == "phrase"}
         return replace(
             recalls,
             overall=replace(recalls.overall, ap_nms=self.mean),
             by_type={name: replace(row, ap_nms=self.by_type[name]) for name, row in recalls.by_type.items()},
-            by_phrase={name: replace(row, ap_nms=self.by_phrase[name]) for name, row in recalls.by_phrase.items()},
+            by_phrase=precise or recalls.by_phrase,
         )
 
 
@@ -86,6 +93,7 @@ def evaluate_average_precision(
     localize: Localizer,
     *,
     rule: Rule = "merged",
+    unit: Unit = "string",
     threshold: float = 0.5,
     suppression: float = 0.5,
 ) -> AveragePrecision:
@@ -95,7 +103,7 @@ def evaluate_average_precision(
     right anywhere. The second list is the same for every image, so a localizer that keeps what it computed of a query
     reads each phrase once.
     """
-    detectors = _detectors(images, rule)
+    detectors = _detectors(images, rule, unit)
     if not detectors:
         raise DeixisError("nothing to localize: no phrase of these images has a box")
     for image in images:
@@ -116,7 +124,7 @@ def evaluate_average_precision(
         if own:
             by_type[name] = float(np.mean(own))
     mean = float(np.mean(list(by_type.values() or by_phrase.values())))
-    return AveragePrecision(by_phrase, by_type, mean)
+    return AveragePrecision(by_phrase, by_type, mean, unit)
 
 
 def match(boxes: Boxes, scores: Floats, gold: Boxes, threshold: float = 0.5) -> tuple[Floats, Floats]:
@@ -144,11 +152,12 @@ def average_precision(wrong_before: npt.NDArray[np.integer], gold: int) -> float
     return float(interpolated.sum() / gold)
 
 
-def _detectors(images: Iterable[Image], rule: Rule) -> dict[str, _Detector]:
+def _detectors(images: Iterable[Image], rule: Rule, unit: Unit) -> dict[str, _Detector]:
     detectors: dict[str, _Detector] = {}
+    key = phrase_key if unit == "phrase" else str.lower
     for image in images:
         for query, boxes in zip(*gold_queries(image), strict=True):
-            detector = detectors.setdefault(phrase_key(query.text), _Detector())
+            detector = detectors.setdefault(key(query.text), _Detector())
             detector.spellings[query.text.lower()] += 1
             detector.types.update(dict.fromkeys(query.phrase.types))
             wanted = merge(boxes)[None] if rule == "merged" else boxes

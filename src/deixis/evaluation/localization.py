@@ -123,10 +123,12 @@ def evaluate_localization(
             continue
         boxes, scores = checked(image, queries, localize(image, queries))
         ranks = proposal_ranks(boxes, scores, gold, rule=rule, threshold=threshold)
+        spans = {}
+        if find_phrases is not None:
+            spans = {caption: {(start, end) for start, end in find_phrases(caption)} for caption in image.captions}
         for query, rank in zip(queries, ranks.tolist(), strict=True):
             span = (query.phrase.start, query.phrase.end)
-            found = find_phrases is None or span in find_phrases(query.caption)
-            tally.add(query, rank, found=found)
+            tally.add(query, rank, found=find_phrases is None or span in spans[query.caption])
     return tally.localization(recall_at)
 
 
@@ -187,10 +189,14 @@ def checked(image: Image, queries: Sequence[PhraseQuery], answer: Localized) -> 
             f"image {image.id}: the localizer gave boxes of shape {boxes.shape} and scores of shape {scores.shape} "
             f"for {len(queries)} phrases"
         )
-    wrong = np.argwhere(np.isnan(scores))
+    wrong = np.argwhere(~(scores < np.inf))
     if len(wrong):
         query, proposal = wrong[0]
-        raise DeixisError(f"image {image.id}: the score of {queries[query].text!r} at proposal {proposal} is NaN")
+        value = scores[query, proposal]
+        raise DeixisError(f"image {image.id}: the score of {queries[query].text!r} at proposal {proposal} is {value}")
+    wrong = np.argwhere(~np.isfinite(boxes).all(axis=1))
+    if len(wrong):
+        raise DeixisError(f"image {image.id}: proposal {wrong[0, 0]} is not a box: {boxes[wrong[0, 0]].tolist()}")
     return Localized(boxes, scores)
 
 

@@ -107,10 +107,12 @@ def evaluate_region_phrases(items: RegionPhrases, scores: Scores) -> RegionPhras
     everything = (slice(0, shape[0]), slice(0, shape[1]))
 
     def of_region(chosen: Integers) -> Block:
-        return scores.block(chosen, everything[1])
+        return scores.block(slice(int(chosen[0]), int(chosen[-1]) + 1), everything[1])
 
     def of_string(chosen: Integers) -> Block:
-        return scores.block(everything[0], chosen).T
+        # Whatever lies between is asked for too, so that a scorer need only know slices.
+        first, last = int(chosen.min()), int(chosen.max())
+        return scores.block(everything[0], slice(first, last + 1)).T[chosen - first]
 
     all_regions, all_strings = np.arange(shape[0]), np.unique(string)
     to_string = _ranks(of_region, all_regions, region_slack, (region, string, once), np.ones(shape[1], np.int64))
@@ -118,8 +120,10 @@ def evaluate_region_phrases(items: RegionPhrases, scores: Scores) -> RegionPhras
     row_of = np.searchsorted(all_strings, string)
     to_region = _ranks(of_string, all_strings, string_slack, (row_of, region, once), np.ones(shape[0], np.int64))
     # A mention asks for its own region alone; those with the same string and region have the same rank.
-    own = (np.arange(len(links)), region, once)
-    mention_to_region = np.repeat(_ranks(of_string, string, string_slack, own, np.ones(shape[0], np.int64)), times)
+    order = np.argsort(string, kind="stable")
+    own = (np.arange(len(links)), region[order], once)
+    by_link = _ranks(of_string, string[order], string_slack, own, np.ones(shape[0], np.int64))
+    mention_to_region = np.repeat(by_link, times[order])
 
     by_region, by_string = np.bincount(region), np.bincount(string)
     mentions_of_region = np.bincount(region, weights=times).astype(np.int64)

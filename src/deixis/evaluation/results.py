@@ -173,7 +173,7 @@ def _decoded(path: str | Path) -> Any:
         return msgspec.json.decode(Path(path).read_bytes())
     except OSError as fault:
         raise InputError(path, fault.strerror or str(fault)) from fault
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         raise InputError(path, f"not JSON: {fault}") from fault
 
 

@@ -100,7 +100,10 @@ class MatrixScores:
         return np.zeros(self.shape[0]), np.zeros(self.shape[1])
 
     def block(self, rows: Chosen, columns: Chosen) -> Block:
-        return _checked(np.asarray(self.scores[rows][:, columns], dtype=self._type), rows, columns)
+        given = self.scores[rows][:, columns]
+        if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and given.size:
+            _check_exact(given, rows, columns)
+        return _checked(np.asarray(given, dtype=self._type), rows, columns)
 
 
 class EmbeddingScores:
@@ -183,9 +186,9 @@ class EmbeddingScores:
 
 def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
     """The type to compare in: half precision is slow on processors and integers have no infinity."""
-    if given in (np.float16, np.float32):
+    if given.kind == "f" and given.itemsize in (2, 4):
         return np.dtype(np.float32)
-    if given == np.float64 or given.kind in "iu":
+    if given.kind in "iu" or (given.kind == "f" and given.itemsize == 8):
         return np.dtype(np.float64)
     raise DeixisError(f"scores must be floats of 16, 32 or 64 bits or whole numbers, not {given}")
 
@@ -200,6 +203,14 @@ def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_byte
     per_score, per_root = item_bytes + 4, (proportions + 1 / proportions) * dimensions * item_bytes
     root = (np.sqrt(per_root**2 + 4 * per_score * memory) - per_root) / (2 * per_score)
     return max(1, min(BLOCK_SIZE, int(root**2)))
+
+
+def _check_exact(given: npt.NDArray[np.integer], rows: Chosen, columns: Chosen) -> None:
+    """Whole numbers beyond 2⁵³ would be rounded, and their order lost."""
+    wrong = np.argwhere((given > 2**53) | (given < -(2**53)))
+    if len(wrong):
+        place = f"row {numbers(rows)[wrong[0, 0]]}, column {numbers(columns)[wrong[0, 1]]}"
+        raise ScoreError("the score is a whole number beyond 2⁵³; give it as float64", place)
 
 
 def _checked(values: Block, rows: Chosen, columns: Chosen) -> Block:
