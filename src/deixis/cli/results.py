@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from deixis.cli.writing import system_faults
 from deixis.errors import DeixisError
 
 app = typer.Typer(no_args_is_help=True, help="Show results and set them beside the papers' figures.")
@@ -133,7 +134,8 @@ def table(
     if out is None:
         sys.stdout.write(text)
     else:
-        write_text(out, text)
+        with system_faults(out):
+            write_text(out, text)
 
 
 def _facts(result: Any) -> list[tuple[str, str]]:
