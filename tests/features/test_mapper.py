@@ -16,13 +16,11 @@ from deixis.corpus import Box, Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
-from deixis.features.mapper import BackboneMapper, DrawnBoxes, LearnedBoxes, make_mapper
+from deixis.features.mapper import BackboneMapper, DrawnBoxes, ProposedBoxes, make_mapper
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.vision.backbones import NetworkBackbone, NetworkInput
 from deixis.vision.crops import crop_box
-from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.proposals import LearnedProposals
-from deixis.vision.proposer import Proposer
+from deixis.vision.proposals import Proposals
 from deixis.vision.reading import read_picture
 from deixis.vision.regions import roi_align
 from deixis.vision.weights import state_sha256
@@ -140,21 +138,28 @@ def test_large_photos_are_decoded_small_and_keep_their_size(backbone: NetworkBac
     np.testing.assert_allclose(store["image"][0], exact, atol=0.02 * float(exact.max()))
 
 
-def test_a_trained_proposer_gives_the_boxes(corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path) -> None:
-    torch.manual_seed(2)
-    model = Proposer(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0")
-    LearnedProposals(model, side=64, overlap=0.5).save(tmp_path / "proposer.safetensors")
-    source = LearnedBoxes(str(tmp_path / "proposer.safetensors"), "cpu")
-    assert source.provenance["saw_boxes"] is True
+class HalfAndWhole:
+    """A proposal method: the picture, and its left half."""
+
+    name, saw_boxes, settings = "half and whole", False, {"parts": 2}
+
+    def propose(self, picture: Pillow.Image, count: int) -> Proposals:
+        width, height = picture.size
+        boxes = np.array([(0, 0, width, height), (0, 0, width / 2, height)], np.float32)
+        return Proposals(boxes[:count], np.ones(min(count, 2), np.float32))
+
+
+def test_a_proposal_method_gives_the_boxes(corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path) -> None:
+    source = ProposedBoxes(HalfAndWhole())
     mapper = BackboneMapper(FeatureRecipe(regions=RegionRecipe(count=5)), backbone, source)
-    few = corpus.subset(["p0", "p4"])
-    extract(few, mapper, tmp_path / "store")
-    store = FeatureStore(tmp_path / "store")
-    again = LearnedProposals.load(tmp_path / "proposer.safetensors")
-    for image in few:
-        # The pictures are half the original's size, in whose pixels boxes are kept.
-        expected = again.propose(read_picture(corpus, image), 5).boxes * 2
-        np.testing.assert_allclose(store.boxes(image.id), expected, atol=0.05)
+    assert mapper.provenance["regions"]["boxes"] == "half and whole"
+    assert mapper.provenance["regions"]["settings"] == {"parts": 2}
+    extract(corpus, mapper, tmp_path)
+    store = FeatureStore(tmp_path)
+    for image_id in store.ids:
+        # In the original's pixels, though the picture at hand is half as large.
+        width, height = corpus[image_id].width, corpus[image_id].height
+        np.testing.assert_allclose(store.boxes(image_id), [(0, 0, width, height), (0, 0, width / 2, height)])
 
 
 def test_the_provenance_tells_recipes_and_weights_apart(backbone: NetworkBackbone) -> None:
@@ -214,11 +219,11 @@ def test_a_fault_in_a_recipe_names_the_file_and_the_field(tmp_path: Path, text: 
 
 
 def test_unknown_recipes_boxes_and_devices_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DeixisError, match="built in: image, ten-crop, drawn"):
+    with pytest.raises(DeixisError, match="built in: image, ten-crop, regions, drawn"):
         load_recipe("everything")
     with pytest.raises(InputError, match="No such file"):
         load_recipe(tmp_path / "absent.toml")
     with pytest.raises(DeixisError, match="unknown device 'tpu'"):
         make_mapper(FeatureRecipe(), device="tpu")
-    with pytest.raises(DeixisError, match="unknown boxes 'guessed'"):
+    with pytest.raises(DeixisError, match="unknown proposals 'guessed'"):
         make_mapper(FeatureRecipe(regions=RegionRecipe(boxes="guessed")))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
@@ -25,10 +24,9 @@ from deixis.features.layout import ArraySpec
 from deixis.features.recipe import FeatureRecipe, RegionRecipe
 from deixis.features.writing import Features
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors
-from deixis.vision.proposals import LearnedProposals
+from deixis.vision.proposals import ProposalMethod, load_method
 from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
-from deixis.vision.weights import file_sha256
 
 #: Raise it when the same recipe comes to give other features.
 VERSION = 1
@@ -57,20 +55,19 @@ class DrawnBoxes:
         return np.array([(box.x1, box.y1, box.x2, box.y2) for box in boxes], np.float32).reshape(-1, 4)
 
 
-class LearnedBoxes:
-    """The boxes that a trained proposer finds."""
+class ProposedBoxes:
+    """The boxes that a proposal method finds."""
 
-    def __init__(self, path: str, device: str) -> None:
-        self._proposals = LearnedProposals.load(path)
-        self._proposals.model.to(device)
+    def __init__(self, method: ProposalMethod) -> None:
+        self._method = method
         self.provenance: Mapping[str, Any] = {
-            "boxes": self._proposals.name,
-            "saw_boxes": self._proposals.saw_boxes,
-            "boxes_sha256": file_sha256(Path(path)),
+            "boxes": method.name,
+            "saw_boxes": method.saw_boxes,
+            "settings": dict(method.settings),
         }
 
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
-        return self._proposals.propose(picture, count).boxes
+        return self._method.propose(picture, count).boxes
 
 
 @dataclass(frozen=True)
@@ -209,14 +206,7 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu") -> BackboneMapper
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(BATCH_SIZE)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeixisError("no CUDA device is at hand; use --device cpu")
-    box_source = _box_source(recipe, device)
+    # The file of a proposer may be missing: found out before the backbone is loaded.
+    boxes = recipe.regions.boxes if recipe.regions else "drawn"
+    box_source = DrawnBoxes() if boxes == "drawn" else ProposedBoxes(load_method(boxes, device=device))
     return BackboneMapper(recipe, load_backbone(recipe.backbone, device=device), box_source, device)
-
-
-def _box_source(recipe: FeatureRecipe, device: str) -> BoxSource:
-    name = recipe.regions.boxes if recipe.regions else "drawn"
-    if name == "drawn":
-        return DrawnBoxes()
-    if name.endswith(".safetensors"):
-        return LearnedBoxes(name, device)
-    raise DeixisError(f"unknown boxes {name!r}; known: drawn, or the file of a trained proposer (.safetensors)")

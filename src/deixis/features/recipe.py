@@ -24,7 +24,7 @@ from deixis.errors import DeixisError, InputError
 
 
 class RegionRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    boxes: str = "drawn"
+    boxes: str = "learned"
     count: Annotated[int, Meta(ge=1, le=2000)] = 100
     features: Literal["align", "crops"] = "align"
     context: bool = False
@@ -49,7 +49,8 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 BUILT_IN = {
     "image": FeatureRecipe(),
     "ten-crop": FeatureRecipe(crops="ten"),
-    "drawn": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe()),
+    "regions": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe()),
+    "drawn": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe(boxes="drawn")),
 }
 
 
