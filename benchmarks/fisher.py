@@ -73,6 +73,7 @@ def main() -> int:
     encoding = writing = 0.0
     size = 0
     with tempfile.TemporaryFile(dir=arguments.folder) as file:
+        processor = time.process_time()
         before = time.perf_counter()
         for block in fisher.stream(lists):
             after = time.perf_counter()
@@ -82,6 +83,7 @@ def main() -> int:
             writing += before - after
         os.fsync(file.fileno())
         writing += time.perf_counter() - before
+        processor = time.process_time() - processor
         # Before the floor is measured: its buffers are no part of the encoder.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     stages |= {"encode": round(encoding, 2), "wait for the disk": round(writing, 2)}
@@ -107,6 +109,8 @@ def main() -> int:
         "additions_if_dense": running_words * width,
         "stages_s": stages,
         "encode_and_write_s": round(encoding + writing, 2),
+        "processor_s": round(processor, 2),
+        "load_average": os.getloadavg()[0],
         "captions_per_s": round(len(lists) / (encoding + writing)),
         "peak_bytes": peak,
         "mixture": {

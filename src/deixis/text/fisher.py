@@ -205,7 +205,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             sums = np.empty((stop - start, 2, len(parts), dimensions), dtype=np.float32)
             for k, (part, table) in enumerate(parts):
                 sums[:, :, k] = (part[start:stop] @ table).reshape(-1, 2, dimensions)
-            return _normalized(sums.reshape(stop - start, -1)).astype(dtype, copy=False)
+            return _cast(_normalized(sums.reshape(stop - start, -1)), np.dtype(dtype))
 
         with ThreadPoolExecutor(self.n_jobs) as pool:
             # No more blocks are begun than there are threads, and one: memory stays bounded when the taker is slow.
@@ -279,3 +279,12 @@ def _normalized(sums: NDArray[np.float32]) -> NDArray[np.float32]:
     magnitude /= np.where(total > 0, total, 1)
     np.sqrt(magnitude, out=magnitude)
     return np.copysign(magnitude, sums)
+
+
+def _cast(block: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype != np.float16:
+        return block.astype(dtype, copy=False)
+    import torch
+
+    # PyTorch rounds to half precision in the processor's own instructions, NumPy in software, 25 times as slow here.
+    return torch.from_numpy(block).half().numpy()
