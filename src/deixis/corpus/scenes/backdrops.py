@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from deixis.corpus.scenes.catalog import FAIR, NIGHT, RAIN, SETTINGS, Conditions
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.colours import Colour, shade
 from deixis.corpus.scenes.sketch import Point, curve
@@ -66,6 +67,27 @@ def _sun(canvas: Canvas, chance: Chance) -> None:
     canvas.oval(x, 32, 15, 15, (255, 222, 96))
 
 
+def _heavens(
+    canvas: Canvas, chance: Chance, conditions: Conditions, horizon: float, upper: Colour, lower: Colour, lowest: float
+) -> None:
+    """The sky by day: sun and white clouds where it is fair, low gray clouds where it rains."""
+    if conditions == RAIN:
+        canvas.fade(0, horizon, (126, 136, 150), (186, 192, 200))
+        _clouds(canvas, chance, (104, 112, 126), lowest * 0.6)
+        _clouds(canvas, chance, (148, 156, 168), lowest * 0.8)
+        return
+    canvas.fade(0, horizon, upper, lower)
+    _sun(canvas, chance)
+    _clouds(canvas, chance, lowest=lowest)
+
+
+def _rain(canvas: Canvas, chance: Chance, area: tuple[float, float, float, float], drops: int) -> None:
+    x1, y1, x2, y2 = area
+    for _ in range(drops):
+        x, y = chance.between(x1 + 4, x2), chance.between(y1, y2 - 11)
+        canvas.line([(x, y), (x - 3.5, y + 11)], 0.9, (206, 218, 232))
+
+
 def _hills(canvas: Canvas, chance: Chance, horizon: float, height: float, colour: Colour) -> None:
     for base in (-20, 90, 200):
         x, wide, high = base + chance.between(-20, 20), chance.between(150, 190), height * chance.between(0.6, 1)
@@ -80,10 +102,8 @@ def _tufts(canvas: Canvas, chance: Chance, top: float, colour: Colour, count: in
         canvas.line([(x - size, y - size), (x, y), (x + size * 0.6, y - size * 1.4)], 0.7, colour)
 
 
-def _park(canvas: Canvas, chance: Chance) -> None:
-    canvas.fade(0, 132, (120, 190, 240), (214, 238, 250))
-    _sun(canvas, chance)
-    _clouds(canvas, chance)
+def _park(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
+    _heavens(canvas, chance, conditions, 132, (120, 190, 240), (214, 238, 250), 60)
     _hills(canvas, chance, 132, 30, (150, 204, 136))
     for x in range(-6, 330, 15):
         r = chance.between(9, 15)
@@ -96,10 +116,8 @@ def _park(canvas: Canvas, chance: Chance) -> None:
     _tufts(canvas, chance, 142, (78, 148, 62))
 
 
-def _beach(canvas: Canvas, chance: Chance) -> None:
-    canvas.fade(0, 96, (104, 186, 242), (206, 236, 252))
-    _sun(canvas, chance)
-    _clouds(canvas, chance, lowest=45)
+def _beach(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
+    _heavens(canvas, chance, conditions, 96, (104, 186, 242), (206, 236, 252), 45)
     canvas.fade(96, 150, (38, 128, 196), (86, 186, 214))
     for _ in range(12):
         x, y = chance.between(0, 310), chance.between(102, 140)
@@ -131,9 +149,8 @@ def _buildings(
         x += wide + 1
 
 
-def _street(canvas: Canvas, chance: Chance) -> None:
-    canvas.fade(0, 140, (150, 204, 242), (226, 240, 248))
-    _clouds(canvas, chance, lowest=30)
+def _street(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
+    _heavens(canvas, chance, conditions, 140, (150, 204, 242), (226, 240, 248), 30)
     tints = ((214, 150, 120), (222, 196, 150), (170, 178, 192), (196, 134, 134), (160, 188, 178))
     _buildings(canvas, chance, 140, tints, (224, 240, 250), 0.85)
     canvas.box(0, 140, 320, 166, (206, 204, 200))
@@ -145,7 +162,7 @@ def _street(canvas: Canvas, chance: Chance) -> None:
         canvas.polygon([(x, 200), (x + 30, 200), (x + 28, 204), (x - 3, 204)], (240, 240, 232))
 
 
-def _snow(canvas: Canvas, chance: Chance) -> None:
+def _snow(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
     canvas.fade(0, 136, (166, 198, 226), (226, 236, 244))
     for base, high in ((-30, 74), (80, 96), (190, 80)):
         x, top = base + chance.between(-15, 15), 136 - high * chance.between(0.75, 1)
@@ -161,7 +178,7 @@ def _snow(canvas: Canvas, chance: Chance) -> None:
         canvas.oval(chance.between(0, 320), chance.between(0, 150), 1.2, 1.2, WHITE)
 
 
-def _room(canvas: Canvas, chance: Chance) -> None:
+def _room(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
     wall = chance.pick(((246, 222, 186), (204, 222, 226), (226, 212, 232), (214, 228, 200)))
     canvas.fade(0, 152, shade(wall, 0.97), wall)
     for stripe in range(0, 320, 32):
@@ -172,8 +189,16 @@ def _room(canvas: Canvas, chance: Chance) -> None:
         canvas.line([(0, y), (320, y)], 0.7, (160, 112, 70))
     x = chance.between(30, 90)
     canvas.box(x - 4, 18, x + 66, 92, (250, 250, 246))
-    canvas.box(x, 22, x + 62, 88, (168, 214, 244))
-    canvas.oval(x + 18, 84, 26, 16, (136, 192, 118))
+    sky, bush = WINDOWS[conditions]
+    canvas.box(x, 22, x + 62, 88, sky)
+    canvas.polygon(curve((x + 2, 88), (x + 26, 48), (x + 50, 88), 12), bush)
+    if conditions == FAIR:
+        canvas.oval(x + 50, 34, 8, 8, (255, 222, 96))
+    elif conditions == RAIN:
+        _rain(canvas, chance, (x, 22, x + 62, 88), 26)
+    else:
+        canvas.oval(x + 48, 36, 7, 7, (250, 242, 204))
+        canvas.oval(x + 51, 34, 6, 6, sky)
     canvas.box(x, 88, x + 62, 92, (236, 236, 230))
     canvas.box(x + 29.5, 22, x + 32.5, 88, (250, 250, 246))
     canvas.box(x, 53, x + 62, 56, (250, 250, 246))
@@ -190,9 +215,8 @@ def _room(canvas: Canvas, chance: Chance) -> None:
     canvas.oval(160, 206, 108, 17, (190, 96, 96))
 
 
-def _pitch(canvas: Canvas, chance: Chance) -> None:
-    canvas.fade(0, 112, (128, 196, 242), (216, 238, 250))
-    _clouds(canvas, chance, lowest=44)
+def _pitch(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
+    _heavens(canvas, chance, conditions, 112, (128, 196, 242), (216, 238, 250), 44)
     canvas.box(0, 92, 320, 116, (126, 132, 150))
     for row in range(3):
         for x in range(3, 320, 8):
@@ -212,10 +236,8 @@ def _pitch(canvas: Canvas, chance: Chance) -> None:
     canvas.line([(middle, 134), (160 + (middle - 160) * 1.7, 232)], 1.8, WHITE)
 
 
-def _farm(canvas: Canvas, chance: Chance) -> None:
-    canvas.fade(0, 128, (138, 200, 240), (242, 240, 220))
-    _sun(canvas, chance)
-    _clouds(canvas, chance)
+def _farm(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
+    _heavens(canvas, chance, conditions, 128, (138, 200, 240), (242, 240, 220), 60)
     _hills(canvas, chance, 128, 34, (196, 208, 120))
     canvas.fade(128, 152, (232, 206, 110), (222, 190, 92))
     for x in range(0, 320, 10):
@@ -228,7 +250,7 @@ def _farm(canvas: Canvas, chance: Chance) -> None:
     _tufts(canvas, chance, 164, (92, 152, 60))
 
 
-def _night(canvas: Canvas, chance: Chance) -> None:
+def _night(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
     canvas.fade(0, 142, (18, 24, 62), (64, 62, 112))
     for _ in range(40):
         canvas.oval(chance.between(0, 320), chance.between(0, 70), 0.8, 0.8, (250, 246, 214))
@@ -248,7 +270,7 @@ def _night(canvas: Canvas, chance: Chance) -> None:
         canvas.polygon([(x, 200), (x + 30, 200), (x + 28, 204), (x - 3, 204)], (190, 188, 198))
 
 
-def _savanna(canvas: Canvas, chance: Chance) -> None:
+def _savanna(canvas: Canvas, chance: Chance, conditions: Conditions) -> None:
     canvas.fade(0, 134, (250, 186, 106), (255, 234, 186))
     canvas.oval(chance.between(50, 270), 90, 26, 26, (255, 214, 120))
     _hills(canvas, chance, 134, 18, (214, 160, 110))
@@ -260,7 +282,13 @@ def _savanna(canvas: Canvas, chance: Chance) -> None:
     _tufts(canvas, chance, 142, (170, 128, 56), 40)
 
 
-BACKDROPS: dict[str, Callable[[Canvas, Chance], None]] = {
+#: What one sees through the window of a room: the sky, a bush.
+WINDOWS: dict[Conditions, tuple[Colour, Colour]] = {
+    FAIR: ((168, 214, 244), (136, 192, 118)),
+    RAIN: ((134, 144, 158), (92, 124, 92)),
+    NIGHT: ((26, 32, 72), (30, 52, 54)),
+}
+BACKDROPS: dict[str, Callable[[Canvas, Chance, Conditions], None]] = {
     "park": _park,
     "beach": _beach,
     "street": _street,
@@ -271,6 +299,12 @@ BACKDROPS: dict[str, Callable[[Canvas, Chance], None]] = {
     "night": _night,
     "savanna": _savanna,
 }
+
+
+def paint_backdrop(canvas: Canvas, chance: Chance, setting: str, conditions: Conditions) -> None:
+    BACKDROPS[setting](canvas, chance, conditions)
+    if conditions == RAIN and SETTINGS[setting].outdoors:
+        _rain(canvas, chance, (0, 0, 320, 240), 170)
 
 
 #: The colour of a figure's shadow on the ground of each setting.

@@ -105,7 +105,10 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
             sibling = vary(plan, chance)
             if sibling is not None and sibling not in members:
                 members.append(sibling)
+        staged: list[Plan] = []
         for member in members[: number - len(scenes)]:
+            if staged and staged[0] != plan:
+                break  # variants of a plan that is left out differ from each other in two factors
             held_out = combinations(member) & HELD_OUT
             if member in known or bool(held_out) != (split == "unseen"):
                 continue
@@ -113,6 +116,7 @@ def _draw_split(split: str, number: int, start: int, seed: int, known: set[Plan]
                 continue
             so_far.update(held_out)
             known.add(member)
+            staged.append(member)
             # Siblings share layout and backdrop, so that nothing but the factor tells them apart.
             layout = Chance(seed, split, family, "layout")
             scenes.append(stage(f"scene-{start + len(scenes):06d}", f"{split}-{family}", member, layout))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deixis.corpus.scenes.catalog import SETTINGS
+from deixis.corpus.scenes.catalog import SETTINGS, TIMES, Where
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.clauses import Clauses, topic
 from deixis.corpus.scenes.facts import Claim, Fact, apart, holds, spatially, type_of
@@ -48,8 +48,9 @@ class Writer:
         if style != "there" and place and place[0] in ("in", "on", "at", "over") and self.chance.maybe(0.2):
             return [*place, ",", *self.say.happening("progressive" if style == "gerund" else style, detail)]
         extra = self._with_extra() if self.extras and self.chance.maybe(0.3) else []
-        time = self._time() if self.chance.maybe(0.12) else []
-        return [*self.say.happening(style, detail), *extra, *place, *time]
+        under_the_sky = any(isinstance(item, Mention) and item.topic == "sky" for item in place)
+        time = self._time() if not extra and not under_the_sky and self.chance.maybe(0.15) else []
+        return [*self.say.happening(style, detail), *place, *extra, *time]
 
     def brief(self) -> list[Item]:
         """What happens, in few words, with what stands by or when it is."""
@@ -112,7 +113,8 @@ class Writer:
             self.say.claims.append(Claim("exist", means))
         if len(clauses) == 2:
             return [*clauses[0], *self.chance.pick((["and"], [",", "and"], ["while"])), *clauses[1]]
-        return [*clauses[0], *(self._somewhere(self.setting.places) if self.chance.maybe(0.5) else [])]
+        ended = self.scene.figure(people[0]).look.hat or self.chance.maybe(0.5)
+        return clauses[0] if ended else [*clauses[0], *self._somewhere(self.setting.places)]
 
     def aside(self) -> list[Item]:
         """Where something that stands by is."""
@@ -144,23 +146,26 @@ class Writer:
             return ["in front of", topic("crowd")]
         if verbs <= MOTION and self.chance.maybe(0.5):
             return self._somewhere(setting.ways)
-        return self._somewhere(setting.places if self.chance.maybe(0.67) else setting.grounds)
+        # Who sits on a bench is in the park, but not on the grass.
+        indirect = verbs == {"seat"} or self.chance.maybe(0.67)
+        return self._somewhere(setting.places if indirect else setting.grounds)
 
-    def _somewhere(self, options: tuple[tuple[str, str], ...]) -> list[Item]:
-        preposition, words = self.chance.pick(options)
-        return [preposition, Mention(words, "scene", topic=words.split()[-1])]
+    def _somewhere(self, options: tuple[Where, ...]) -> list[Item]:
+        preposition, words, referent = self.chance.pick(options)
+        return [preposition, Mention(words, "scene", topic=referent)]
 
     def _time(self) -> list[Item]:
-        preposition, words = self.chance.pick(self.setting.times)
+        preposition, words = self.chance.pick(TIMES[self.plan.conditions])
         return [preposition, Mention(words, "notvisual")]
 
     def _with_extra(self) -> list[Item]:
         tag = self.chance.pick(self.extras)
         extra = self.say.one(tag, 1)
         if self.scene.figure(tag).look.kind in FLYING:
-            verb = conjugate(self.say.posture((tag,)), "gerund", False)
-            return ["with", *extra.items, *verb, self.chance.pick(("overhead", "nearby"))]
-        if self.chance.maybe(0.35):
+            link, style = self.chance.pick((("with", "gerund"), ("as", "simple")))
+            verb = conjugate(self.say.posture((tag,)), style, False)
+            return [link, *extra.items, *verb, self.chance.pick(("overhead", "nearby"))]
+        if self.plan.airborne or self.scene.figure(tag).look.kind == "boat" or self.chance.maybe(0.35):
             return ["with", *extra.items, "in", Mention("the background", "notvisual")]
         return [self.chance.pick(("near", "near", "close to", "not far from")), *extra.items]
 

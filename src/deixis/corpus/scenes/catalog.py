@@ -89,19 +89,45 @@ NAMED_BY["person"] = ("man", "woman", "boy", "girl")
 NAMED_BY["animal"] = tuple(name for name, kind in KINDS.items() if kind.type == "animals")
 NAMED_BY["vehicle"] = tuple(name for name, kind in KINDS.items() if kind.type == "vehicles")
 
-#: A preposition and a noun phrase.
-Where = tuple[str, str]
+
+class Where(NamedTuple):
+    """A preposition, a noun phrase, and what the phrase refers to: within an image, one referent is one chain."""
+
+    preposition: str
+    words: str
+    referent: str = "place"
+
+
+class Conditions(NamedTuple):
+    """The time of day and the weather: seen in the picture, and all that captions say of either."""
+
+    time: str
+    weather: str
+
+
+FAIR, RAIN, SNOW = Conditions("day", "fair"), Conditions("day", "rain"), Conditions("day", "snow")
+EVENING, NIGHT = Conditions("evening", "fair"), Conditions("night", "fair")
+#: A preposition and words that no one can point at.
+TIMES: dict[Conditions, tuple[tuple[str, str], ...]] = {
+    FAIR: (("on", "a sunny day"), ("on", "a bright day"), ("during", "the day")),
+    RAIN: (("on", "a rainy day"), ("on", "a wet day"), ("in", "rainy weather")),
+    SNOW: (("on", "a snowy day"), ("in", "winter"), ("on", "a winter day")),
+    EVENING: (("at", "sunset"), ("in", "the evening"), ("on", "a warm evening")),
+    NIGHT: (("at", "night"), ("late at", "night"), ("on", "a clear night")),
+}
+#: What the sky is called, apart from just that.
+SKIES = {FAIR: "blue", RAIN: "gray", SNOW: "pale", EVENING: "orange", NIGHT: "night"}
 
 
 class Setting(NamedTuple):
-    """A place: what it is called (preposition, noun phrase), and what fits into it."""
+    """A place: what it is called, and what fits into it."""
 
     places: tuple[Where, ...]
     grounds: tuple[Where, ...]
     #: Along, through, across: where things move.
     ways: tuple[Where, ...]
-    #: Words for the time or weather, which no one can point at.
-    times: tuple[Where, ...]
+    #: One of these, by chance.
+    conditions: tuple[Conditions, ...]
     animals: tuple[str, ...]
     vehicles: tuple[str, ...]
     props: tuple[str, ...]
@@ -111,53 +137,54 @@ class Setting(NamedTuple):
     outdoors: bool = True
 
 
-SUNNY = (("on", "a sunny day"), ("on", "a warm day"), ("in", "summer"))
+CHANGEABLE = (FAIR, FAIR, FAIR, RAIN)
+GRASS = Where("on", "the grass", "ground")
 SETTINGS: dict[str, Setting] = {
     "park": Setting(
-        (("in", "the park"), ("in", "a park"), ("at", "the park")),
-        (("on", "the grass"), ("on", "green grass")),
-        (("across", "the grass"), ("through", "the park")),
-        SUNNY,
+        (Where("in", "the park"), Where("in", "a park"), Where("at", "the park")),
+        (GRASS, Where("on", "green grass", "ground")),
+        (Where("across", "the grass", "ground"), Where("through", "the park")),
+        CHANGEABLE,
         ("dog", "cat", "rabbit", "duck", "horse"),
         ("bicycle",),
         ("tree", "bench", "flowers", "house"),
         ("bird", "kite", "balloon"),
     ),
     "beach": Setting(
-        (("on", "the beach"), ("at", "the beach"), ("on", "a sandy beach")),
-        (("on", "the sand"), ("near", "the ocean"), ("by", "the water")),
-        (("along", "the beach"), ("across", "the sand")),
-        SUNNY,
+        (Where("on", "the beach"), Where("at", "the beach"), Where("on", "a sandy beach")),
+        (Where("on", "the sand", "ground"), Where("near", "the ocean", "water"), Where("by", "the water", "water")),
+        (Where("along", "the beach"), Where("across", "the sand", "ground")),
+        (FAIR,),
         ("dog", "horse", "duck"),
         ("bicycle",),
         ("palm", "sandcastle", "boat"),
         ("bird", "kite", "balloon"),
     ),
     "street": Setting(
-        (("on", "the street"), ("in", "the city"), ("on", "a city street")),
-        (("on", "the road"), ("on", "the pavement")),
-        (("down", "the street"), ("along", "the road")),
-        (("on", "a busy day"), ("during", "the day"), ("on", "a bright morning")),
+        (Where("on", "the street"), Where("in", "the city"), Where("on", "a city street")),
+        (Where("on", "the road"), Where("on", "the asphalt", "ground")),
+        (Where("down", "the street"), Where("along", "the road")),
+        CHANGEABLE,
         ("dog", "cat"),
         ("car", "bus", "truck", "bicycle"),
         ("tree", "bench", "car"),
         ("bird", "balloon"),
     ),
     "snow": Setting(
-        (("in", "the snow"), ("in", "the snowy mountains"), ("in", "a snowy field")),
-        (("on", "the snow"), ("on", "snowy ground")),
-        (("through", "the snow"), ("across", "the snow")),
-        (("on", "a cold day"), ("in", "winter"), ("on", "a winter day")),
+        (Where("in", "the snow", "ground"), Where("in", "the snowy mountains"), Where("in", "a snowy field")),
+        (Where("on", "the snow", "ground"), Where("on", "snowy ground", "ground")),
+        (Where("through", "the snow", "ground"), Where("across", "the snow", "ground")),
+        (SNOW,),
         ("dog", "rabbit", "horse", "cat"),
         (),
         ("pine", "snowman", "house"),
         ("bird", "kite"),
     ),
     "room": Setting(
-        (("in", "a living room"), ("in", "the living room"), ("inside", "a room")),
-        (("on", "the carpet"), ("on", "a rug")),
-        (("across", "the room"), ("around", "the room")),
-        (("at", "home"), ("on", "a rainy day")),
+        (Where("in", "a living room"), Where("in", "the living room"), Where("inside", "a room")),
+        (Where("on", "the floor", "ground"), Where("on", "a wooden floor", "ground")),
+        (Where("across", "the room"), Where("around", "the room")),
+        (FAIR, RAIN, NIGHT),
         ("dog", "cat", "rabbit"),
         (),
         ("sofa", "table", "flowers"),
@@ -166,40 +193,40 @@ SETTINGS: dict[str, Setting] = {
         outdoors=False,
     ),
     "pitch": Setting(
-        (("in", "a stadium"), ("on", "a sports field"), ("on", "the field")),
-        (("on", "the grass"), ("on", "a green field")),
-        (("across", "the field"), ("over", "the grass")),
-        (("during", "a break"), ("on", "a sunny day"), ("before", "the match")),
+        (Where("in", "a stadium"), Where("on", "a sports field"), Where("on", "the field")),
+        (GRASS, Where("on", "a green field")),
+        (Where("across", "the field"), Where("over", "the grass", "ground")),
+        CHANGEABLE,
         ("dog", "cat", "rabbit"),
         ("bicycle",),
         ("bench", "flowers"),
         ("bird", "kite", "balloon"),
     ),
     "farm": Setting(
-        (("on", "a farm"), ("on", "the farm"), ("in", "the countryside")),
-        (("in", "a pasture"), ("on", "the grass"), ("in", "a green meadow")),
-        (("across", "the pasture"), ("through", "the meadow")),
-        (("on", "a sunny day"), ("in", "the morning"), ("in", "spring")),
+        (Where("on", "a farm"), Where("on", "the farm"), Where("in", "the countryside")),
+        (Where("in", "a pasture"), GRASS, Where("in", "a green meadow")),
+        (Where("across", "the pasture"), Where("through", "the meadow")),
+        CHANGEABLE,
         ("cow", "sheep", "horse", "pig", "dog", "cat", "duck", "rabbit"),
         ("tractor", "truck"),
         ("barn", "tree", "flowers"),
         ("bird",),
     ),
     "night": Setting(
-        (("in", "the city"), ("on", "a dark street"), ("on", "a city street")),
-        (("on", "the road"), ("under", "the night sky")),
-        (("down", "the street"), ("through", "the city")),
-        (("at", "night"), ("late at", "night"), ("in", "the evening")),
+        (Where("in", "the city"), Where("on", "a dark street"), Where("on", "a city street")),
+        (Where("on", "the road"), Where("under", "the night sky", "sky")),
+        (Where("down", "the street"), Where("through", "the city")),
+        (NIGHT,),
         ("dog", "cat"),
         ("car", "bus", "truck", "bicycle"),
         ("bench", "tree", "car"),
         ("balloon",),
     ),
     "savanna": Setting(
-        (("in", "the savanna"), ("on", "a dry plain"), ("on", "the grassland")),
-        (("on", "dry grass"), ("under", "an orange sky")),
-        (("across", "the plain"), ("through", "dry grass")),
-        (("at", "sunset"), ("in", "the evening"), ("on", "a hot day")),
+        (Where("in", "the savanna"), Where("on", "a dry plain"), Where("on", "the grassland")),
+        (Where("on", "dry grass", "ground"), Where("under", "an orange sky", "sky")),
+        (Where("across", "the plain"), Where("through", "dry grass", "ground")),
+        (EVENING,),
         ("elephant", "horse"),
         ("truck",),
         ("tree", "flowers"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from deixis.corpus.scenes.catalog import SETTINGS
+from deixis.corpus.scenes.catalog import SETTINGS, SKIES
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.facts import ASYMMETRIC, Claim, Fact, Tags, facts_of, type_of
+from deixis.corpus.scenes.figures import Look
 from deixis.corpus.scenes.naming import have_noun, name_group, name_one
 from deixis.corpus.scenes.staging import Scene
 from deixis.corpus.scenes.words import POSTURE, TOPICS, WAYS, Item, Mention, NounPhrase, Way, conjugate
@@ -107,9 +108,10 @@ class Clauses:
         """The verb for how someone or something is there."""
         figure = self.scene.figure(tags[0])
         kind, type = figure.look.kind, type_of(figure.look)
-        options = ("stand", "be") if kind in UPRIGHT else ("be", "be")
+        options: tuple[str, ...] = ("stand", "be") if kind in UPRIGHT else ("be",)
         if kind in AIRY:
-            options = AIRY[kind]
+            kinds = [self.scene.figure(tag).look.kind for tag in tags]
+            options = tuple(verb for verb in AIRY[kind] if all(verb in AIRY[other] for other in kinds)) or options
         elif type in ("people", "animals") and figure.pose not in MOVING:
             options = ("sit", "be") if figure.pose == "sit" else ("stand", "be")
         elif type == "vehicles" and kind != "boat" and self.scene.plan.event not in ("drive", "ride"):
@@ -139,7 +141,7 @@ class Clauses:
         if len(tags) == 1:
             return self.one(tags[0], detail)
         looks = [self.scene.figure(tag).look for tag in tags]
-        if len(tags) == 2 and (not have_noun(looks) or (looks[0] != looks[1] and self.chance.maybe(0.4))):
+        if len(tags) == 2 and (not have_noun(looks) or (_unlike(*looks) and self.chance.maybe(0.4))):
             return self.both(detail)
         return self.group(tags, detail)
 
@@ -157,11 +159,15 @@ class Clauses:
         return NounPhrase((*first.items, "and", *second.items), True, self.actors, means)
 
     def sky(self) -> Mention:
-        setting = self.scene.plan.setting
-        if not SETTINGS[setting].outdoors:
-            return Mention("the room", "scene", topic="room")
-        colour = "evening" if setting in ("night", "savanna") else "blue"
+        if not SETTINGS[self.scene.plan.setting].outdoors:
+            return Mention("the room", "scene", topic="place")
+        colour = SKIES[self.scene.plan.conditions]
         return Mention(self.chance.pick(("the sky", "the sky", f"the {colour} sky")), "scene", topic="sky")
+
+
+def _unlike(one: Look, other: Look) -> bool:
+    """Whether two can be told apart when each is named alone."""
+    return (one.kind, one.colour, one.size) != (other.kind, other.colour, other.size)
 
 
 def topic(name: str) -> Mention:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from deixis.corpus.scenes.backdrops import BACKDROPS, SHADOWS, Canvas
+from deixis.corpus.scenes.backdrops import SHADOWS, Canvas, paint_backdrop
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.colours import shade
 from deixis.corpus.scenes.figures import OUTLINE, OVERSAMPLING, STAGE, Figure, colour_of, extent_of, sketch_of
-from deixis.corpus.scenes.sketch import Mark, Point
+from deixis.corpus.scenes.sketch import Mark, Point, tidy
 from deixis.corpus.scenes.staging import Scene
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def place(shape: Sequence[Point], figure: Figure, zoom: float) -> list[tuple[int
     """A shape's points as oversampled pixels; the corners of an oval come in ascending order."""
     across, down = figure.scale * zoom * figure.facing, figure.scale * zoom
     left, top = figure.x * zoom, figure.y * zoom
-    points = [(round(left + x * across), round(top + y * down)) for x, y in shape]
+    points = [(round(left + tidy(x) * across), round(top + tidy(y) * down)) for x, y in shape]
     if len(points) == 2 and figure.facing < 0:
         (x1, y1), (x2, y2) = points
         return [(x2, y1), (x1, y2)]
@@ -82,7 +82,7 @@ def render(scene: Scene, seed: int, size: tuple[int, int]) -> Image.Image:
 def paint_surroundings(canvas: Canvas, scene: Scene, seed: int) -> None:
     """The backdrop, the figures' shadows and the lines that fast ones leave behind."""
     setting = scene.plan.setting
-    BACKDROPS[setting](canvas, Chance(seed, "backdrop", scene.family))
+    paint_backdrop(canvas, Chance(seed, "backdrop", scene.family), setting, scene.plan.conditions)
     for index in scene.grounded:
         figure = scene.figures[index]
         x1, _, x2, _ = extent_of(figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from deixis.corpus.scenes.catalog import KINDS, SETTINGS
+from deixis.corpus.scenes.catalog import FAIR, KINDS, SETTINGS, Conditions
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.figures import ANIMALS, PEOPLE, Look
 from deixis.corpus.scenes.looks import draw_person, draw_thing
@@ -21,6 +21,12 @@ class Plan(NamedTuple):
     #: What each actor does, where actors do different things.
     deeds: tuple[str, ...] = ()
     extras: tuple[Look, ...] = ()
+    conditions: Conditions = FAIR
+
+    @property
+    def airborne(self) -> bool:
+        """Whether all that the event is about is in the air."""
+        return self.event == "above" or self.deeds == ("fly",)
 
 
 #: Event → how often, in parts of the sum.
@@ -45,7 +51,8 @@ def draw_plan(chance: Chance) -> Plan:
         setting = chance.pick(tuple(SETTINGS))
         plan = DRAW[event](setting, chance)
         if plan is not None:
-            return _with_extras(plan, chance)
+            conditions = chance.pick(SETTINGS[setting].conditions)
+            return _with_extras(plan._replace(conditions=conditions), chance)
 
 
 def _being(setting: str, chance: Chance, unlike: Look | None = None, people: float = 0.5) -> Look:
@@ -241,11 +248,10 @@ def _with_extras(plan: Plan, chance: Chance) -> Plan:
     animals = bool(kinds & set(ANIMALS))
     ground = [kind for kind in place.props if kind not in kinds and KINDS[kind].nouns[-1] not in taken]
     sky = [kind for kind in place.sky if kind not in kinds and not (animals and kind == "bird")]
-    flying = plan.event == "above" or plan.deeds == ("fly",)
     busy = len(plan.actors) > 3 or plan.event == "drive"
     extras: list[Look] = []
-    if ground and chance.maybe(0.9 if flying else 0.25 if busy else 0.6):
+    if ground and chance.maybe(0.9 if plan.airborne else 0.25 if busy else 0.6):
         extras.append(draw_thing(chance.pick(ground), chance))
-    if sky and not flying and plan.event not in ("hold", "front") and chance.maybe(0.25):
+    if sky and not plan.airborne and plan.event not in ("hold", "front") and chance.maybe(0.25):
         extras.append(draw_thing(chance.pick(sky), chance))
     return plan._replace(extras=tuple(extras))

@@ -16,11 +16,16 @@ Point = tuple[float, float]
 Extent = tuple[float, float, float, float]
 
 
+def tidy(x: float) -> float:
+    """Two decimals of a coordinate: the last digits of a sine may differ between machines, boxes and pixels may not."""
+    return round(x, 2)
+
+
 class Mark(NamedTuple):
     """Shapes of one colour painted as one silhouette with one outline around it."""
 
     #: Each is a polygon, or an oval given by two opposite corners.
-    shapes: tuple[tuple[Point, ...], ...]
+    shapes: tuple[Sequence[Point], ...]
     #: A role that the figure's look fills in ("shirt"), or the name of a fixed colour.
     colour: str
     #: Factor on the colour, see `colours.shade`.
@@ -49,18 +54,21 @@ class Sketch:
         front: bool = False,
     ) -> None:
         """Paint shapes as one silhouette; `part` may name several parts separated by blanks."""
-        # Two decimals: the last digits of a sine may differ between machines, boxes may not.
-        rounded = tuple(tuple((round(x, 2), round(y, 2)) for x, y in shape) for shape in shapes)
-        self.marks.append(Mark(rounded, colour, light, outlined, front))
+        self.marks.append(Mark(shapes, colour, light, outlined, front))
         for name in ("", *part.split()):
-            self.cover(name, *rounded)
+            self.cover(name, *shapes)
 
     def cover(self, part: str, *shapes: Sequence[Point]) -> None:
         """Count shapes to a part's extent, painted or not."""
         xs = [x for shape in shapes for x, _ in shape]
         ys = [y for shape in shapes for _, y in shape]
         x1, y1, x2, y2 = self.extents.get(part, (math.inf, math.inf, -math.inf, -math.inf))
-        self.extents[part] = (min(x1, *xs), min(y1, *ys), max(x2, *xs), max(y2, *ys))
+        self.extents[part] = (
+            min(x1, tidy(min(xs))),
+            min(y1, tidy(min(ys))),
+            max(x2, tidy(max(xs))),
+            max(y2, tidy(max(ys))),
+        )
 
 
 def oval(x: float, y: float, across: float, down: float | None = None) -> list[Point]:

@@ -45,17 +45,16 @@ def stage(scene_id: str, family: str, plan: Plan, chance: Chance) -> Scene:
     """Give everything in a plan a place."""
     figures: list[Tagged] = []
     facing = chance.pick((1, -1))
-    airborne = plan.event == "above" or plan.deeds == ("fly",)
     extras = _tagged("x", plan.extras)
     flying = [(tag, look) for tag, look in extras if look.kind in FLYING]
     standing = [(tag, look) for tag, look in extras if look.kind not in FLYING]
-    blocks = [] if airborne else _blocks(plan, facing, chance)
+    blocks = [] if plan.airborne else _blocks(plan, facing, chance)
     left, right = _standing_by(figures, standing, blocks, chance)
     _line_up(figures, blocks, left, right, chance)
     if plan.event == "above":
         _one_above_the_other(figures, plan, facing, chance)
     else:
-        _fly(figures, [*flying, *(_tagged("a", plan.actors) if airborne else [])], facing, chance)
+        _fly(figures, [*flying, *(_tagged("a", plan.actors) if plan.airborne else [])], facing, chance)
     tags = {tag: index for index, (tag, _) in enumerate(figures)}
     placed = tuple(
         figure._replace(held=tuple(tags[held] for held in _held_by(tag, plan))) if tag[0] == "a" else figure

@@ -153,23 +153,22 @@ WAYS: dict[str, tuple[Way, ...]] = {
         Way("s", POSTURE, "higher than"),
         Way("o", POSTURE, "under"),
     ),
-    "ride": (Way("s", "ride"), Way("s", "sit", "on"), Way("o", "be ride", "by"), Way("s", "ride", "on")),
+    "ride": (Way("s", "ride"), Way("o", "be ride", "by"), Way("s", "ride", "on")),
     "lead": (
         Way("s", "walk"),
         Way("o", "be walk", "by"),
-        Way("s", "walk", "with"),
         Way("o", "walk", "ahead of"),
     ),
     "seat": (Way("s", "sit", "on"), Way("s", "rest", "on"), Way("s", "relax", "on"), Way("s", "be", "on")),
-    "play": (Way("s", "play"), Way("s", "play"), Way("s", "make", "{music} with"), Way("s", "perform", "with")),
-    "hold": (Way("s", "hold"), Way("s", "carry"), Way("s", "stand", "with")),
+    "play": (Way("s", "play"), Way("s", "play"), Way("s", "make", "{music} on"), Way("s", "perform", "on")),
+    "hold": (Way("s", "hold"), Way("s", "carry")),
     "run": (Way("s", "run"), Way("s", "race"), Way("s", "run", "fast")),
     "walk": (Way("s", "walk"), Way("s", "stroll"), Way("s", "walk", "slowly")),
     "jump": (Way("s", "jump"), Way("s", "leap", "into {air}"), Way("s", "jump", "in {air}"), Way("s", "jump", "high")),
-    "cheer": (Way("s", "raise", "{arms}"), Way("s", "cheer", "with {arms} up"), Way("s", "hold", "{arms} up")),
+    "cheer": (Way("s", "raise", "{arms}"), Way("s", "cheer"), Way("s", "hold", "{arms} up")),
     "stand": (Way("s", "stand"), Way("s", "stand", "around"), Way("s", "stand", "still")),
     "sit": (Way("s", "sit"), Way("s", "sit", "still"), Way("s", "rest")),
-    "fly": (Way("s", POSTURE), Way("s", POSTURE, "through {air}")),
+    "fly": (Way("s", POSTURE), Way("s", POSTURE, "together")),
 }
 
 #: What has a name in captions but no box in the picture: the words, the type.
