@@ -2,26 +2,67 @@
 
 Targets are the boxes of each chain and, for a chain with several, also the box around all of them, since a plural
 phrase is localized as one merged box (papers 0 and 1). Pictures stay on the device as bytes and are augmented there.
+Losses: quality focal loss (Li et al. 2020), generalized IoU (Rezatofighi et al. 2019).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deixis.corpus import TYPES, Image
+from deixis.corpus import TYPES, Corpus, Image
+from deixis.corpus.boxes import Boxes, box_array, merge
 from deixis.corpus.training import TrainingSet
-from deixis.vision.proposer import Proposer, corners, make_anchors, normalize, squashed
-from deixis.vision.reading import read_picture
+from deixis.errors import DeixisError, InputError
+from deixis.vision.efficientnet_lite import load_efficientnet_lite
+from deixis.vision.proposer import Proposer, ProposerOutput, corners, normalize, squashed
+from deixis.vision.reading import Skipped, read_picture
 
 #: An anchor learns a box from this overlap on, and background below the second.
 POSITIVE_IOU, NEGATIVE_IOU = 0.5, 0.4
+
+
+@dataclass(frozen=True)
+class SquashedPictures:
+    """Pictures as bytes `(n, 3, side, side)`, their images, and the originals' sizes (width, height)."""
+
+    images: tuple[Image, ...]
+    sizes: tuple[tuple[int, int], ...]
+    pixels: Tensor
+
+
+def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skipped: Skipped) -> SquashedPictures:
+    """Decode pictures side by side; those that cannot be read are noted in `skipped` and left out."""
+    images = tuple(images)
+
+    def read(image: Image) -> tuple[tuple[int, int], Tensor] | InputError:
+        try:
+            picture = read_picture(corpus, image)
+        except InputError as fault:
+            return fault
+        # Where the corpus does not know the original's size, the picture at hand is taken for the original.
+        return (image.width or picture.width, image.height or picture.height), squashed(picture, side)
+
+    pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8)
+    kept: list[Image] = []
+    sizes: list[tuple[int, int]] = []
+    with ThreadPoolExecutor() as pool:
+        for image, outcome in zip(images, pool.map(read, images), strict=True):
+            if isinstance(outcome, InputError):
+                skipped.add(image, outcome)
+                continue
+            size, pixels[len(kept)] = outcome
+            kept.append(image)
+            sizes.append(size)
+    return SquashedPictures(tuple(kept), tuple(sizes), pixels[: len(kept)])
 
 
 @dataclass(frozen=True)
@@ -37,44 +78,56 @@ class BoxSet:
         return len(self.pictures)
 
 
-def box_set(training: TrainingSet, side: int, device: torch.device) -> BoxSet:
-    """Decode the pictures of a training set and gather their boxes; images without any box are left out."""
-    corpus = training.corpus
-    images = [image for image in corpus if image.boxes and image.width and image.height]
-    with ThreadPoolExecutor() as pool:
-        pixels = pool.map(lambda image: squashed(read_picture(corpus, image), side), images)
-        rows = [(picture, box_targets(image)) for image, picture in zip(images, pixels, strict=True)]
-    most = max(len(targets) for _, targets in rows)
-    pictures = torch.empty(len(rows), 3, side, side, dtype=torch.uint8)
-    boxes = torch.zeros(len(rows), most, 4)
-    types = torch.zeros(len(rows), most, len(TYPES), dtype=torch.bool)
-    for row, (pixels, targets) in enumerate(rows):
-        pictures[row] = pixels
-        for column, (box, names) in enumerate(targets.items()):
-            boxes[row, column] = torch.tensor(box)
-            types[row, column] = torch.tensor([name in names for name in TYPES])
-    return BoxSet(pictures.to(device), boxes.to(device), types.to(device))
+def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Skipped) -> BoxSet:
+    """The pictures of a training set and their boxes; images without any box of a chain are left out."""
+    boxed = [image for image in training if any(chain.boxes for chain in image.chains)]
+    if not boxed:
+        raise DeixisError(
+            f"corpus {training.corpus.name or '(unnamed)'} has no boxes to learn from in its training split"
+        )
+    read = squashed_pictures(training.corpus, boxed, side, skipped)
+    if not read.images:
+        raise DeixisError(f"none of the {len(boxed)} pictures to learn from can be read; the first: {_first(skipped)}")
+    targets = [box_targets(image, size) for image, size in zip(read.images, read.sizes, strict=True)]
+    most = max(map(len, targets))
+    boxes = torch.zeros(len(targets), most, 4)
+    types = torch.zeros(len(targets), most, len(TYPES), dtype=torch.bool)
+    for row, own in enumerate(targets):
+        boxes[row, : len(own)] = torch.tensor(list(own))
+        types[row, : len(own)] = torch.tensor([[name in names for name in TYPES] for names in own.values()])
+    return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device))
 
 
-def box_targets(image: Image) -> dict[tuple[float, ...], set[str]]:
-    """What to find in an image: box in [0, 1] → types. Chains with several boxes add the box around them all."""
+def _first(skipped: Skipped) -> str:
+    return next(iter(skipped.reasons.values()))
+
+
+def box_targets(image: Image, size: tuple[int, int]) -> dict[tuple[float, ...], set[str]]:
+    """What to find in an image of this size: box in [0, 1] → types. A chain of several boxes adds their merged one."""
     targets: dict[tuple[float, ...], set[str]] = {}
     types = image.chain_types()
     for chain in image.chains:
-        own = [(box.x1, box.y1, box.x2, box.y2) for box in image.chain_boxes(chain.id, (1, 1))]
+        own: Boxes = box_array(image.chain_boxes(chain.id)) / np.tile(size, 2)
         if len(own) > 1:
-            low, high = zip(*own, strict=True), zip(*own, strict=True)
-            x1, y1, _, _ = map(min, low)
-            _, _, x2, y2 = map(max, high)
-            own.append((x1, y1, x2, y2))
-        for box in own:
-            targets.setdefault(box, set()).update(types[chain.id] or ("other",))
+            own = np.concatenate([own, merge(own)[None]])
+        for box in own.tolist():
+            # Types beyond the eight are learned as "other".
+            targets.setdefault(tuple(box), set()).update(set(types[chain.id]) & set(TYPES) or {"other"})
     return targets
+
+
+def new_proposer(backbone: str, seed: int) -> Proposer:
+    """An untrained head on a backbone with its ImageNet weights."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return Proposer(load_efficientnet_lite(backbone), backbone)
 
 
 @dataclass(frozen=True)
 class Schedule:
-    epochs: int = 36
+    """Learning rates fall by a cosine after a warm-up; `averaging` is the decay of the weights' moving average."""
+
+    epochs: int = 30
     batch_size: int = 64
     learning_rate: float = 1e-3
     backbone_rate: float = 0.3
@@ -89,41 +142,43 @@ def train_proposer(model: Proposer, data: BoxSet, schedule: Schedule) -> Iterato
     """Train in place; after each epoch give its number, mean loss and a copy with averaged weights."""
     device = data.pictures.device
     generator = torch.Generator(device).manual_seed(schedule.seed)
-    backbone = set(model.backbone.parameters())
+    backbone = [value for name, value in model.named_parameters() if name.startswith("backbone.")]
+    head = [value for name, value in model.named_parameters() if not name.startswith("backbone.")]
     groups = [
-        {"params": [p for p in model.parameters() if p not in backbone], "lr": schedule.learning_rate},
-        {"params": list(backbone), "lr": schedule.learning_rate * schedule.backbone_rate},
+        {"params": head, "lr": schedule.learning_rate},
+        {"params": backbone, "lr": schedule.learning_rate * schedule.backbone_rate},
     ]
     optimizer = torch.optim.AdamW(groups, weight_decay=schedule.weight_decay)
-    steps = schedule.epochs * (len(data) // schedule.batch_size)
+    batch_size = min(schedule.batch_size, len(data))
+    steps = schedule.epochs * (len(data) // batch_size)
     warm_up = min(200, max(1, steps // 10))
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
         lambda step: min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))) + 0.005),
     )
-    average = torch.optim.swa_utils.AveragedModel(
-        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(schedule.averaging), use_buffers=True
-    )
+    moving: Any = torch.optim.swa_utils.get_ema_multi_avg_fn(schedule.averaging)  # type: ignore[no-untyped-call]
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=moving, use_buffers=True)
     for epoch in range(schedule.epochs):
         model.train()
         order = torch.randperm(len(data), device=device, generator=generator)
         total = torch.zeros((), device=device)
-        batches = order[: len(order) // schedule.batch_size * schedule.batch_size].split(schedule.batch_size)
+        # Whole batches only: the pictures left over are others in each epoch.
+        batches = torch.split(order[: len(order) // batch_size * batch_size], batch_size)
         for rows in batches:
             pictures, boxes, types = augment(
                 data.pictures[rows], data.boxes[rows], data.types[rows], schedule, generator
             )
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                logits, predicted = model(pictures)
-            loss = proposer_loss(logits.float(), predicted, boxes, types, schedule.side)
+                output = model(pictures)
+            loss = proposer_loss(output, boxes, types)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
             optimizer.step()
             scheduler.step()
             average.update_parameters(model)
             total += loss.detach()
-        yield epoch, float(total / len(batches)), average.module
+        yield epoch, float(total / len(batches)), cast(Proposer, average.module)
 
 
 def augment(
@@ -162,10 +217,12 @@ def augment(
     return x, clipped * kept[..., None], types & kept[..., None]
 
 
-def proposer_loss(logits: Tensor, predicted: Tensor, boxes: Tensor, types: Tensor, side: int) -> Tensor:
-    """Quality focal loss over types + generalized IoU over anchors with a box."""
-    cells = [math.ceil(side / 8), math.ceil(side / 16), math.ceil(side / 32), math.ceil(math.ceil(side / 32) / 2)]
-    anchors = corners(make_anchors(side, cells, logits.device))
+def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tensor:
+    """Quality focal loss over types + generalized IoU over anchors with a box.
+
+    `boxes` `(batch, g, 4)` are zeros and `types` `(batch, g, types)` false where a picture has fewer than g.
+    """
+    logits, predicted, anchors = output.logits.float(), output.boxes, corners(output.anchors)
     with torch.no_grad():
         real = _area(boxes) > 0
         overlap = pairwise_iou(anchors.expand(len(boxes), -1, -1), boxes)  # (batch, anchors, boxes)

@@ -10,6 +10,7 @@ Shapes: pictures `(batch, 3, side, side)`, squashed to a square; boxes `(…, 4)
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,16 @@ STRIDES = (8, 16, 32, 64)
 ANCHOR_SIZES = (3.0, 4.0, 5.5)
 ANCHOR_SHAPES = (0.5, 1.0, 2.0)
 ANCHORS_PER_CELL = len(ANCHOR_SIZES) * len(ANCHOR_SHAPES)
+#: Groups of the normalization; the width is a multiple.
+GROUPS = 16
+
+
+class ProposerOutput(NamedTuple):
+    """What the network says of each anchor."""
+
+    logits: Tensor  # (batch, anchors, types): the quality of the box as one of that type
+    boxes: Tensor  # (batch, anchors, 4), float32, not clipped to the picture
+    anchors: Tensor  # (anchors, 4): centre x, centre y, width, height
 
 
 class Proposer(nn.Module):
@@ -43,12 +54,11 @@ class Proposer(nn.Module):
         self.offsets = nn.Conv2d(width, ANCHORS_PER_CELL * 4, 1)
         # Nearly all anchors are background: start from a prior of 1%.
         nn.init.normal_(self.quality.weight, std=0.01)
-        nn.init.constant_(self.quality.bias, -math.log(99))
+        nn.init.constant_(self.quality.get_parameter("bias"), -math.log(99))
         nn.init.normal_(self.offsets.weight, std=0.01)
-        nn.init.zeros_(self.offsets.bias)
+        nn.init.zeros_(self.offsets.get_parameter("bias"))
 
-    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor]:
-        """Quality logits `(batch, anchors, types)` and boxes `(batch, anchors, 4)` in [0, 1]-units, unclipped."""
+    def forward(self, pictures: Tensor) -> ProposerOutput:
         maps = [lateral(level) for lateral, level in zip(self.lateral, self.backbone.pyramid(pictures), strict=True)]
         for index in range(len(maps) - 1, 0, -1):
             maps[index - 1] = maps[index - 1] + F.interpolate(maps[index], size=maps[index - 1].shape[-2:])
@@ -57,7 +67,7 @@ class Proposer(nn.Module):
         logits = torch.cat([_by_anchor(self.quality(self.quality_tower(level)), len(TYPES)) for level in maps], 1)
         offsets = torch.cat([_by_anchor(self.offsets(self.box_tower(level)), 4) for level in maps], 1)
         anchors = make_anchors(pictures.shape[-1], [level.shape[-1] for level in maps], pictures.device)
-        return logits, decode(offsets.float(), anchors)
+        return ProposerOutput(logits, decode(offsets.float(), anchors), anchors)
 
 
 def normalize(pictures: Tensor) -> Tensor:
@@ -104,7 +114,7 @@ def _separable(width: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(width, width, 3, stride, padding=1, groups=width, bias=False),
         nn.Conv2d(width, width, 1, bias=False),
-        nn.GroupNorm(16, width),
+        nn.GroupNorm(GROUPS, width),
         nn.ReLU(inplace=True),
     )
 

@@ -1,0 +1,130 @@
+"""EdgeBoxes (Zitnick and Dollár 2014) through OpenCV: boxes that wholly contain many contours.
+
+It wants the edges of a structured forest, whose trained model cannot be bundled. A user who has the file gives it;
+everyone else gets the edges made here, from colour gradients in Lab, thinned. Choices and parameters were made on
+validation pictures of Flickr8k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from deixis.errors import InputError
+from deixis.vision.opencv import LONGER_SIDE, load_opencv, working_copy
+from deixis.vision.proposals import Proposals, diversified
+from deixis.vision.weights import file_sha256
+
+Floats = NDArray[np.float32]
+
+#: Pixels of Gaussian blur before the gradient, and of the window in which gradients are pooled into an orientation.
+_BLUR, _POOL = 1.0, 1.0
+#: Weights of lightness and of the two colour axes, in units of 100.
+_LAB = (1.0, 2.0, 2.0)
+#: The share of pixels that count as full edges.
+_FULL = 0.01
+
+
+class EdgeBoxes:
+    """`edge_model` is the structured forest's file (`model.yml.gz`) where there is one."""
+
+    name = "edge-boxes"
+    saw_boxes = False
+    overlap = 0.5
+    #: Boxes smaller than this share of the picture, or longer than this ratio, are not looked at.
+    least_share, longest_shape = 0.01, 6.0
+    #: OpenCV's own suppression, looser than ours, and the most boxes it hands over.
+    candidates, candidate_overlap = 1000, 0.7
+
+    def __init__(self, edge_model: str | Path | None = None) -> None:
+        self._cv2 = load_opencv()
+        self._forest = None if edge_model is None else _load_forest(self._cv2, Path(edge_model))
+        self.settings: Mapping[str, str | int | float] = {
+            "edges": "gradients" if edge_model is None else f"structured forest {file_sha256(Path(edge_model))}",
+            "overlap": self.overlap,
+            "longer_side": LONGER_SIDE,
+            "opencv": str(self._cv2.__version__),
+        }
+
+    def propose(self, picture: Pillow.Image, count: int) -> Proposals:
+        pixels, scale = working_copy(picture)
+        edges, orientation = self.edges(pixels)
+        search = self._cv2.ximgproc.createEdgeBoxes(
+            beta=self.candidate_overlap,
+            minScore=1e-4,
+            maxBoxes=max(self.candidates, 5 * count),
+            maxAspectRatio=self.longest_shape,
+            minBoxArea=self.least_share * edges.size,
+        )
+        found, scores = search.getBoundingBoxes(edges, orientation)
+        # Where nothing is found, the boxes are an empty tuple and the scores None.
+        rectangles = np.asarray(found, np.float64).reshape(-1, 4)
+        boxes = np.concatenate([rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1) * scale
+        return diversified(boxes, np.asarray(scores, np.float64).reshape(-1)[: len(boxes)], self.overlap, count)
+
+    def edges(self, pixels: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+        """Thin edges in [0, 1] and the direction across them in [0, π), each `(height, width)`."""
+        if self._forest is None:
+            strength, orientation = gradient_edges(self._cv2, pixels)
+            return thinned(self._cv2, strength, orientation), orientation
+        strength = self._forest.detectEdges(pixels.astype(np.float32) / 255)
+        orientation = self._forest.computeOrientation(strength)
+        return self._forest.edgesNms(strength, orientation), orientation
+
+
+def gradient_edges(cv2: Any, pixels: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+    """Edge strength in [0, 1], and the direction in [0, π) across the edge, from an RGB picture.
+
+    Gradients of the three Lab channels are pooled in one structure tensor, whose larger eigenvalue is the strength: a
+    change of colour alone counts as an edge, and noise without a direction counts less.
+    """
+    lab = cv2.cvtColor(pixels.astype(np.float32) / 255, cv2.COLOR_RGB2Lab) * (np.array(_LAB, np.float32) / 100)
+    lab = cv2.GaussianBlur(lab, (0, 0), _BLUR)
+    x, y = cv2.Sobel(lab, cv2.CV_32F, 1, 0), cv2.Sobel(lab, cv2.CV_32F, 0, 1)
+    xx, xy, yy = (cv2.GaussianBlur(product.sum(2), (0, 0), _POOL) for product in (x * x, x * y, y * y))
+    strength = np.sqrt(np.maximum(xx + yy + np.hypot(xx - yy, 2 * xy), 0) / 2)
+    full = max(float(np.quantile(strength, 1 - _FULL)), 1e-6)
+    # The remainder of a tiny negative angle rounds to π itself, which is 0.
+    orientation = np.mod(np.arctan2(2 * xy, xx - yy) / 2, np.pi).astype(np.float32)
+    orientation[orientation >= np.float32(np.pi)] = 0
+    return np.minimum(strength / full, 1).astype(np.float32), orientation
+
+
+def thinned(cv2: Any, strength: Floats, orientation: Floats) -> Floats:
+    """Edges one pixel wide: what is weaker than a neighbour across the edge is taken away."""
+    rows, columns = np.indices(strength.shape, np.float32)
+    across, down = np.cos(orientation), np.sin(orientation)
+    highest = np.zeros_like(strength)
+    for sign in (-1, 1):
+        neighbour = cv2.remap(
+            strength, columns + sign * across, rows + sign * down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+        )
+        highest = np.maximum(highest, neighbour)
+    return np.where(strength >= highest, strength, np.float32(0))
+
+
+#: What a structured forest's file must hold: numbers under `options`, and a list a tree.
+_OPTIONS = ("stride", "shrinkNumber", "patchSize", "patchInnerSize", "numberOfGradientOrientations", "numberOfTrees",
+            "selfsimilarityGridSize", "numberOfTreesToEvaluate")  # fmt: skip
+_LISTS = ("childs", "featureIds", "thresholds", "edgeBoundaries", "edgeBins")
+
+
+def _load_forest(cv2: Any, path: Path) -> Any:
+    """OpenCV's edge detector. OpenCV itself ends the process on a file without these parts, so they are checked."""
+    if not path.is_file():
+        raise InputError(path, "no such edge model; what is wanted is model.yml.gz of OpenCV's structured forests")
+    try:
+        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
+        options = storage.getNode("options")
+        numbers = {name: 0 if options.getNode(name).empty() else options.getNode(name).real() for name in _OPTIONS}
+        trees = [storage.getNode(name).size() for name in _LISTS if storage.getNode(name).isSeq()]
+        if min(numbers.values()) >= 1 and trees == [numbers["numberOfTrees"]] * len(_LISTS):
+            return cv2.ximgproc.createStructuredEdgeDetection(str(path))
+    except (cv2.error, SystemError):
+        pass
+    raise InputError(path, "is not an edge model of OpenCV's structured forests")

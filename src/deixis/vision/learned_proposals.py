@@ -1,0 +1,130 @@
+"""Proposals by the network of `deixis.vision.proposer`, and the file that its weights are kept in.
+
+The weights that come with Deixis were trained by `deixis proposals train` on the 6,000 training pictures of Flickr8k
+with the boxes of Flickr30k Entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image as Pillow
+from torch import Tensor
+
+from deixis.errors import DeixisError, InputError
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.proposals import Proposals, diversified
+from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
+from deixis.vision.weights import file_sha256
+
+BUNDLED = Path(__file__).with_name("weights") / "proposer.safetensors"
+
+_KIND = "deixis proposer 1"
+#: The backbone's classifier has no part in proposals, and is not kept.
+_NOT_KEPT = ("backbone._conv_head.", "backbone._bn1.", "backbone._fc.")
+
+
+class LearnedProposals:
+    """The trained network; `load` opens its file."""
+
+    name = "learned"
+    saw_boxes = True
+
+    def __init__(self, model: Proposer, side: int, overlap: float, weights_sha256: str = "") -> None:
+        self.model, self.side, self.overlap = model.eval(), side, overlap
+        self.settings: Mapping[str, str | int | float] = {
+            "backbone": model.backbone_name,
+            "side": side,
+            "overlap": overlap,
+            "weights_sha256": weights_sha256,
+        }
+
+    def propose(self, picture: Pillow.Image, count: int) -> Proposals:
+        boxes, scores = self.propose_batch(squashed(picture, self.side)[None], count)[0]
+        return Proposals(boxes * np.array([picture.width, picture.height] * 2, dtype=np.float32), scores)
+
+    @torch.inference_mode()
+    def propose_batch(self, pictures: Tensor, count: int) -> list[Proposals]:
+        """Squashed pictures as bytes `(batch, 3, side, side)` → for each its boxes in [0, 1]."""
+        device = next(self.model.parameters()).device
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            output = self.model(normalize(pictures.to(device)))
+        quality = output.logits.float().amax(-1)
+        # Many more candidates than wanted, so that suppression never runs dry.
+        top = quality.topk(min(10 * count, quality.shape[1]), dim=1)
+        found = output.boxes.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1).cpu().numpy()
+        scores = top.values.sigmoid().cpu().numpy()
+        return [diversified(*rows, self.overlap, count) for rows in zip(found, scores, strict=True)]
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu") -> LearnedProposals:
+        """Open a file that `save_proposer` wrote; anything else is an `InputError`."""
+        model, side, overlap = _load_proposer(Path(path))
+        return cls(model.to(checked_device(device)), side, overlap, file_sha256(Path(path)))
+
+
+def checked_device(name: str) -> torch.device:
+    """`cpu` or `cuda`, where there is one."""
+    if name not in ("cpu", "cuda"):
+        raise DeixisError(f"unknown device {name!r}; known: cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DeixisError("no CUDA device is at hand; use --device cpu")
+    return torch.device(name)
+
+
+def save_proposer(model: Proposer, side: int, overlap: float, path: str | Path) -> None:
+    """Weights as float16 safetensors; what is needed to rebuild the network is in the file's metadata."""
+    from safetensors.torch import save
+
+    from deixis.files import atomic_write
+
+    tensors = {
+        name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
+        for name, value in model.state_dict().items()
+        if not name.startswith(_NOT_KEPT)
+    }
+    metadata = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width)}
+    metadata |= {"side": str(side), "overlap": str(overlap)}
+    with atomic_write(path) as stream:
+        stream.write(save(tensors, metadata))
+
+
+def _load_proposer(path: Path) -> tuple[Proposer, int, float]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("kind") != _KIND:
+                raise InputError(path, "is not the file of a trained proposer")
+            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    except OSError as fault:
+        raise InputError(path, fault.strerror or "cannot be read") from None
+    except SafetensorError as fault:
+        raise InputError(path, f"is no file of weights ({fault})") from None
+    try:
+        backbone, width = metadata["backbone"], int(metadata["width"])
+        side, overlap = int(metadata["side"]), float(metadata["overlap"])
+    except (KeyError, ValueError) as fault:
+        raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
+    if backbone not in VARIANTS or width not in range(GROUPS, 1025, GROUPS):
+        raise InputError(path, f"no network {backbone!r} of width {width} is known", "metadata")
+    if not (32 <= side <= 2048 and 0 < overlap <= 1):
+        raise InputError(path, f"side {side} or overlap {overlap} is out of range", "metadata")
+    broken = [name for name, value in tensors.items() if not value.isfinite().all()]
+    if broken:
+        raise InputError(path, "holds numbers that are not finite", broken[0])
+    model = Proposer(EfficientNetLite(VARIANTS[backbone]), backbone, width)
+    expected = {name for name in model.state_dict() if not name.startswith(_NOT_KEPT)}
+    if tensors.keys() != expected:
+        raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
+    try:
+        model.load_state_dict(tensors, strict=False)
+    except RuntimeError as fault:
+        raise InputError(
+            path, f"holds other weights than the network's ({str(fault).splitlines()[-1].strip()})"
+        ) from None
+    return model, side, overlap
