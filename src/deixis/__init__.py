@@ -4,13 +4,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deixis.corpus import Box, Caption, Chain, Corpus, Image, Phrase, open_corpus, write_corpus
+    from deixis.corpus import (
+        Box,
+        Caption,
+        Chain,
+        Corpus,
+        Image,
+        Phrase,
+        TrainingSet,
+        concat,
+        cut,
+        join,
+        open_corpus,
+        training_set,
+        write_corpus,
+    )
     from deixis.errors import DeixisError, InputError, LeakError
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "deixis.corpus": ("Box", "Caption", "Chain", "Corpus", "Image", "Phrase", "open_corpus", "write_corpus"),
+    "deixis.corpus": (
+        "Box",
+        "Caption",
+        "Chain",
+        "Corpus",
+        "Image",
+        "Phrase",
+        "TrainingSet",
+        "concat",
+        "cut",
+        "join",
+        "open_corpus",
+        "training_set",
+        "write_corpus",
+    ),
     "deixis.errors": ("DeixisError", "InputError", "LeakError"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -25,8 +53,13 @@ __all__ = [
     "InputError",
     "LeakError",
     "Phrase",
+    "TrainingSet",
     "__version__",
+    "concat",
+    "cut",
+    "join",
     "open_corpus",
+    "training_set",
     "write_corpus",
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,26 +10,27 @@ from typing import IO
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
     """Open a binary file that appears under `path` only when the block ends well.
 
-    The bytes go to a temporary name in the same folder, are synced, then renamed over `path`.
+    The bytes go to a temporary name in the same folder, are synced, then renamed over `path`. Without `sync` a kill
+    still leaves no half file, but a loss of power may: for thousands of small files that can be written again.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)
+    temporary = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with temporary.open("xb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files that only the owner reads; a result is an ordinary file.
-        os.chmod(temporary, 0o666 & ~_umask())
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if sync:
+        _sync_folder(path.parent)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -47,12 +47,6 @@ def cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("deixis", appauthor=False))
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 def _sync_folder(folder: Path) -> None:

@@ -250,3 +250,16 @@ def test_a_path_that_is_not_there_and_one_that_is_nothing(deixis: Run, tmp_path:
         outcome = deixis("stats", path)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
         assert problem in outcome.err
+
+
+def test_a_list_of_ids_that_is_not_there_is_named_whole(deixis: Run, source: Path, tmp_path: Path) -> None:
+    for ids in (tmp_path / "nowhere.txt", Path("/nonexistent")):
+        outcome = deixis("cut", source, tmp_path / "out", "--ids", ids)
+        assert outcome == (2, "", f"deixis: {ids}: No such file or directory\n")
+
+
+def test_a_corpus_that_nests_too_deep_is_one_line(deixis: Run, tmp_path: Path) -> None:
+    for name in ("captions.jsonl", "corpus.jsonl"):
+        (tmp_path / name).write_text('{"deixis":"corpus","version":1}\n{"id":"1","file":"a.jpg","x":' + "[" * 100_000)
+        outcome = deixis("stats", tmp_path)
+        assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)

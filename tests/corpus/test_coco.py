@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, write_corpus
+from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, training, write_corpus
 from deixis.errors import InputError
 
 IMAGES: list[dict[str, Any]] = [
@@ -67,6 +67,45 @@ def test_captions_and_instances_of_an_image_come_together(folder: Path) -> None:
     assert image.chain_boxes("3") == (Box(0, 0, 10, 10),)
     # 2 + 478.2 passes the edge by rounding.
     assert image.chain_boxes("7") == (Box(1.5, 2, 640, 480),)
+
+
+@pytest.mark.parametrize(
+    ("url", "source_id"),
+    [
+        ("http://farm9.staticflickr.com/8186/{}_4e622c8349.jpg", "{}"),
+        ("http://farm9.staticflickr.com/8186/{}_164f0c0b83_z.jpg?zz=1", "{}"),
+        ("https://live.staticflickr.com/65535/{}_164f0c0b83_4k.jpg", "{}"),
+        ("https://www.flickr.com/photos/u/{}", "{}"),
+        ("https://www.flickr.com/photos/12345678@N00/{}/", "{}"),
+        ("https://www.flickr.com/photos/u/{}/in/photostream?x=1", "{}"),
+        ("https://www.flickr.com/photo.gne?id={}", "{}"),
+        ("https://live.staticflickr.com/65535/{}_164f0c0b83_z_d.jpg", "https://live.staticflickr.com/65535/{}_164f0c0b83_z_d.jpg"),
+        ("https://mirror.example/{}", "https://mirror.example/{}"),
+    ],
+)  # fmt: skip
+def test_the_guard_knows_a_photo_by_any_of_its_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, source_id: str
+) -> None:
+    photo = "2345678901"
+    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([photo])))
+    content = {"images": [{"id": 9, "flickr_url": url.format(photo)}], "annotations": []}
+    (tmp_path / "captions_train2017.json").write_text(json.dumps(content))
+    corpus = open_corpus(tmp_path)
+    assert corpus["9"].source_id == source_id.format(photo)
+    assert training.is_held_out(corpus["9"])
+    write_corpus(corpus, tmp_path / "again", format="coco")
+    assert open_corpus(tmp_path / "again") == corpus
+
+
+def test_each_file_adds_what_it_knows_of_an_image(folder: Path) -> None:
+    whole = open_corpus(folder)
+    bare = {**INSTANCES, "images": [{"id": 9}, {"id": 25}]}
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(bare))
+    assert open_corpus(folder) == whole
+    (folder / "annotations/instances_train2017.json").write_text(json.dumps(INSTANCES))
+    bare = {**CAPTIONS, "images": [{"id": 9}, {"id": 25}]}
+    (folder / "annotations/captions_train2017.json").write_text(json.dumps(bare))
+    assert open_corpus(folder) == whole
 
 
 def test_instances_written_and_read_again_keep_ids_and_categories(folder: Path, tmp_path: Path) -> None:
@@ -164,6 +203,13 @@ def changed(content: dict[str, Any], part: str, index: int, **fields: Any) -> st
             "annotations[1]",
             "category_id 6",
         ),
+        (
+            "instances_train2017.json",
+            changed(INSTANCES, "images", 1, width=7),
+            "images[1]",
+            "width of image 25 is 7 here",
+        ),
+        ("captions_train2017.json", changed(CAPTIONS, "images", 1, id=9), "images[1]", "image 9 is in the file twice"),
         ("captions_val2017.json", json.dumps(CAPTIONS), "images[0]", "in annotations/captions_train2017.json too"),
     ],
 )
@@ -178,4 +224,10 @@ def test_a_list_that_names_an_unknown_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "captions.json").write_text(json.dumps(CAPTIONS))
     (tmp_path / "val.txt").write_text("9\n26\n")
     with pytest.raises(InputError, match=r"val\.txt line 2: image 26"):
+        open_corpus(tmp_path)
+
+
+def test_a_size_below_nothing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "captions.json").write_text(changed(CAPTIONS, "images", 1, width=-640))
+    with pytest.raises(InputError, match=r"captions\.json: image 25: a picture of -640 × 426 cannot be"):
         open_corpus(tmp_path)

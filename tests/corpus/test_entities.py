@@ -185,6 +185,7 @@ def test_xml_that_expands_or_reaches_out_is_refused(tmp_path: Path, xml: str) ->
         ("A man] sits", "a closing bracket has no opening one"),
         ("[/EN#1/people A man]] sits", "a closing bracket has no opening one"),
         ("[/EN#1/people ] sits", "phrase [/EN#1/people has no words"),
+        ("[/EN#/people A man] sits", "phrase [/EN#/people names no chain"),
         ("[a man] sits", "bracket [a begins no phrase"),
         ("A [ man", "bracket [ begins no phrase"),
     ],
@@ -233,7 +234,10 @@ def any_captions(draw: st.DrawFn) -> Caption:
     """Words, chains and types of any characters at all, as no release has them."""
     words = draw(st.lists(st.text(max_size=4), min_size=1, max_size=6))
     names = st.text(max_size=3)
-    phrases = [Phrase(*span, draw(names), tuple(draw(st.lists(names, max_size=2)))) for span in draw(spans(len(words)))]
+    chains = st.text(min_size=1, max_size=3)
+    phrases = [
+        Phrase(*span, draw(chains), tuple(draw(st.lists(names, max_size=2)))) for span in draw(spans(len(words)))
+    ]
     return make_caption(" ".join(words), words, phrases)
 
 

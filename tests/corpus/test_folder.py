@@ -158,3 +158,9 @@ def test_bytes_that_are_no_text_are_named(folder: Path) -> None:
     (folder / "b.txt").write_bytes(b"good\n\xff\xfe\n")
     with pytest.raises(InputError, match=r"b\.txt line 2: is not UTF-8"):
         open_corpus(folder)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text("file,caption,file\na.jpg,a dog,b.jpg\n")
+    with pytest.raises(InputError, match=r"captions\.csv line 1: has two columns 'file'"):
+        open_corpus(tmp_path)

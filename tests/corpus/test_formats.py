@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zipfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from deixis.corpus import Corpus, open_corpus, write_corpus
+from deixis.corpus import Corpus, make_caption, make_image, open_corpus, training, write_corpus
 from deixis.corpus.formats import FORMATS, get_format
 from deixis.corpus.opening import detect_format
 from deixis.corpus.tree import open_tree
@@ -49,7 +50,7 @@ def test_what_other_sources_give_is_kept_as_promised_too(format: str, corpus: Co
 
 @pytest.mark.parametrize("format", FORMATS)
 @SETTINGS
-@given(corpus=corpora().filter(lambda corpus: any(image.captions for image in corpus)))
+@given(corpus=corpora())
 def test_the_format_is_found_by_itself_in_folder_and_zip(format: str, corpus: Corpus) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, archive = Path(name, "folder"), Path(name, "archive.zip")
@@ -60,3 +61,57 @@ def test_the_format_is_found_by_itself_in_folder_and_zip(format: str, corpus: Co
                     out.write(file, file.relative_to(folder))
         assert detect_format(open_tree(folder)) == format
         assert open_corpus(folder, cache=False) == open_corpus(archive, cache=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_corpus_without_images_is_found_by_itself_too(format: str, tmp_path: Path) -> None:
+    write_corpus(Corpus([]), tmp_path, format=format)
+    assert detect_format(open_tree(tmp_path)) == format
+    assert open_corpus(tmp_path) == Corpus([])
+
+
+PHOTO = "2345678901"
+#: Wherever an image may carry its photo's id.
+NAMED = (
+    {"id": PHOTO},
+    {"id": PHOTO, "file": "a.jpg"},
+    {"id": PHOTO, "file": "a.jpg", "source_id": "77"},
+    {"id": f"{PHOTO}_0a1b", "file": f"{PHOTO}_0a1b.jpg"},
+    {"id": "1", "file": f"{PHOTO}/b.jpg"},
+    {"id": "1", "file": f"{PHOTO}/../b.jpg"},
+    {"id": "1", "file": f"https://example.org/{PHOTO}/a/b.jpg"},
+    {"id": "391895", "file": "000000391895.jpg", "source_id": PHOTO},
+    {"id": "391895", "source_id": f"https://www.flickr.com/photos/u/{PHOTO}/sizes/l"},
+    {"id": "1", "source_id": f"12345678\t{PHOTO}"},
+)
+
+
+@pytest.mark.parametrize("names", NAMED, ids=str)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_held_out_photo_is_known_after_any_conversion(
+    format: str, names: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([PHOTO])))
+    corpus = Corpus([make_image(split="train", captions=[make_caption("a dog")], **names)])
+    try:
+        write_corpus(corpus, tmp_path, format=format)
+    except DeixisError:
+        return  # What cannot be written cannot leak.
+    (again,) = open_corpus(tmp_path, cache=False)
+    assert training.is_held_out(again)
+    assert corpus.with_images([again]) == get_format(format).keep(corpus)
+
+
+def test_a_kill_while_a_folder_is_written_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_image("1", captions=[make_caption("a dog")])
+    renames = []
+
+    def killed(source: Path, target: Path) -> None:
+        renames.append(Path(target).name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_corpus(Corpus([image]), tmp_path, format="flickr30k-entities")
+    assert renames == ["1.txt"]
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]

@@ -17,6 +17,7 @@ from deixis.errors import DeixisError, LeakError
 HELD_OUT = ("10000019", "2345678901", "99999999")
 #: The same photo as Flickr8k, Entities, a download, COCO and a renamed copy know it.
 NAMES = (
+    lambda photo: {"id": photo},
     lambda photo: {"id": f"{photo}_0a1b2c3d4e", "file": f"{photo}_0a1b2c3d4e.jpg"},
     lambda photo: {"id": photo, "file": f"{photo}.jpg"},
     lambda photo: {"id": f"flickr30k/{photo}"},
@@ -52,19 +53,26 @@ def test_neighbours_of_a_held_out_id_are_free(id: str) -> None:
 
 free_ids = st.integers(1, 10**12).map(str).filter(lambda id: id not in HELD_OUT)
 images_of_train = st.one_of(
-    st.builds(lambda name, id: (name(id), False), st.sampled_from(NAMES[:4]), free_ids),
+    st.builds(lambda name, id: (name(id), False), st.sampled_from(NAMES[:5]), free_ids),
     st.builds(lambda name, id: (name(id), True), st.sampled_from(NAMES), st.sampled_from(HELD_OUT)),
 )
 
 
-@given(st.lists(images_of_train, max_size=8), st.sampled_from([("train",), ("train", "val"), ("val", "test", "train")]))
-def test_no_mixture_lets_a_held_out_photo_in(drawn: list[tuple[dict[str, str], bool]], splits: tuple[str, ...]) -> None:
+@given(
+    st.lists(images_of_train, max_size=8),
+    st.sampled_from([("train",), ("train", "val"), ("val", "test", "train")]),
+    st.sampled_from(["part", "flickr", "coco201", "/"]),
+    st.sampled_from(["", "/", "_", "0"]),
+)
+def test_no_mixture_lets_a_held_out_photo_in(
+    drawn: list[tuple[dict[str, str], bool]], splits: tuple[str, ...], prefix: str, end: str
+) -> None:
     parts = [
         Corpus([make_image(split=("train", "val", "test")[number % 3], **fields)])
         for number, (fields, _) in enumerate(drawn)
     ]
     parts.append(Corpus([make_image(f"free-{split}", split=split) for split in ("train", "val", "test")]))
-    whole = concat(*parts, prefixes=[f"part{number}/" for number in range(len(parts))])
+    whole = concat(*parts, prefixes=[f"{number}{prefix}{number}{end}" for number in range(len(parts))])
     found = training_set(whole, splits)
     assert not any(is_held_out(image) for image in found)
     guarded = [held for number, (_, held) in enumerate(drawn) if ("train", "val", "test")[number % 3] in splits]
@@ -105,6 +113,16 @@ def test_joined_text_carries_the_guard_with_it() -> None:
     left = Corpus([make_image(f"{HELD_OUT[0]}_ab", split="train", captions=[make_caption("a dog")])])
     joined = join(left, Corpus([make_image(HELD_OUT[0], captions=[make_caption("a dog")])])).corpus
     assert training_set(joined).excluded == 1
+
+
+def test_a_join_carries_the_ids_that_only_the_right_side_has() -> None:
+    left = Corpus([make_image("12_ab", split="train")])
+    for right in (make_image("7", file=f"{HELD_OUT[0]}.jpg", source_id="12"), make_image(HELD_OUT[0], source_id="12")):
+        joined = join(left, Corpus([right])).corpus
+        assert joined.images[0].source_id == f"12 {HELD_OUT[0]}"
+        assert training_set(Corpus([*joined, make_image("5", split="train")])).excluded == 1
+    (plain,) = join(Corpus([make_image("10000018_ab")]), Corpus([make_image("10000018")])).corpus
+    assert plain.source_id == "", "the id itself says it already"
 
 
 def test_a_leak_names_some_and_counts_all() -> None:

@@ -57,7 +57,7 @@ def write_out(
     dropped = losses(corpus, get_format(to).keep(corpus))
     with system_faults(out), busy(f"Writing {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:80]}.", suffix=".part", dir=out.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
             write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
             if pictures and not (staging / out.name).is_dir():

@@ -1,5 +1,6 @@
 """What a dataset is: records, readers and writers of every format, splits, statistics, the rendered default corpus."""
 
+from deixis.corpus.combine import concat, cut, join
 from deixis.corpus.opening import open_corpus, write_corpus
 from deixis.corpus.records import (
     NOT_VISUAL,
@@ -14,6 +15,7 @@ from deixis.corpus.records import (
     make_caption,
     make_image,
 )
+from deixis.corpus.training import TrainingSet, training_set
 
 __all__ = [
     "NOT_VISUAL",
@@ -25,8 +27,13 @@ __all__ = [
     "Corpus",
     "Image",
     "Phrase",
+    "TrainingSet",
+    "concat",
+    "cut",
+    "join",
     "make_caption",
     "make_image",
     "open_corpus",
+    "training_set",
     "write_corpus",
 ]

@@ -73,6 +73,8 @@ def _parse_header(header: str) -> tuple[str, tuple[str, ...]]:
     fields = rest.split("/")
     if "\\" in rest:
         fields = [_unescape(field) for field in _HEADER_FIELD.findall("/" + rest)]
+    if not fields[0]:
+        raise ValueError(f"phrase {header} names no chain")
     return fields[0], tuple(fields[1:])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from deixis.corpus.pictures import CombinedPictures, Pictures
-from deixis.corpus.records import Caption, Corpus, Image, Phrase, make_caption, make_image
+from deixis.corpus.records import Caption, Corpus, Image, Phrase, carried_source_id, make_caption, make_image
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def concat(*corpora: Corpus, prefixes: Sequence[str] = (), name: str = "") -> Co
     """All images of several corpora, with the pictures of each.
 
     Args:
-        prefixes: one a corpus, put before the ids of its images where they would clash.
+        prefixes: one a corpus, put before the ids of its images where they would clash; with a `/` between where two
+            digits would meet, so that the number in front stays the photo's id.
         name: the name of the whole; by default the names of the parts, joined by `+`.
 
     Raises:
@@ -84,7 +85,7 @@ def concat(*corpora: Corpus, prefixes: Sequence[str] = (), name: str = "") -> Co
     places: dict[str, tuple[Pictures, Image]] = {}
     for corpus, prefix in zip(corpora, prefixes or ("",) * len(corpora), strict=True):
         for image in corpus:
-            renamed = msgspec.structs.replace(image, id=prefix + image.id) if prefix else image
+            renamed = msgspec.structs.replace(image, id=_prefixed(prefix, image.id)) if prefix else image
             images.append(renamed)
             if corpus.pictures is not None:
                 places[renamed.id] = (corpus.pictures, image)
@@ -122,6 +123,10 @@ def photo_id(image: Image) -> str:
     return image.source_id or image.id.partition("_")[0]
 
 
+def _prefixed(prefix: str, image_id: str) -> str:
+    return f"{prefix}/{image_id}" if prefix[-1].isdigit() and image_id[:1].isdigit() else prefix + image_id
+
+
 def _joined(image: Image, match: Image, counts: Counter[str]) -> Image:
     if image.chains or image.boxes:
         raise DeixisError(f"image {image.id} has chains already, so it cannot be given those of {match.id}")
@@ -149,7 +154,9 @@ def _joined(image: Image, match: Image, counts: Counter[str]) -> Image:
         captions=captions,
         boxes=match.boxes,
         chains=match.chains,
-        source_id=image.source_id,
+        source_id=carried_source_id(
+            image.source_id or match.source_id, (image.id, image.file), (match.id, match.file, match.source_id)
+        ),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from deixis.corpus.formats import FORMATS, get_format, native
@@ -14,7 +16,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write, cache_folder
 
 #: Part of every cache key: raise it when a reader comes to give other records for the same bytes.
-READER_VERSION = 1
+READER_VERSION = 2
 #: A reading that took longer than this is worth a cache file.
 SLOW_SECONDS = 1.0
 #: At most this many corpora stay cached; the longest unused go first.
@@ -43,7 +45,9 @@ def open_corpus(
     name = format or detect_format(tree)
     corpus = _read_cached(tree, name) if cache else get_format(name).read(tree)
     found = open_pictures(pictures) if pictures is not None else find_pictures(tree, corpus)
-    return Corpus(corpus, name=corpus.name or tree.path.stem, pictures=found)
+    # Names become text in files, which bytes that are not UTF-8 cannot.
+    file_stem = os.fsencode(tree.path.stem).decode(errors="replace")
+    return Corpus(corpus, name=corpus.name or file_stem, pictures=found)
 
 
 def detect_format(tree: FileTree) -> str:
@@ -78,26 +82,27 @@ def write_pictures(corpus: Corpus, folder: Path) -> None:
 def _read_cached(tree: FileTree, format: str) -> Corpus:
     if format == "deixis":
         return get_format(format).read(tree)
-    digest = hashlib.sha256(f"{READER_VERSION} {format} {tree.path.resolve()}\n".encode())
+    key = f"{READER_VERSION} {format} {tree.path.resolve()}\n"
+    digest = hashlib.sha256(key.encode(errors="surrogateescape"))
     for line in tree.stamp():
         digest.update(line.encode(errors="surrogateescape") + b"\n")
     file = cache_folder() / "corpora" / f"{digest.hexdigest()}.jsonl"
-    if file.exists():
-        try:
-            corpus = native.read(SingleFileTree(file), trusted=True)
-        except (InputError, ValueError):
+    # A cache that cannot be read or written (read-only home, full disk) only costs time.
+    try:
+        corpus = native.read(SingleFileTree(file), trusted=True)
+    except InputError:
+        with suppress(OSError):
             file.unlink(missing_ok=True)
-        else:
+    else:
+        with suppress(OSError):
             file.touch()
-            return corpus
+        return corpus
     start = time.monotonic()
     corpus = get_format(format).read(tree)
     if time.monotonic() - start > SLOW_SECONDS:
-        try:
+        with suppress(OSError):
             native.write(corpus, file)
             _prune(file.parent)
-        except OSError:
-            pass  # A cache that cannot be written (read-only home, full disk) only costs time.
     return corpus
 
 

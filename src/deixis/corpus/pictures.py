@@ -31,7 +31,8 @@ class Pictures(Protocol):
 class StoredPictures:
     """Pictures in a folder or zip. An image finds its own by path, else by file name and as much of the path as agrees.
 
-    Names compare in Unicode's composed form: macOS writes decomposed ones.
+    Names compare in Unicode's composed form (macOS writes decomposed ones), and a backslash compares as a slash: it is
+    what some archives and tables from Windows have between folders.
     """
 
     def __init__(self, tree: FileTree) -> None:
@@ -70,7 +71,7 @@ class StoredPictures:
 
 
 def _composed(name: str) -> str:
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+    return (name if name.isascii() else unicodedata.normalize("NFC", name)).replace("\\", "/")
 
 
 def _common_end(left: list[str], right: list[str]) -> int:
@@ -158,7 +159,7 @@ def _candidates(tree: FileTree, images: tuple[Image, ...]) -> Iterator[FileTree]
     yield tree
     folder = tree.path if tree.path.is_dir() else tree.path.parent
     for file in sorted(folder.glob("*.zip")):
-        if file != tree.path and any(part in file.name.lower() for part in _ZIP_NAMES):
+        if file != tree.path and file.is_file() and any(part in file.name.lower() for part in _ZIP_NAMES):
             try:
                 yield open_tree(file)
             except InputError:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from deixis.corpus.records import NOT_VISUAL_CHAIN, Box, Corpus
-from deixis.corpus.tree import FileTree, SingleFileTree
+from deixis.corpus.tree import MEMBER_LIMIT, FileTree, SingleFileTree
 from deixis.errors import DeixisError, InputError
 
 Document = TypeVar("Document")
 
 #: Names that datasets give the validation split; Deixis says `val`.
 SPLIT_NAMES = {"dev": "val", "valid": "val", "validation": "val"}
+#: What msgspec raises for bytes that are not JSON: a damaged document, bytes that are not UTF-8, too deep a nesting,
+#: a number of thousands of digits.
+JSON_FAULTS = (msgspec.DecodeError, RecursionError, ValueError)
+#: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
+EDGE_TOLERANCE = 1.0
 
 
-def read_lines(tree: FileTree, name: str) -> Iterator[tuple[int, str]]:
+def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 text file with their numbers from 1; only `\\n` and `\\r\\n` end a line."""
-    for number, line in enumerate(tree.read(name).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+    for number, line in enumerate(tree.read(name, limit).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             yield number, line.removesuffix(b"\r").decode()
         except UnicodeDecodeError as fault:
@@ -34,9 +41,12 @@ def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
     try:
         return msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as fault:
-        problem, place = _locate(data, schema) or (str(fault), "")
+        problem, place = str(fault), ""
+        # Further on the document may be no JSON at all, which then ends the search.
+        with suppress(*JSON_FAULTS):
+            problem, place = _locate(data, schema) or (problem, place)
         raise InputError(tree.path, problem, f"{name} {place}".rstrip()) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+    except JSON_FAULTS as fault:
         raise InputError(tree.path, f"is not JSON ({fault})", name) from None
 
 
@@ -59,14 +69,46 @@ def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None
     return next(filter(None, inside), (problem, (place + field.rstrip("`")).lstrip(".")))
 
 
+def json_keys(tree: FileTree) -> dict[str, frozenset[str]]:
+    """The JSON files at the top of the tree, each with the keys of the document and of what its lists begin with.
+
+    Each file is read once a tree, however many formats ask.
+    """
+    if tree not in _JSON_KEYS:
+        names = [name for name in tree.names() if name.endswith(".json") and "/" not in name]
+        _JSON_KEYS[tree] = {name: _document_keys(tree.read(name)) for name in names}
+    return _JSON_KEYS[tree]
+
+
+_JSON_KEYS: WeakKeyDictionary[FileTree, dict[str, frozenset[str]]] = WeakKeyDictionary()
+_KEY = re.compile(rb'"(\w+)"\s*:')
+#: How much of a list is looked at for the keys of its elements.
+_LIST_START = 1 << 16
+
+
+def _document_keys(data: bytes) -> frozenset[str]:
+    try:
+        members = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=dict[str, msgspec.Raw] | msgspec.Raw)
+    except JSON_FAULTS:
+        # Whose file it would be is still worth knowing: its reader then says what is wrong with it.
+        return frozenset(key.decode() for key in _KEY.findall(data))
+    if isinstance(members, msgspec.Raw):
+        members = {"": members}
+    starts = (bytes(memoryview(value)[:_LIST_START]).lstrip() for value in members.values())
+    inner = {key.decode() for start in starts if start.startswith(b"[") for key in _KEY.findall(start)}
+    return frozenset(inner.union(members))
+
+
 def find_json(tree: FileTree, *keys: str) -> str | None:
-    """The first JSON file at the top of the tree in whose text all these keys occur."""
-    for name in tree.names():
-        if name.endswith(".json") and "/" not in name:
-            data = tree.read(name)
-            if all(re.search(rb'"%s"\s*:' % key.encode(), data) for key in keys):
-                return name
-    return None
+    """The first JSON file at the top of the tree that has all these keys."""
+    return next((name for name, found in json_keys(tree).items() if found.issuperset(keys)), None)
+
+
+def require_utf8(tree: FileTree, names: Iterable[str]) -> None:
+    """Refuse file names that no text can hold, where a name becomes part of the corpus."""
+    for name in names:
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            raise InputError(tree.path, "the file's name is not UTF-8: give it another", ascii(name))
 
 
 def names_at_hand(tree: FileTree) -> tuple[str, ...]:
@@ -130,6 +172,13 @@ def clipped(box: Box, width: int, height: int) -> Box:
     """The part of a box inside the picture (0 = size unknown); beyond it entirely, `x1 > x2` or `y1 > y2` remains."""
     across, down = width or float("inf"), height or float("inf")
     return Box(max(box.x1, 0.0), max(box.y1, 0.0), min(box.x2, across), min(box.y2, down))
+
+
+def inside(box: Box, width: int, height: int) -> Box | None:
+    """The box with its rounding at the picture's edges taken off, or None where it is further outside or inside out."""
+    inner = clipped(box, width, height)
+    moved = max(inner.x1 - box.x1, inner.y1 - box.y1, box.x2 - inner.x2, box.y2 - inner.y2)
+    return inner if moved <= EDGE_TOLERANCE and inner.x1 <= inner.x2 and inner.y1 <= inner.y2 else None
 
 
 def through_corner(box: Box, width: int, height: int) -> Box:

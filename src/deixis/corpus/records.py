@@ -7,6 +7,7 @@ means choosing images, and nothing can point outside its image.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -157,13 +158,15 @@ def make_image(
     A chain that only a phrase names is added, without a box.
     """
     captions = tuple(captions)
+    if width < 0 or height < 0:
+        raise DeixisError(f"image {id}: a picture of {width} × {height} cannot be")
     # Whole numbers become floats, so that equal boxes have equal bytes in the fingerprint.
     boxes = tuple(Box(float(box.x1), float(box.y1), float(box.x2), float(box.y2)) for box in boxes)
     by_id: dict[str, Chain] = {}
     for chain in chains:
-        if chain.id in by_id or chain.id == NOT_VISUAL_CHAIN:
+        if chain.id in by_id or chain.id in ("", NOT_VISUAL_CHAIN):
             raise DeixisError(
-                f"image {id}: chain {chain.id!r} is given twice or has the id kept for non-visual phrases"
+                f"image {id}: chain {chain.id!r} is given twice, empty, or the id kept for non-visual phrases"
             )
         ordered = tuple(sorted(set(chain.boxes)))
         if ordered and (ordered[0] < 0 or ordered[-1] >= len(boxes)):
@@ -178,6 +181,8 @@ def make_image(
                 raise DeixisError(
                     f"image {id}: caption {number} has {length} tokens, but a phrase spans {phrase.start}–{phrase.end}"
                 )
+            if not phrase.chain:
+                raise DeixisError(f"image {id}: caption {number} has a phrase that names no chain")
             if phrase.visual and phrase.chain not in by_id:
                 by_id[phrase.chain] = Chain(phrase.chain)
     return Image(
@@ -202,11 +207,28 @@ def _check_box(image_id: str, box: Box, width: int, height: int) -> None:
         raise DeixisError(f"image {image_id}: box {corners} is outside the picture of {width} × {height}")
 
 
-def natural_key(text: str) -> tuple[int, int, str]:
+def natural_key(text: str) -> tuple[int, int, str, str]:
     """Sort key that puts whole numbers first and in numeric order: 9 before 10 before "a"."""
     if text.isascii() and text.isdigit():
-        return (0, int(text), text)
-    return (1, 0, text)
+        # By length, then digit by digit: numbers may have more digits than `int` takes.
+        number = text.lstrip("0")
+        return (0, len(number), number, text)
+    return (1, 0, "", text)
+
+
+def photo_numbers(*names: str) -> list[str]:
+    """Every number in these names that may be a Flickr photo's id: eight digits or more, zeros in front not counted."""
+    return [number for name in names for number in re.findall(r"(?<![0-9])0*([1-9][0-9]{7,})", name)]
+
+
+def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) -> str:
+    """The source id of an image that keeps some of its names and loses others.
+
+    The photo ids that only the lost names had are added, so that the leak guard still knows the image.
+    """
+    known = photo_numbers(source_id, *kept)
+    missing = [number for number in dict.fromkeys(photo_numbers(*lost)) if number not in known]
+    return " ".join(part for part in (source_id, *missing) if part)
 
 
 class Corpus:

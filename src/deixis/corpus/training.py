@@ -9,7 +9,6 @@ photo's Flickr id, so the guard works where the dataset is absent; it was made b
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +16,7 @@ from importlib.resources import files
 
 import msgspec
 
-from deixis.corpus.records import Corpus, Image
+from deixis.corpus.records import Corpus, Image, photo_numbers
 from deixis.errors import LeakError
 
 
@@ -72,9 +71,7 @@ def is_held_out(image: Image | str) -> bool:
     `flickr/12345678`. The ids held out have eight digits or more, COCO's have six at most, so the two never meet.
     """
     names = (image,) if isinstance(image, str) else (image.id, image.file, image.source_id)
-    return any(
-        _hash(number) in _held_out() for name in names for number in re.findall(r"(?<![0-9])0*([1-9][0-9]{7,})", name)
-    )
+    return any(_hash(number) in _held_out() for number in photo_numbers(*names))
 
 
 def hash_photo_ids(photo_ids: Iterable[str]) -> list[str]:

@@ -1,15 +1,18 @@
 """A folder, a zip or a single file, read alike and never unpacked.
 
 Archives come from strangers: members that lead outside the tree are refused, sizes are checked before reading, and
-every fault is an `InputError` that names the archive and the member.
+every fault is an `InputError` that names the archive and the member. Only regular files are read: a pipe would wait
+for ever. A `:` or a `\\` in a name is an ordinary character, in an archive because nothing is unpacked, in a folder
+except on Windows, where it could lead elsewhere.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import zipfile
-import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -32,6 +35,9 @@ class FileTree(Protocol):
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
         """The bytes of one file, at most `limit` of them or an `InputError`."""
 
+    def start(self, name: str, length: int) -> bytes:
+        """The first bytes of one file, to see what it is."""
+
     def stamp(self) -> Iterator[str]:
         """Lines that change when a file does: the key of a cache."""
 
@@ -45,24 +51,24 @@ class FolderTree:
 
     def names(self) -> tuple[str, ...]:
         if self._names is None:
-            found = []
-            for folder, subfolders, files in os.walk(self.path):
-                subfolders[:] = sorted(name for name in subfolders if not _litter(name))
-                base = Path(folder).relative_to(self.path)
-                found += [(base / name).as_posix() for name in files if not _litter(name)]
-            self._names = tuple(sorted(found))
+            self._names = tuple(sorted(_regular_files(self.path)))
         return self._names
 
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
-        target = self._inside(name)
-        try:
-            with target.open("rb") as stream:
-                data = stream.read(limit + 1)
-        except OSError as fault:
-            raise InputError(self.path, fault.strerror or str(fault), name) from None
+        data = self.start(name, limit + 1)
         if len(data) > limit:
             raise InputError(self.path, f"larger than {limit:,} bytes", name)
         return data
+
+    def start(self, name: str, length: int) -> bytes:
+        target = self._inside(name)
+        try:
+            if not stat.S_ISREG(target.stat().st_mode):
+                raise InputError(self.path, "is not a regular file", name)
+            with target.open("rb") as stream:
+                return stream.read(length)
+        except OSError as fault:
+            raise InputError(self.path, fault.strerror or str(fault), name) from None
 
     def stamp(self) -> Iterator[str]:
         for name in self.names():
@@ -74,7 +80,7 @@ class FolderTree:
                 yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
     def _inside(self, name: str) -> Path:
-        if not _safe(name):
+        if not _safe(name) or (os.name == "nt" and (":" in name or "\\" in name)):
             raise InputError(self.path, "leads outside the folder", name)
         target = self.path / name
         if not target.resolve().is_relative_to(self.path.resolve()):
@@ -90,17 +96,19 @@ class ZipTree:
         try:
             self._zip = zipfile.ZipFile(path)
             members = self._zip.infolist()
-        except (zipfile.BadZipFile, zipfile.LargeZipFile, OSError, EOFError, ValueError, NotImplementedError) as fault:
+        except Exception as fault:  # Damaged headers make zipfile fail in a dozen ways.
             raise InputError(path, f"not a whole zip file ({fault})") from None
         if len(members) > MEMBER_COUNT_LIMIT:
             raise InputError(path, f"has more than {MEMBER_COUNT_LIMIT:,} members")
-        files = {}
+        files: dict[str, zipfile.ZipInfo] = {}
         for member in members:
             if member.is_dir():
                 continue
             if not _safe(member.filename):
                 raise InputError(path, "leads outside the archive", member.filename)
             if not any(map(_litter, member.filename.split("/"))):
+                if member.filename in files:
+                    raise InputError(path, "is in the archive twice", member.filename)
                 files[member.filename] = member
         top = _common_top(files)
         self._members = {name[len(top) :]: member for name, member in files.items()}
@@ -110,24 +118,30 @@ class ZipTree:
         return self._names
 
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
-        member = self._members.get(name)
-        if member is None:
-            raise InputError(self.path, "no such file in the archive", name)
-        if member.file_size > limit:
+        size = self._member(name).file_size
+        if size > limit:
             raise InputError(self.path, f"larger than {limit:,} bytes", name)
-        try:
-            with self._zip.open(member) as stream:
-                # A forged header may promise less than the stream holds: never read past the promise.
-                data = stream.read(member.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as fault:
-            raise InputError(self.path, f"cannot be unpacked ({fault})", name) from None
-        if len(data) != member.file_size:
+        # A forged header may promise less than the stream holds: never read past the promise.
+        data = self.start(name, size + 1)
+        if len(data) != size:
             raise InputError(self.path, "is not as long as the archive's directory says", name)
         return data
+
+    def start(self, name: str, length: int) -> bytes:
+        try:
+            with self._zip.open(self._member(name)) as stream:
+                return stream.read(length)
+        except Exception as fault:  # Decompressors of damaged bytes fail each in its own ways.
+            raise InputError(self.path, f"cannot be unpacked ({fault})", name) from None
 
     def stamp(self) -> Iterator[str]:
         status = self.path.stat()
         yield f"{status.st_size} {status.st_mtime_ns}"
+
+    def _member(self, name: str) -> zipfile.ZipInfo:
+        if name not in self._members:
+            raise InputError(self.path, "no such file in the archive", name)
+        return self._members[name]
 
 
 class SingleFileTree:
@@ -141,7 +155,12 @@ class SingleFileTree:
         return (self.path.name,)
 
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
-        return self._folder.read(name, limit)
+        with self._naming_the_file():
+            return self._folder.read(name, limit)
+
+    def start(self, name: str, length: int) -> bytes:
+        with self._naming_the_file():
+            return self._folder.start(name, length)
 
     def beside(self) -> tuple[str, ...]:
         """The text and JSON files in the same folder: lists of splits and the like that belong to the file."""
@@ -154,6 +173,14 @@ class SingleFileTree:
             status = (self.path.parent / name).stat()
             yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        """What the folder says of a file in it, said of the file."""
+        try:
+            yield
+        except InputError as fault:
+            raise InputError(self.path.parent / fault.place, fault.problem) from None
+
 
 def open_tree(path: str | Path) -> FileTree:
     """Open a folder, a .zip or a single file; anything else is an `InputError`."""
@@ -162,6 +189,8 @@ def open_tree(path: str | Path) -> FileTree:
         return FolderTree(path)
     if not path.exists():
         raise InputError(path, "no such file or folder")
+    if not path.is_file():
+        raise InputError(path, "is neither a folder nor a regular file")
     if path.suffix.lower() == ".zip" or zipfile.is_zipfile(path):
         return ZipTree(path)
     return SingleFileTree(path)
@@ -170,7 +199,22 @@ def open_tree(path: str | Path) -> FileTree:
 def _safe(name: str) -> bool:
     # Plain strings: an archive may have hundreds of thousands of names, and path objects would cost seconds.
     parts = name.split("/")
-    return bool(parts[0]) and ".." not in parts and "\\" not in name and ":" not in parts[0]
+    return bool(parts[0]) and ".." not in parts
+
+
+def _regular_files(root: Path) -> Iterator[str]:
+    """Their names relative to `root`. A folder that may not be read counts as empty; links to folders lead nowhere."""
+    folders = [""]
+    while folders:
+        prefix = folders.pop()
+        with suppress(PermissionError), os.scandir(root / prefix) as entries:
+            for entry in entries:
+                if _litter(entry.name):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(f"{prefix}{entry.name}/")
+                elif entry.is_file():
+                    yield prefix + entry.name
 
 
 def _litter(name: str) -> bool:

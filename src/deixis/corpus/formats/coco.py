@@ -19,9 +19,9 @@ from deixis.corpus.reading import (
     box_from_corner,
     caption_ids,
     chain_id,
-    clipped,
     file_name,
     find_json,
+    inside,
     list_entries,
     names_at_hand,
     number_or_text,
@@ -36,13 +36,15 @@ from deixis.files import atomic_write
 
 DESCRIPTION = "COCO's captions_*.json and instances_*.json"
 
-#: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
-EDGE_TOLERANCE = 1.0
 #: The category of a chain that has neither label nor type.
 NO_CATEGORY = "object"
 
 _FILE_NAME = re.compile(r"(captions|instances)(?:_(.+))?\.json")
-_PHOTO_ID = re.compile(r"/([0-9]+)_[0-9a-f]+(?:_\w)?\.\w+$|[?&]id=([0-9]+)$")
+#: Where a photo's id stands in Flickr's addresses of its files (https://www.flickr.com/services/api/misc.urls.html),
+#: of its page, and in the address that is written for it here.
+_PHOTO_ID = re.compile(
+    r"/([0-9]+)_[0-9a-f]+(?:_\w{1,2})?\.\w+(?:[?#].*)?$|/photos/[^/]+/([0-9]+)(?:[/?#].*)?$|[?&]id=([0-9]+)$"
+)
 _PHOTO_URL = "https://www.flickr.com/photo.gne?id="
 
 Id = int | str
@@ -109,7 +111,6 @@ def read(tree: FileTree) -> Corpus:
     built = []
     for image_id, parts in images.items():
         record = parts.record
-        photo = _PHOTO_ID.search(record.flickr_url)
         try:
             built.append(
                 _build(
@@ -117,7 +118,7 @@ def read(tree: FileTree) -> Corpus:
                     file=record.file_name,
                     size=(record.width, record.height),
                     split=parts.split,
-                    source_id=(photo[1] or photo[2]) if photo else "",
+                    source_id=_source_id(record.flickr_url),
                     captions=parts.captions,
                     boxes=parts.boxes,
                     labels=parts.labels,
@@ -144,7 +145,7 @@ def write(corpus: Corpus, out: Path) -> None:
                 image.file,
                 image.width,
                 image.height,
-                _PHOTO_URL + image.source_id if image.source_id else "",
+                _flickr_url(image.source_id),
             )
             for image in images
         ]
@@ -181,7 +182,7 @@ def keep(corpus: Corpus) -> Corpus:
                     file=image.file,
                     size=(image.width, image.height),
                     split=_split(suffix),
-                    source_id=image.source_id if re.fullmatch("[0-9]+", image.source_id) else "",
+                    source_id=_source_id(_flickr_url(image.source_id)),
                     captions=[make_caption(caption.text, id=next(ids)) for caption in image.captions],
                     boxes={
                         chain.id: [
@@ -262,11 +263,14 @@ def _dump(content: _File, path: Path) -> None:
         stream.write(msgspec.json.encode(content))
 
 
-def _inside(box: Box, width: int, height: int) -> Box | None:
-    """The box with its rounding at the picture's edges taken off, or None where it is further outside or inside out."""
-    inner = clipped(box, width, height)
-    moved = max(inner.x1 - box.x1, inner.y1 - box.y1, box.x2 - inner.x2, box.y2 - inner.y2)
-    return inner if moved <= EDGE_TOLERANCE and inner.x1 <= inner.x2 and inner.y1 <= inner.y2 else None
+def _source_id(flickr_url: str) -> str:
+    """The photo's id in an address; an address of another form stays whole, so that no id in it is lost."""
+    found = _PHOTO_ID.search(flickr_url)
+    return next(filter(None, found.groups())) if found else flickr_url
+
+
+def _flickr_url(source_id: str) -> str:
+    return _PHOTO_URL + source_id if re.fullmatch("[0-9]+", source_id) else source_id
 
 
 def _files(tree: FileTree) -> list[tuple[str, str]]:
@@ -297,12 +301,21 @@ def _order(suffix: str) -> tuple[int, str, str]:
 
 def _read_file(tree: FileTree, name: str, suffix: str, images: dict[str, _Parts]) -> None:
     content = read_json(tree, name, _File)
+    seen: set[Id] = set()
     for index, record in enumerate(content.images):
+        if record.id in seen:
+            raise InputError(tree.path, f"image {record.id} is in the file twice", f"{name} images[{index}]")
+        seen.add(record.id)
         parts = images.setdefault(str(record.id), _Parts(suffix, name))
         if parts.suffix != suffix:
             problem = f"image {record.id} is in {parts.source} too: open a folder where each image is in one split"
             raise InputError(tree.path, problem, f"{name} images[{index}]")
-        parts.record = record
+        for field in ("file_name", "width", "height", "flickr_url"):
+            known, new = getattr(parts.record, field), getattr(record, field)
+            if known and new and known != new:
+                problem = f"{field} of image {record.id} is {new!r} here and {known!r} in {parts.source}"
+                raise InputError(tree.path, problem, f"{name} images[{index}]")
+            setattr(parts.record, field, new or known)
     categories = {category.id: category.name for category in content.categories}
     for index, annotation in enumerate(content.annotations):
         place = f"{name} annotations[{index}]"
@@ -318,7 +331,7 @@ def _read_file(tree: FileTree, name: str, suffix: str, images: dict[str, _Parts]
             if not own_id:
                 raise InputError(tree.path, "has a bbox but no id", place)
             chain = chain_id(own_id) if annotation.chain is None else annotation.chain
-            box = _inside(box_from_corner(*annotation.bbox), found.record.width, found.record.height)
+            box = inside(box_from_corner(*annotation.bbox), found.record.width, found.record.height)
             if box is None:
                 size = f"{found.record.width} × {found.record.height}"
                 problem = f"bbox {list(annotation.bbox)} is not in the picture of {size}"

@@ -21,7 +21,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
 from deixis.corpus.brackets import format_caption, parse_caption
-from deixis.corpus.reading import list_entries, read_lines
+from deixis.corpus.reading import list_entries, read_lines, require_utf8
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, make_caption, make_image, natural_key
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -30,6 +30,9 @@ from deixis.files import atomic_write
 DESCRIPTION = "Flickr30k Entities: Annotations/*.xml and Sentences/*.txt, split lists (folder or .zip)"
 UNRELATED = "UNRELATED_CAPTIONS"
 RELEASED_SPLITS = ("train", "val", "test")
+#: No XML or text file of one image is larger: the release's largest has 17 KB, and what XML becomes in memory is many
+#: times its size.
+MEMBER_LIMIT = 1 << 20
 
 _MEMBER = re.compile(r"(?P<top>(?:.*?/)?)(?:Annotations/(?P<xml>.+)\.xml|Sentences/(?P<txt>.+)\.txt)")
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -37,11 +40,13 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 def detect(tree: FileTree) -> bool:
-    return any(match["txt"] for match in map(_MEMBER.fullmatch, tree.names()) if match)
+    names = tree.names()
+    return UNRELATED in names or any(match["txt"] for match in map(_MEMBER.fullmatch, names) if match)
 
 
 def read(tree: FileTree) -> Corpus:
     annotations, sentences, top = _find(tree)
+    require_utf8(tree, (*annotations.values(), *sentences.values()))
     ids = sorted({*annotations, *sentences}, key=natural_key)
     splits = _read_splits(tree, top, set(ids))
     unrelated = _read_unrelated(tree, top)
@@ -65,12 +70,10 @@ def write(corpus: Corpus, out: Path) -> None:
             for name, text in _members(corpus):
                 archive.writestr(name, text)
         return
-    out.mkdir(parents=True, exist_ok=True)
     for name, text in _members(corpus):
-        target = out / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         # Not synced one by one: the release has 63,571 files.
-        target.write_bytes(text.encode())
+        with atomic_write(out / name, sync=False) as stream:
+            stream.write(text.encode())
 
 
 def keep(corpus: Corpus) -> Corpus:
@@ -127,14 +130,14 @@ def _read_unrelated(tree: FileTree, top: str) -> dict[str, set[int]]:
         if line.startswith("#"):
             continue
         image_id, _, position = line.rpartition(" ")
-        if not image_id or not position.isdecimal() or int(position) < 1:
+        if not image_id or not re.fullmatch("[1-9][0-9]{0,8}", position):
             raise InputError(tree.path, "is not an image id and the number of a sentence", f"{name} line {number}")
         found.setdefault(image_id.strip(), set()).add(int(position) - 1)
     return found
 
 
 def _read_sentences(tree: FileTree, name: str, unrelated: Collection[int]) -> list[Caption]:
-    lines = list(read_lines(tree, name))
+    lines = list(read_lines(tree, name, MEMBER_LIMIT))
     if not lines[-1][1]:
         lines.pop()
     captions = []
@@ -148,7 +151,7 @@ def _read_sentences(tree: FileTree, name: str, unrelated: Collection[int]) -> li
 
 def _read_annotation(tree: FileTree, name: str, image_id: str, split: str, captions: list[Caption]) -> Image:
     try:
-        root = fromstring(tree.read(name))
+        root = fromstring(tree.read(name, MEMBER_LIMIT))
     except DefusedXmlException:
         raise InputError(tree.path, "declares XML entities or external files, which are refused", name) from None
     except (ParseError, LookupError, ValueError) as fault:
@@ -212,7 +215,7 @@ def _text(element: Any) -> str:
 
 
 def _size(fields: dict[str, str], side: str) -> int:
-    if not fields[side].isdecimal():
+    if not re.fullmatch("[0-9]{1,9}", fields[side]):
         raise ValueError(f"{side} {fields[side]!r} is not a whole number of pixels")
     return int(fields[side])
 
@@ -235,8 +238,8 @@ def _members(corpus: Corpus) -> Iterator[tuple[str, str]]:
             splits.setdefault(image.split, []).append(f"{image.id}\n")
         yield f"Sentences/{image.id}.txt", "".join(lines)
         yield f"Annotations/{image.id}.xml", _format_annotation(image)
-    if unrelated:
-        yield UNRELATED, "# format: <imageID> <sentence number>\n" + "".join(unrelated)
+    # The release has this file too, and it alone tells the format of a corpus without images.
+    yield UNRELATED, "# format: <imageID> <sentence number>\n" + "".join(unrelated)
     for split, listed in splits.items():
         yield f"{split}.txt", "".join(listed)
 

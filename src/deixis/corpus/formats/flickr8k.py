@@ -2,6 +2,9 @@
 
 Flickr30k's own `results_20130124.token` and `results.csv` are of the same family and are read too. The release's `dev`
 is the split `val` here, and is `dev` again when written. An image's id is its file name without the suffix.
+
+Photo ids that the file names do not tell stand in a file of our own, `Flickr8k.sources.txt` (`name.jpg<TAB>source id`):
+the leak guard looks at them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deixis.corpus.reading import SPLIT_NAMES, file_name, list_entries, names_at_hand, read_lines, split_file_part, stem
-from deixis.corpus.records import Caption, Corpus, make_caption, make_image
+from deixis.corpus.records import Caption, Corpus, carried_source_id, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import write_text
@@ -19,6 +22,7 @@ from deixis.files import write_text
 DESCRIPTION = "Flickr8k's text release: Flickr8k.token.txt with split lists"
 
 TOKEN_FILE = "Flickr8k.token.txt"
+SOURCE_FILE = "Flickr8k.sources.txt"
 _TABLE_HEADER = "image_name|"
 _LIST_NAME = re.compile(r"Flickr_?\w*k\.([\w.-]+)Images\.txt", re.IGNORECASE)
 #: `name.jpg#2<TAB>caption`
@@ -41,8 +45,15 @@ def read(tree: FileTree) -> Corpus:
         mine = captions.setdefault(name, [])
         mine.append(make_caption(text, id="" if number == str(len(mine)) else number))
     splits = _read_splits(tree)
+    sources = _read_sources(tree)
     images = [
-        make_image(stem(name), file=name, split=splits.get(name, ""), captions=captions.get(name, ()))
+        make_image(
+            stem(name),
+            file=name,
+            split=splits.get(name, ""),
+            captions=captions.get(name, ()),
+            source_id=sources.get(name, ""),
+        )
         for name in dict.fromkeys([*captions, *splits])
     ]
     try:
@@ -54,7 +65,10 @@ def read(tree: FileTree) -> Corpus:
 def write(corpus: Corpus, out: Path) -> None:
     lists: dict[str, list[str]] = {}
     lines = []
+    sources = []
     for image in keep(corpus):
+        if image.source_id:
+            sources.append(f"{image.file}\t{image.source_id}\n")
         if image.split:
             lists.setdefault(image.split, []).append(image.file)
         for position, caption in enumerate(image.captions):
@@ -62,10 +76,12 @@ def write(corpus: Corpus, out: Path) -> None:
     write_text(out / TOKEN_FILE, "".join(lines))
     for split, names in lists.items():
         write_text(out / _list_name(split), "".join(f"{name}\n" for name in names))
+    if sources:
+        write_text(out / SOURCE_FILE, "".join(sources))
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Captions' texts on one line each, splits and file names; an image's id becomes its file's.
+    """Captions' texts on one line each, splits, file names and source ids; an image's id becomes its file's.
 
     An image with neither caption nor split has no place in the release; one without captions comes after all others.
     """
@@ -82,7 +98,9 @@ def keep(corpus: Corpus) -> Corpus:
             for position, caption in enumerate(image.captions)
         ]
         split = SPLIT_NAMES.get(image.split, image.split)
-        images.append(make_image(stem(file), file=file, split=split, captions=captions))
+        source_id = carried_source_id(image.source_id, (file,), (image.id,))
+        source_id = re.sub(r"[\t\r\n]", " ", source_id).strip()
+        images.append(make_image(stem(file), file=file, split=split, captions=captions, source_id=source_id))
     images.sort(key=lambda image: "" if image.captions else _list_name(image.split))
     return corpus.with_images(images)
 
@@ -98,7 +116,7 @@ def _caption_files(tree: FileTree) -> list[str]:
 
 
 def _is_table(tree: FileTree, name: str) -> bool:
-    return tree.read(name).lstrip(b"\xef\xbb\xbf").startswith(_TABLE_HEADER.encode())
+    return tree.start(name, 100).removeprefix(b"\xef\xbb\xbf").startswith(_TABLE_HEADER.encode())
 
 
 def _caption_lines(tree: FileTree, file: str) -> Iterator[tuple[str, str, str]]:
@@ -133,3 +151,16 @@ def _read_splits(tree: FileTree) -> dict[str, str]:
                 problem = f"{entry} is in split {splits[entry]} already"
                 raise InputError(tree.path, problem, f"{name} line {number}")
     return splits
+
+
+def _read_sources(tree: FileTree) -> dict[str, str]:
+    """File name → source id, from the list in the tree or beside it."""
+    sources: dict[str, str] = {}
+    for name in names_at_hand(tree):
+        for number, entry in list_entries(tree, name) if file_name(name) == SOURCE_FILE else ():
+            file, tab, source_id = entry.partition("\t")
+            if not tab:
+                raise InputError(tree.path, "has no tab between image and source id", f"{name} line {number}")
+            if sources.setdefault(file, source_id) != source_id:
+                raise InputError(tree.path, f"{file} has source id {sources[file]} already", f"{name} line {number}")
+    return sources

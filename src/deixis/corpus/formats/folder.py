@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from deixis.corpus.pictures import PICTURE_SUFFIXES, StoredPictures, picture_names
-from deixis.corpus.reading import SPLIT_NAMES, file_name, read_lines
-from deixis.corpus.records import Caption, Corpus, make_caption, make_image
+from deixis.corpus.reading import JSON_FAULTS, SPLIT_NAMES, file_name, read_lines, require_utf8
+from deixis.corpus.records import Caption, Corpus, carried_source_id, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
@@ -67,9 +67,7 @@ def read(tree: FileTree) -> Corpus:
     pictures = StoredPictures(tree)
     drafts: dict[tuple[str, str], _Draft] = {}
     by_picture: dict[str, _Draft] = {}
-    for name in picture_names(tree):
-        if not name.isprintable() and name.encode(errors="replace").decode() != name:
-            raise InputError(tree.path, "the file's name is not UTF-8: give it another", ascii(name))
+    require_utf8(tree, picture_names(tree))
     for table in _tables(tree):
         folder = PurePosixPath(table).parent
         for place, row in _rows(tree, table):
@@ -126,7 +124,7 @@ def keep(corpus: Corpus) -> Corpus:
             file=_normal(image.file),
             split=SPLIT_NAMES.get(image.split, image.split),
             captions=[make_caption(caption.text) for caption in image.captions],
-            source_id=image.source_id,
+            source_id=carried_source_id(image.source_id, (image.id, _normal(image.file)), (image.file,)),
         )
         for image in corpus
     )
@@ -178,7 +176,7 @@ def _json_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, o
             continue
         try:
             yield number, msgspec.json.decode(line, type=dict[str, object])
-        except (msgspec.DecodeError, RecursionError) as fault:
+        except JSON_FAULTS as fault:
             raise InputError(tree.path, f"is not a JSON object ({fault})", f"{table} line {number}") from None
 
 
@@ -193,6 +191,9 @@ def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, ob
         problem = "needs a header that names the columns file and caption, or a picture's file name in front"
         raise InputError(tree.path, problem, f"{table} line {first + 1}")
     delimiter, header, skip = found
+    for column in header:
+        if header.count(column) > 1 and any(column in aliases for aliases in COLUMNS.values()):
+            raise InputError(tree.path, f"has two columns {column!r}", f"{table} line {first + 1}")
     reader = csv.reader(lines[first + skip :], delimiter=delimiter, skipinitialspace=True, strict=True)
     while True:
         number = first + skip + reader.line_num + 1

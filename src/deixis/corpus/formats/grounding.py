@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from deixis.corpus.reading import SPLIT_NAMES, box_from_corner, clipped, number_or_text, read_json, stem
+from deixis.corpus.reading import SPLIT_NAMES, box_from_corner, inside, json_keys, number_or_text, read_json, stem
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image
 from deixis.corpus.spans import Span, characters_of, token_offsets, tokens_of
 from deixis.corpus.tree import FileTree
@@ -29,10 +29,8 @@ from deixis.files import atomic_write
 
 DESCRIPTION = "grounding JSON with tokens_positive, as MDETR and GLIP read it"
 FILE_NAME = "final_flickr_separateGT"
-#: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
-EDGE_TOLERANCE = 1.0
 
-_MARK = re.compile(rb'"(?:tokens_positive|tokens_positive_eval|grounded_pictures)"\s*:')
+_MARKS = {"tokens_positive", "tokens_positive_eval", "grounded_pictures"}
 _SPLIT = re.compile(r"(?:^|[_-])(train|val|test|dev|valid|validation|testA|testB|minival)$")
 
 
@@ -142,8 +140,7 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _files(tree: FileTree) -> list[str]:
-    names = [name for name in tree.names() if name.endswith(".json") and "/" not in name]
-    return [name for name in names if _MARK.search(tree.read(name))]
+    return [name for name, keys in json_keys(tree).items() if not _MARKS.isdisjoint(keys)]
 
 
 def _split(name: str) -> str:
@@ -288,15 +285,13 @@ class _InferredImage:
         return named.setdefault((start, end), set()) if start < end else set()
 
     def _box(self, annotation: _Annotation) -> Box:
-        box = box_from_corner(*annotation.bbox)
-        inside = clipped(box, self.width, self.height)
-        sides = zip(msgspec.structs.astuple(box), msgspec.structs.astuple(inside), strict=True)
-        if any(abs(given - kept) > EDGE_TOLERANCE for given, kept in sides):
+        box = inside(box_from_corner(*annotation.bbox), self.width, self.height)
+        if box is None:
             raise DeixisError(
                 f"annotation {annotation.id}: box {list(annotation.bbox)} is outside the picture"
                 f" of {self.width} × {self.height}"
             )
-        return inside
+        return box
 
 
 def _checked(span: Span, entry: _Entry, text: str) -> Span:

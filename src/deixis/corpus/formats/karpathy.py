@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from deixis.corpus.reading import caption_ids, find_json, number_or_text, read_json, stem
+from deixis.corpus.reading import caption_ids, find_json, json_keys, number_or_text, read_json, stem
 from deixis.corpus.records import Caption, Corpus, Image, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -36,6 +36,8 @@ class _Image(msgspec.Struct, omit_defaults=True):
     cocoid: int | str | None = None
     imgid: int | str | None = None
     sentids: list[int | str] = []
+    #: Deixis' own: the photo's id at its first publisher, which the leak guard looks at.
+    source_id: str = ""
 
 
 class _Dataset(msgspec.Struct):
@@ -44,11 +46,11 @@ class _Dataset(msgspec.Struct):
 
 
 def detect(tree: FileTree) -> bool:
-    return find_json(tree, "images", "sentences") is not None
+    return _find(tree) is not None
 
 
 def read(tree: FileTree) -> Corpus:
-    name = find_json(tree, "images", "sentences") or find_json(tree)
+    name = _find(tree) or find_json(tree)
     if name is None:
         raise InputError(tree.path, "has no JSON file of images with sentences")
     dataset = read_json(tree, name, _Dataset)
@@ -76,6 +78,7 @@ def write(corpus: Corpus, out: Path) -> None:
                 imgid=number,
                 sentids=[sentence.sentid for sentence in sentences if sentence.sentid is not None],
                 cocoid=None if stem(image.file) == image.id else number_or_text(image.id),
+                source_id=image.source_id,
             )
         )
     with atomic_write(target) as stream:
@@ -83,7 +86,7 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Ids, files, splits, and captions with their tokens; no phrases, boxes or sizes.
+    """Ids, files, splits, source ids, and captions with their tokens; no phrases, boxes or sizes.
 
     Captions without numbers of their own are numbered through the corpus, because every `sentid` must be one.
     """
@@ -94,9 +97,16 @@ def keep(corpus: Corpus) -> Corpus:
             file=_path(*image.file.rpartition("/")[::2]),
             split=image.split,
             captions=[make_caption(caption.text, caption.tokens, id=next(ids)) for caption in image.captions],
+            source_id=image.source_id,
         )
         for image in corpus
     )
+
+
+def _find(tree: FileTree) -> str | None:
+    """A file of images with sentences, or of no images at all."""
+    empty = next((name for name, keys in json_keys(tree).items() if keys == {"images", "dataset"}), None)
+    return find_json(tree, "images", "sentences") or empty
 
 
 def _image(image: _Image) -> Image:
@@ -104,9 +114,8 @@ def _image(image: _Image) -> Image:
     image_id = stem(file) if image.cocoid is None else str(image.cocoid)
     if not image_id:
         raise DeixisError("an image has neither a filename nor a cocoid")
-    return make_image(
-        image_id, file=file, split=image.split, captions=[_caption(sentence) for sentence in image.sentences]
-    )
+    captions = [_caption(sentence) for sentence in image.sentences]
+    return make_image(image_id, file=file, split=image.split, captions=captions, source_id=image.source_id)
 
 
 def _caption(sentence: _Sentence) -> Caption:

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from deixis.corpus.reading import JSON_FAULTS
 from deixis.corpus.records import Corpus, Image, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -17,11 +18,14 @@ from deixis.files import atomic_write
 
 DESCRIPTION = "Deixis' own: corpus.jsonl, one image a line, nothing lost"
 FILE_NAME = "corpus.jsonl"
+VERSION = 1
+#: The header, with the corpus' name in it, is no longer than this.
+HEADER_LIMIT = 1 << 16
 
 
 class Header(msgspec.Struct, frozen=True):
     deixis: Literal["corpus"]
-    version: Literal[1]
+    version: int
     name: str = ""
     images: int = 0
 
@@ -37,16 +41,24 @@ def read(tree: FileTree, *, trusted: bool = False) -> Corpus:
         raise InputError(tree.path, f"has no {FILE_NAME}")
     lines = tree.read(name).split(b"\n")
     header = msgspec.json.decode(lines[0], type=Header)
+    if header.version != VERSION:
+        problem = f"is version {header.version} of Deixis' format; this Deixis reads version {VERSION}"
+        raise InputError(tree.path, problem, name)
     decoder = msgspec.json.Decoder(Image)
-    images = []
+    images: list[Image] = []
+    line_of: dict[str, int] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line:
             continue
         try:
             image = decoder.decode(line)
             images.append(image if trusted else _normal(image))
-        except (msgspec.DecodeError, DeixisError) as fault:
+        except (*JSON_FAULTS, DeixisError) as fault:
             raise InputError(tree.path, str(fault), f"{name} line {number}") from None
+        if line_of.setdefault(image.id, number) != number:
+            raise InputError(
+                tree.path, f"image {image.id!r} is on line {line_of[image.id]} too", f"{name} line {number}"
+            )
     if len(images) != header.images:
         raise InputError(tree.path, f"is cut off: {len(images)} of {header.images} images", name)
     return Corpus(images, name=header.name)
@@ -56,7 +68,7 @@ def write(corpus: Corpus, out: Path) -> None:
     target = out if out.suffix == ".jsonl" else out / FILE_NAME
     encoder = msgspec.json.Encoder()
     with atomic_write(target) as stream:
-        stream.write(encoder.encode(Header("corpus", 1, corpus.name, len(corpus))) + b"\n")
+        stream.write(encoder.encode(Header("corpus", VERSION, corpus.name, len(corpus))) + b"\n")
         for image in corpus:
             stream.write(encoder.encode(image) + b"\n")
 
@@ -70,8 +82,8 @@ def _find(tree: FileTree) -> str | None:
     for name in tree.names():
         if name.endswith(".jsonl") and "/" not in name:
             try:
-                msgspec.json.decode(tree.read(name).split(b"\n", 1)[0], type=Header)
-            except msgspec.DecodeError:
+                msgspec.json.decode(tree.start(name, HEADER_LIMIT).split(b"\n", 1)[0], type=Header)
+            except JSON_FAULTS:
                 continue
             return name
     return None

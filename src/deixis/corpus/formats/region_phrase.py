@@ -23,7 +23,18 @@ from deixis.corpus.reading import (
     read_json,
     through_corner,
 )
-from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image, natural_key
+from deixis.corpus.records import (
+    Box,
+    Caption,
+    Chain,
+    Corpus,
+    Image,
+    Phrase,
+    carried_source_id,
+    make_caption,
+    make_image,
+    natural_key,
+)
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
@@ -118,7 +129,12 @@ def keep(corpus: Corpus) -> Corpus:
             _build(
                 image.id,
                 _ImageData(
-                    image.id, image.width, image.height, image.file, flickr_id=image.source_id, split=image.split
+                    image.id,
+                    image.width,
+                    image.height,
+                    image.file,
+                    flickr_id=carried_source_id(image.source_id, (image.id, _file(image.file)), (image.file,)),
+                    split=image.split,
                 ),
                 {chain: through_corner(box, image.width, image.height) for chain, box in regions.items()},
                 captions,
