@@ -219,3 +219,13 @@ def test_a_path_that_is_not_utf8_opens_and_an_image_named_so_is_refused(tmp_path
     (folder / "Sentences" / os.fsdecode(b"\xe9.txt")).write_text("one\n")
     with pytest.raises(InputError, match="not UTF-8"):
         open_corpus(folder)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_that_cannot_be_unpacked_within_a_bound_are_refused(method: int, tmp_path: Path) -> None:
+    archive = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(archive, "w", method) as out:
+        out.writestr("Sentences/1.txt", "a man .\n" * 1000)
+        out.writestr("Annotations/1.xml", "<annotation/>")
+    with pytest.raises(InputError, match=r"bomb\.zip: .*other than deflate"):
+        open_corpus(archive, cache=False)

@@ -20,6 +20,8 @@ from deixis.errors import InputError
 
 #: No member larger than this is read whole; the largest public annotation file (COCO instances) has 470 MB.
 MEMBER_LIMIT = 1 << 30
+#: How members may be packed: what unpacks no more than it is asked for. bzip2 and LZMA unpack whole blocks at once.
+BOUNDED_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: More members than this in one archive is taken for an attack (Flickr30k Entities has 63,571).
 MEMBER_COUNT_LIMIT = 4_000_000
 
@@ -128,8 +130,11 @@ class ZipTree:
         return data
 
     def start(self, name: str, length: int) -> bytes:
+        member = self._member(name)
+        if member.compress_type not in BOUNDED_METHODS:
+            raise InputError(self.path, "is packed by a method other than deflate; pack the archive again", name)
         try:
-            with self._zip.open(self._member(name)) as stream:
+            with self._zip.open(member) as stream:
                 return stream.read(length)
         except Exception as fault:  # Decompressors of damaged bytes fail each in its own ways.
             raise InputError(self.path, f"cannot be unpacked ({fault})", name) from None
