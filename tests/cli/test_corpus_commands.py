@@ -15,6 +15,7 @@ from PIL import Image as Pillow
 from deixis.cli import main
 from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, write_corpus
 from deixis.corpus.formats import FORMATS
+from deixis.evaluation.results import load
 
 
 class Outcome(NamedTuple):
@@ -84,6 +85,19 @@ def test_stats_for_people_and_for_programs(deixis: Run, source: Path) -> None:
     assert [line.split() for line in table.splitlines() if "people" in line] == [
         ["│", "people", "│", "3", "│", "2.00", "│", "1.00", "│", "100.0", "│"]
     ]
+
+
+def test_stats_become_a_result(deixis: Run, source: Path, tmp_path: Path) -> None:
+    for splits, images in (([], 3), (["--split", "train"], 2)):
+        out = tmp_path / f"{images}.json"
+        assert deixis("stats", source, *splits, "--out", out).code == 0
+        result = load(out)
+        assert result.metrics["images"] == images
+        assert result.rows == ()
+        assert result.corpus is not None
+        assert result.corpus.split_hash == (sample().split("train") if splits else sample()).split_hash()
+    assert deixis("stats", source, "--out", out).code == 2
+    assert load(out) == result
 
 
 def test_every_format_is_listed(deixis: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from deixis.cli.writing import check_free, system_faults, write_out
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
+    from deixis.corpus import Corpus
     from deixis.corpus.statistics import Statistics
 
 app = typer.Typer(no_args_is_help=True, help="Count, draw, convert, join and cut corpora of any format.")
@@ -38,19 +40,31 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 
 
 @app.command()
-def stats(path: CorpusPath, split: SplitOption = None, format: FormatOption = None, json: JsonOption = False) -> None:
+def stats(
+    path: CorpusPath,
+    split: SplitOption = None,
+    format: FormatOption = None,
+    out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    json: JsonOption = False,
+) -> None:
     """Count images, captions, phrases, chains and boxes, by type as in Table 1 of Flickr30k Entities.
 
     Example: deixis corpus stats flickr30k_entities/annotations.zip --json
     """
+    if out is not None:
+        check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.corpus.statistics import corpus_statistics, read_statistics
 
+    start = time.monotonic()
     with busy(f"Counting {path}"):
         if split:
             counts = corpus_statistics(open_corpus(path, format=format).split(*split))
         else:
             counts = read_statistics(path, format=format)
+    if out is not None:
+        _save_statistics(counts, open_corpus(path, format=format), split or [], out, time.monotonic() - start)
     if json:
         print_json(counts)
     else:
@@ -184,6 +198,28 @@ def formats(json: JsonOption = False) -> None:
         width = max(map(len, known))
         for name, description in known.items():
             typer.echo(f"{name:<{width}}  {description}")
+
+
+def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out: Path, duration: float) -> None:
+    """A result record of the counts; of the whole release, it stands beside Table 1 of paper 0."""
+    import msgspec
+
+    from deixis.corpus.statistics import is_flickr30k_entities
+    from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
+
+    figures = msgspec.to_builtins(counts)
+    del figures["splits"]
+    reference = corpus_reference(corpus.split(*splits) if splits else corpus)
+    result = make_result(
+        Protocol("corpus statistics", "not applicable", {"splits": ", ".join(splits) or "all"}),
+        figures,
+        corpus=reference,
+        rows=("paper0/table1",) if is_flickr30k_entities(counts) else (),
+        readings=("Table 1 of paper 0",),
+        duration=duration,
+    )
+    with system_faults(out):
+        save(result, out)
 
 
 def _print_statistics(counts: Statistics) -> None:

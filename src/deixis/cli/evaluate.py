@@ -160,7 +160,7 @@ def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]
     corpus = open_corpus(path)
     chosen = corpus if split is None else corpus.split(split)
     texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
-    return texts, corpus_reference(chosen, split or "")
+    return texts, corpus_reference(corpus, split)
 
 
 def _is_texts(value: Any) -> bool:

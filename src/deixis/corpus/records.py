@@ -306,9 +306,9 @@ class Corpus:
             counts[image.split] = counts.get(image.split, 0) + 1
         return counts
 
-    def split_hash(self, split: str) -> str:
-        """SHA-256 of the sorted image ids of one split: tells in a result exactly what was evaluated on."""
-        ids = sorted(image.id for image in self._images if image.split == split)
+    def split_hash(self, split: str | None = None) -> str:
+        """SHA-256 of the sorted image ids of one split, or of all: tells exactly what was evaluated on."""
+        ids = sorted(image.id for image in self._images if split in (None, image.split))
         return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
     def with_images(self, images: Iterable[Image], *, name: str | None = None) -> Corpus:

@@ -137,9 +137,9 @@ def make_result(
     )
 
 
-def corpus_reference(corpus: Corpus, split: str) -> CorpusReference:
-    """What a result says of a corpus and its split."""
-    return CorpusReference(corpus.name, corpus.fingerprint, split, corpus.split_hash(split))
+def corpus_reference(corpus: Corpus, split: str | None = None) -> CorpusReference:
+    """What a result says of a corpus and its split; without one, of all its images."""
+    return CorpusReference(corpus.name, corpus.fingerprint, split or "", corpus.split_hash(split))
 
 
 def save(result: Result, path: str | Path) -> None:
