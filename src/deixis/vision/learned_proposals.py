@@ -32,13 +32,14 @@ class LearnedProposals:
 
     name = "learned"
     saw_boxes = True
+    overlap = 0.6
 
-    def __init__(self, model: Proposer, side: int, overlap: float, weights_sha256: str = "") -> None:
-        self.model, self.side, self.overlap = model.eval(), side, overlap
+    def __init__(self, model: Proposer, side: int, weights_sha256: str = "") -> None:
+        self.model, self.side = model.eval(), side
         self.settings: Mapping[str, str | int | float] = {
             "backbone": model.backbone_name,
             "side": side,
-            "overlap": overlap,
+            "overlap": self.overlap,
             "weights_sha256": weights_sha256,
         }
 
@@ -62,8 +63,8 @@ class LearnedProposals:
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu") -> LearnedProposals:
         """Open a file that `save_proposer` wrote; anything else is an `InputError`."""
-        model, side, overlap = _load_proposer(Path(path))
-        return cls(model.to(checked_device(device)), side, overlap, file_sha256(Path(path)))
+        model, side = _load_proposer(Path(path))
+        return cls(model.to(checked_device(device)), side, file_sha256(Path(path)))
 
 
 def checked_device(name: str) -> torch.device:
@@ -75,7 +76,7 @@ def checked_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def save_proposer(model: Proposer, side: int, overlap: float, path: str | Path) -> None:
+def save_proposer(model: Proposer, side: int, path: str | Path) -> None:
     """Weights as float16 safetensors; what is needed to rebuild the network is in the file's metadata."""
     from safetensors.torch import save
 
@@ -86,13 +87,12 @@ def save_proposer(model: Proposer, side: int, overlap: float, path: str | Path) 
         for name, value in model.state_dict().items()
         if not name.startswith(_NOT_KEPT)
     }
-    metadata = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width)}
-    metadata |= {"side": str(side), "overlap": str(overlap)}
+    metadata = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width), "side": str(side)}
     with atomic_write(path) as stream:
         stream.write(save(tensors, metadata))
 
 
-def _load_proposer(path: Path) -> tuple[Proposer, int, float]:
+def _load_proposer(path: Path) -> tuple[Proposer, int]:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -106,14 +106,13 @@ def _load_proposer(path: Path) -> tuple[Proposer, int, float]:
     except SafetensorError as fault:
         raise InputError(path, f"is no file of weights ({fault})") from None
     try:
-        backbone, width = metadata["backbone"], int(metadata["width"])
-        side, overlap = int(metadata["side"]), float(metadata["overlap"])
+        backbone, width, side = metadata["backbone"], int(metadata["width"]), int(metadata["side"])
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
     if backbone not in VARIANTS or width not in range(GROUPS, 1025, GROUPS):
         raise InputError(path, f"no network {backbone!r} of width {width} is known", "metadata")
-    if not (32 <= side <= 2048 and 0 < overlap <= 1):
-        raise InputError(path, f"side {side} or overlap {overlap} is out of range", "metadata")
+    if not 32 <= side <= 2048:
+        raise InputError(path, f"a side of {side} pixels is out of range", "metadata")
     broken = [name for name, value in tensors.items() if not value.isfinite().all()]
     if broken:
         raise InputError(path, "holds numbers that are not finite", broken[0])
@@ -127,4 +126,4 @@ def _load_proposer(path: Path) -> tuple[Proposer, int, float]:
         raise InputError(
             path, f"holds other weights than the network's ({str(fault).splitlines()[-1].strip()})"
         ) from None
-    return model, side, overlap
+    return model, side
