@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test test-all check bench clean
+.PHONY: install demo test test-all check clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
