@@ -14,6 +14,7 @@ from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import results as results_commands
+from deixis.cli import text as text_commands
 from deixis.errors import DeixisError
 
 app = typer.Typer(
@@ -30,6 +31,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(proposals_commands.app, name="proposals")
 app.add_typer(results_commands.app, name="results")
+app.add_typer(text_commands.app, name="text")
 
 
 @app.callback(invoke_without_command=True)

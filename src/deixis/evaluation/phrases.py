@@ -1,0 +1,146 @@
+"""How well phrases, their types and trees are found, against the phrases of a corpus.
+
+The phrases are all that the corpus gives, non-visual ones included ("the background" is a chunk); `visual` counts only
+those linked to a chain against the found ones that have a visual type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deixis.corpus.records import NOT_VISUAL, Caption
+from deixis.corpus.spans import Span
+from deixis.errors import DeixisError
+from deixis.text.trees import Tree
+
+#: Phrases of this many tokens or more are counted together.
+LONGEST = 6
+
+
+@dataclass(frozen=True)
+class SpanScore:
+    """How many spans were right, found and looked for."""
+
+    right: int
+    found: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        return self.right / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.gold if self.gold else 0.0
+
+    @property
+    def f1(self) -> float:
+        return 2 * self.right / (self.found + self.gold) if self.found + self.gold else 0.0
+
+    def figures(self) -> dict[str, float]:
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
+
+@dataclass(frozen=True)
+class ChunkingScore:
+    """`by_length` has a found span under its own length and a gold one under its own."""
+
+    overall: SpanScore
+    visual: SpanScore
+    by_length: dict[str, SpanScore]
+    captions: int
+    #: Captions with exactly the right phrases.
+    whole: int
+
+    def figures(self) -> dict[str, Any]:
+        by_length = {length: score.figures() for length, score in self.by_length.items()}
+        shares = {"overall": self.overall.figures(), "visual": self.visual.figures(), "by_length": by_length}
+        return {**shares, "captions_all_right": self.whole / self.captions if self.captions else 0.0}
+
+
+def score_chunking(
+    pairs: Iterable[tuple[Caption, Sequence[Span], Sequence[tuple[str, ...]]]],
+) -> ChunkingScore:
+    """Compare found phrases with the captions' own.
+
+    Args:
+        pairs: captions, the spans found in each, and the types given to each span.
+    """
+    right: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    gold: Counter[str] = Counter()
+    captions = whole = 0
+    for caption, spans, types in pairs:
+        own = {(phrase.start, phrase.end) for phrase in caption.phrases}
+        own_visual = {(phrase.start, phrase.end) for phrase in caption.phrases if phrase.visual}
+        visual = {span for span, names in zip(spans, types, strict=True) if names != (NOT_VISUAL,)}
+        for counts, chosen, chosen_visual in (
+            (gold, own, own_visual),
+            (found, set(spans), visual),
+            (right, own.intersection(spans), own_visual & visual),
+        ):
+            counts.update(["overall"] * len(chosen) + ["visual"] * len(chosen_visual))
+            counts.update(_length(span) for span in chosen)
+        captions += 1
+        whole += own == set(spans)
+    scores = {name: SpanScore(right[name], found[name], gold[name]) for name in found | gold}
+    empty = SpanScore(0, 0, 0)
+    overall, visual_score = scores.pop("overall", empty), scores.pop("visual", empty)
+    return ChunkingScore(overall, visual_score, dict(sorted(scores.items())), captions, whole)
+
+
+def _length(span: Span) -> str:
+    length = span[1] - span[0]
+    return str(length) if length < LONGEST else f"{LONGEST}+"
+
+
+def score_nodes(pairs: Iterable[tuple[Caption, Tree]]) -> dict[str, float]:
+    """Compare trees with the captions' phrases.
+
+    Returns:
+        Shares of the phrases: `np` have a noun phrase over exactly their words, `node` any node; `crossed` are partly
+        inside and partly outside some node.
+    """
+    exact = over = crossed = phrases = 0
+    for caption, tree in pairs:
+        spans = {node.span for node in tree.subtrees()}
+        noun_phrases = set(tree.spans("NP"))
+        for phrase in caption.phrases:
+            own = (phrase.start, phrase.end)
+            phrases += 1
+            exact += own in noun_phrases
+            over += own in spans
+            crossed += any(_cross(own, span) for span in spans)
+    if not phrases:
+        raise DeixisError("the captions have no phrases")
+    return {"np": exact / phrases, "node": over / phrases, "crossed": crossed / phrases}
+
+
+def _cross(one: Span, other: Span) -> bool:
+    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+
+
+def score_types(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float | dict[str, float]]:
+    """Compare the types of phrases with those given to them.
+
+    Returns:
+        Shares of the phrases: `exact` were given exactly their types, `any` at least one of them; `by_type` is the
+        share of a type's phrases that were given it.
+    """
+    exact = some = phrases = 0
+    right: Counter[str] = Counter()
+    gold: Counter[str] = Counter()
+    for own, given in pairs:
+        both = set(own) & set(given)
+        exact += set(own) == set(given)
+        some += bool(both)
+        phrases += 1
+        right.update(both)
+        gold.update(own)
+    if not phrases:
+        raise DeixisError("no phrase has a type")
+    by_type = {name: right[name] / count for name, count in sorted(gold.items())}
+    return {"exact": exact / phrases, "any": some / phrases, "by_type": by_type}

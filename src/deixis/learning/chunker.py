@@ -1,0 +1,199 @@
+"""Train the caption chunker (`deixis.text.chunker`) on the phrases of a corpus.
+
+The network is a linear-chain conditional random field over a few convolutions; its loss is the negative log-likelihood
+of the whole label sequence (Lafferty et al., ICML 2001). What it learned is exported to plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deixis.corpus.records import Caption
+from deixis.corpus.training import TrainingSet
+from deixis.text.chunker import BEGIN, INSIDE, LABELS, PAD, SHAPES, UNKNOWN, VIEWS, Chunker, row_maps, view_rows
+
+
+@dataclass(frozen=True)
+class Schedule:
+    epochs: int = 5
+    batch_size: int = 128
+    learning_rate: float = 4e-3
+    word_width: int = 32
+    affix_width: int = 8
+    shape_width: int = 4
+    hidden: int = 96
+    depth: int = 3
+    dropout: float = 0.2
+    minimum_word_count: int = 3
+    minimum_affix_count: int = 10
+    #: Share of captions that are shown in lower case and without their full stop, as people type queries.
+    plain_share: float = 0.2
+    seed: int = 0
+
+
+class ChunkerNetwork(nn.Module):
+    """Label scores (captions, tokens, 3) from view rows (captions, tokens, views); padding is row `PAD`."""
+
+    def __init__(self, rows: Mapping[str, int], schedule: Schedule) -> None:
+        super().__init__()
+        widths = {"word": schedule.word_width, "shape": schedule.shape_width}
+        self.vectors = nn.ModuleDict(
+            {view: nn.Embedding(count, widths.get(view, schedule.affix_width), PAD) for view, count in rows.items()}
+        )
+        for weight in self.vectors.parameters():
+            nn.init.normal_(weight, std=0.3)
+            weight.data[PAD] = 0
+        inputs = sum(widths.get(view, schedule.affix_width) for view in rows)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(schedule.hidden if number else inputs, schedule.hidden, 3, padding=1)
+            for number in range(schedule.depth)
+        )
+        self.labels = nn.Linear(schedule.hidden, LABELS)
+        self.pairs = nn.Parameter(torch.zeros(LABELS, LABELS))
+        self.first = nn.Parameter(torch.zeros(LABELS))
+        self.last = nn.Parameter(torch.zeros(LABELS))
+        self.dropout = nn.Dropout(schedule.dropout)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        real = (rows[..., 0] != PAD)[:, None]
+        vectors = [vectors(rows[..., number]) for number, vectors in enumerate(self.vectors.children())]
+        hidden = self.dropout(torch.cat(vectors, dim=-1)).transpose(1, 2)
+        for number, convolution in enumerate(self.convolutions):
+            change = torch.relu(convolution(hidden)) * real
+            hidden = self.dropout(hidden + change if number else change)
+        scores: Tensor = self.labels(hidden.transpose(1, 2))
+        return scores
+
+
+def sequence_loss(scores: Tensor, labels: Tensor, real: Tensor, network: ChunkerNetwork) -> Tensor:
+    """Negative log-likelihood of label sequences, per token.
+
+    Args:
+        scores: (captions, tokens, labels).
+        labels: (captions, tokens).
+        real: (captions, tokens) 1 for a token, 0 for padding, which stands at the end.
+        network: gives the scores of label pairs and of first and last labels.
+    """
+    own = (scores.gather(2, labels[..., None])[..., 0] * real).sum(1) + network.first[labels[:, 0]]
+    own = own + (network.pairs[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(1)
+    final = labels.gather(1, real.sum(1, keepdim=True).long() - 1)[:, 0]
+    own = own + network.last[final]
+    total = network.first + scores[:, 0]
+    for step in range(1, scores.shape[1]):
+        longer = torch.logsumexp(total[:, :, None] + network.pairs, dim=1) + scores[:, step]
+        total = torch.where(real[:, step, None] > 0, longer, total)
+    return (torch.logsumexp(total + network.last, dim=1) - own).sum() / real.sum()
+
+
+def train_chunker(training: TrainingSet, schedule: Schedule) -> Iterator[tuple[int, float, Chunker]]:
+    """Train on the phrases of a training set; after each epoch give its number, mean loss and the chunker so far."""
+    torch.manual_seed(schedule.seed)
+    random = np.random.default_rng(schedule.seed)
+    captions = [caption for image in training for caption in image.captions if caption.tokens]
+    counts = Counter(token.lower() for caption in captions for token in caption.tokens)
+    vocabularies = _vocabularies(counts, schedule)
+    examples = _Examples(captions, vocabularies)
+    rows = {view: len(strings) + 2 for view, strings in vocabularies.items()} | {"shape": SHAPES}
+    network = ChunkerNetwork(rows, schedule)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=schedule.learning_rate, weight_decay=1e-4)
+    # A word stands as unknown the more often the rarer it is, so that the unknown row learns what rare words do.
+    hidden_share = np.array([0, 0, *(0.01 + 1 / (1 + counts[word]) for word in vocabularies["word"])])
+    steps = schedule.epochs * max(1, len(captions) // schedule.batch_size)
+    # Up within 100 steps, then down to nothing.
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100) * (1 - step / steps))
+    for epoch in range(schedule.epochs):
+        network.train()
+        losses = []
+        for batch in _batches(examples.lengths, schedule.batch_size, random):
+            view_rows, labels = examples.padded(batch, random.random(len(batch)) < schedule.plain_share)
+            hide = random.random(labels.shape) < hidden_share[view_rows[..., 0]]
+            view_rows[..., 0][hide] = UNKNOWN
+            inputs = torch.from_numpy(view_rows)
+            real = (inputs[..., 0] != PAD).float()
+            loss = sequence_loss(network(inputs), torch.from_numpy(labels), real, network)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            rate.step()
+            losses.append(float(loss.detach()))
+        yield epoch, float(np.mean(losses)), export(network, vocabularies)
+
+
+def export(network: ChunkerNetwork, vocabularies: Mapping[str, Sequence[str]]) -> Chunker:
+    """What the network learned, as a chunker that needs no torch."""
+    arrays: dict[str, Tensor] = {
+        f"vectors.{view}": vectors.get_parameter("weight") for view, vectors in network.vectors.items()
+    }
+    arrays |= {"pairs": network.pairs, "first": network.first, "last": network.last}
+    arrays |= {"labels.weight": network.labels.weight.T, "labels.bias": network.labels.bias}
+    for number, convolution in enumerate(network.convolutions):
+        weight = convolution.get_parameter("weight").permute(2, 1, 0)  # (3, inputs, outputs)
+        arrays[f"convolution.{number}.weight"] = weight.flatten(0, 1)
+        arrays[f"convolution.{number}.bias"] = convolution.get_parameter("bias")
+    return Chunker(vocabularies, {name: array.detach().numpy().copy() for name, array in arrays.items()})
+
+
+class _Examples:
+    """Captions as numbers: the view rows and labels of each, and the view rows in lower case."""
+
+    def __init__(self, captions: Sequence[Caption], vocabularies: Mapping[str, Sequence[str]]) -> None:
+        maps = row_maps(vocabularies)
+        known: dict[str, tuple[int, ...]] = {}
+
+        def rows(tokens: Sequence[str]) -> NDArray[np.int64]:
+            for token in tokens:
+                if token not in known:
+                    known[token] = view_rows(token, maps)
+            return np.array([known[token] for token in tokens])
+
+        self.rows = [rows(caption.tokens) for caption in captions]
+        self.plain = [rows([token.lower() for token in caption.tokens]) for caption in captions]
+        self.stops = [caption.tokens[-1] == "." and len(caption.tokens) > 1 for caption in captions]
+        self.labels = [_labels(caption) for caption in captions]
+        self.lengths = np.array([len(rows) for rows in self.rows])
+
+    def padded(self, batch: NDArray[np.intp], plain: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """View rows (captions, tokens, views) and labels (captions, tokens) of a batch, padded at the end."""
+        longest = int(self.lengths[batch].max())
+        rows = np.full((len(batch), longest, self.rows[0].shape[1]), PAD)
+        labels = np.zeros((len(batch), longest), np.int64)
+        for row, number in enumerate(batch):
+            length = self.lengths[number] - (plain[row] and self.stops[number])
+            rows[row, :length] = (self.plain if plain[row] else self.rows)[number][:length]
+            labels[row, :length] = self.labels[number][:length]
+        return rows, labels
+
+
+def _labels(caption: Caption) -> NDArray[np.int64]:
+    labels = np.zeros(len(caption.tokens), np.int64)
+    for phrase in caption.phrases:
+        labels[phrase.start] = BEGIN
+        labels[phrase.start + 1 : phrase.end] = INSIDE
+    return labels
+
+
+def _vocabularies(counts: Counter[str], schedule: Schedule) -> dict[str, list[str]]:
+    """Strings of each view that occur often enough, by falling count, equal counts by text."""
+    vocabularies = {}
+    for view, function in VIEWS.items():
+        strings: Counter[str] = Counter()
+        for word, count in counts.items():
+            strings[function(word)] += count
+        minimum = schedule.minimum_word_count if view == "word" else schedule.minimum_affix_count
+        kept = [(-count, string) for string, count in strings.items() if count >= minimum]
+        vocabularies[view] = [string for _, string in sorted(kept)]
+    return vocabularies
+
+
+def _batches(lengths: NDArray[np.intp], size: int, random: np.random.Generator) -> list[NDArray[np.intp]]:
+    """Captions of like length together, in random order."""
+    order = np.argsort(lengths + 4 * random.random(len(lengths)), kind="stable")
+    batches = np.array_split(order, max(1, len(order) // size))
+    return [batches[number] for number in random.permutation(len(batches))]

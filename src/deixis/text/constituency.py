@@ -1,0 +1,346 @@
+"""From a dependency parse to a constituency tree, by projecting phrases from heads.
+
+Every word projects the phrase of its tag (a noun NP, a verb VP and with a subject S, a preposition PP …) and takes in
+the phrases of its dependents: complements inside, each modifier after a noun one NP further out. So noun phrases nest
+as paper 2 needs: "two people sitting on rocking chairs" is an NP over "two people" and a VP over "rocking chairs".
+Labels are those of the Penn Treebank, relations those of spaCy's English models (ClearNLP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from deixis.corpus.spans import Span
+from deixis.errors import DeixisError
+from deixis.text.trees import Tree, flattened
+
+#: Dependencies deeper than this hang from the last one above.
+DEPENDENCY_DEPTH = 80
+#: A noun with more modifiers after it takes in the rest without a further NP each.
+NESTED_MODIFIERS = 12
+
+SUBJECTS = frozenset({"nsubj", "nsubjpass", "csubj", "csubjpass", "expl"})
+AUXILIARIES = frozenset({"aux", "auxpass"})
+#: What stands between a subject and its verb.
+_VERB_GROUP = AUXILIARIES | {"neg", "advmod", "preconj"}
+_COORDINATORS = frozenset({"cc", "punct"})
+#: Dependents that are a bare tag when nothing hangs from them; others are a phrase even of one word.
+_BARE = AUXILIARIES | _COORDINATORS | frozenset(
+    {"det", "predet", "amod", "nummod", "compound", "nmod", "case", "neg", "mark", "quantmod", "preconj", "meta"}
+)  # fmt: skip
+_PREMODIFIERS = frozenset({"det", "predet", "amod", "nummod", "compound", "nmod", "poss", "case", "quantmod", "neg"})
+#: What after a noun belongs to its own group ("man 's", "number 28").
+_CLOSE = frozenset({"case", "nummod", "compound", "det"})
+#: Relations in which an adjective or a verb form stands for a noun ("the elderly").
+NOMINAL_RELATIONS = frozenset({"nsubj", "nsubjpass", "dobj", "pobj", "dative", "appos"})
+NOMINAL_TAGS = frozenset({"PRP", "PRP$", "CD", "EX", "WP", "WP$", "WDT", "DT", "PDT", "$", "FW", "ADD"})
+_WH_TAGS = frozenset({"WDT", "WP", "WP$", "WRB"})
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A token as a dependency parser sees it; `head` is the number of the token it hangs from, its own for a root."""
+
+    text: str
+    head: int
+    relation: str = ""
+    #: Part of speech in the Penn Treebank's tags.
+    tag: str = ""
+    lemma: str = ""
+    #: Given to a word from which a whole phrase hangs: the span that must be one noun phrase (`deixis.text.repair`).
+    phrase: Span | None = None
+
+
+def constituency(words: Sequence[Word]) -> Tree:
+    """The tree over a caption. Crossing dependencies are lifted until none cross; several roots are joined in an S."""
+    if not words:
+        return Tree("S")
+    heads = projective_heads([-1 if word.head == number else word.head for number, word in enumerate(words)])
+    dependents: list[list[int]] = [[] for _ in words]
+    roots: list[int] = []
+    for number, head in enumerate(heads):
+        (roots if head < 0 else dependents[head]).append(number)
+    projection = _Projection(words, dependents)
+    parts = [projection.root(root) for root in roots]
+    return flattened(parts[0] if len(parts) == 1 else Tree("S", tuple(parts)))
+
+
+def projective_heads(heads: Sequence[int]) -> list[int]:
+    """Heads (-1 for a root) so changed that every word's descendants stand together, and not too deep.
+
+    The shortest dependency that another one crosses is lifted to its head's head (Nivre and Nilsson, ACL 2005), until
+    none is left.
+
+    >>> projective_heads([-1, 3, 0, 0])
+    [-1, 0, 0, 0]
+    """
+    heads = list(heads)
+    count = len(heads)
+    if any(not -1 <= head < count or head == number for number, head in enumerate(heads)):
+        raise DeixisError(f"a word hangs from no word among the {count}")
+    while True:
+        ways = [_way_up(heads, number) for number in range(count)]
+        if _contiguous(ways):
+            break
+        crossed = [
+            (abs(number - head), number)
+            for number, head in enumerate(heads)
+            if head >= 0 and any(head not in ways[k] for k in range(min(number, head) + 1, max(number, head)))
+        ]
+        _, number = min(crossed)
+        heads[number] = heads[heads[number]]
+    # A word's way up begins with itself.
+    return [
+        head if len(way) <= DEPENDENCY_DEPTH else way[-DEPENDENCY_DEPTH] for head, way in zip(heads, ways, strict=True)
+    ]
+
+
+def _way_up(heads: Sequence[int], number: int) -> list[int]:
+    way = [number]
+    while heads[way[-1]] >= 0:
+        way.append(heads[way[-1]])
+        if len(way) > len(heads):
+            raise DeixisError("the heads of words form a circle")
+    return way
+
+
+def _contiguous(ways: Sequence[Sequence[int]]) -> bool:
+    """Whether the descendants of every word stand together."""
+    size, first, last = [0] * len(ways), list(range(len(ways))), list(range(len(ways)))
+    for number, way in enumerate(ways):
+        for above in way:
+            size[above] += 1
+            first[above], last[above] = min(first[above], number), max(last[above], number)
+    return all(high - low + 1 == count for low, high, count in zip(first, last, size, strict=True))
+
+
+class _Projection:
+    """Builds the phrase of a word from the phrases of its dependents."""
+
+    def __init__(self, words: Sequence[Word], dependents: Sequence[Sequence[int]]) -> None:
+        self.words, self.dependents = words, dependents
+
+    def root(self, number: int) -> Tree:
+        node = self.phrase(number)
+        if node.is_leaf:
+            return Tree("FRAG", (node,))
+        return Tree("S", (node,)) if node.label == "VP" else node
+
+    def phrase(self, number: int) -> Tree:
+        word = self.words[number]
+        bare = word.relation in _BARE or word.tag == "PRP$" or not _is_word(word)
+        if bare and word.phrase is None and not self.dependents[number]:
+            return self.leaf(number)
+        kind = self.kind(number) if word.phrase is None else "NP"
+        if kind == "NP":
+            return self.noun_phrase(number)
+        return self.clause(number) if kind == "VP" else self.other_phrase(number, kind)
+
+    def leaf(self, number: int) -> Tree:
+        return Tree(self.words[number].tag or "X", token=number)
+
+    def kind(self, number: int) -> str:
+        """The label of the phrase that a word projects."""
+        tag, relation = self.words[number].tag, self.words[number].relation
+        below = {self.words[dependent].relation for dependent in self.dependents[number]}
+        if relation in ("prep", "agent") or (tag in ("IN", "TO") and below & {"pobj", "pcomp"}):
+            return "PP"
+        if tag in ("NN", "NNS", "NNP", "NNPS") or tag in NOMINAL_TAGS:
+            return "NP"
+        if tag.startswith("VB") or tag == "MD":
+            if relation in NOMINAL_RELATIONS or below & {"det", "poss"}:
+                return "NP"
+            return "ADJP" if relation in _PREMODIFIERS else "VP"
+        if tag.startswith("JJ"):
+            return "NP" if relation in NOMINAL_RELATIONS or below & {"det", "poss"} else "ADJP"
+        if relation == "prt":
+            return "PRT"
+        by_tag = {"RB": "ADVP", "RBR": "ADVP", "RBS": "ADVP", "WRB": "WHADVP", "IN": "ADVP", "RP": "PRT", "UH": "INTJ"}
+        return by_tag.get(tag, "FRAG")
+
+    def sides(self, number: int) -> tuple[list[int], list[int]]:
+        own = self.dependents[number]
+        return [d for d in own if d < number], [d for d in own if d > number]
+
+    def relation(self, number: int) -> str:
+        return self.words[number].relation
+
+    def phrases(self, numbers: Iterable[int]) -> list[Tree]:
+        return [self.phrase(number) for number in numbers]
+
+    def modifiers(self, numbers: Iterable[int]) -> list[Tree]:
+        """Phrases before a head that is no verb, where an adverb alone is a bare tag ("very tall")."""
+        return [
+            self.leaf(number)
+            if self.relation(number) == "advmod" and not self.dependents[number]
+            else self.phrase(number)
+            for number in numbers
+        ]
+
+    def noun_phrase(self, number: int) -> Tree:
+        left, right = self.sides(number)
+        outer, further = self._noun_group(number, left, right)
+        inner = [*self.modifiers(left[outer:]), self.leaf(number)]
+        while further and self.relation(right[0]) in _CLOSE:
+            inner.append(self.phrase(right.pop(0)))
+            further -= 1
+        node = Tree(self._noun_label(number, left[outer:]), tuple(inner))
+        node, after = self.extended(node, right[:further], nested=True)
+        if after:
+            node = Tree(node.label, (node, *after))
+        node, after = self.extended(node, right[further:], nested=True)
+        before = self.phrases(left[:outer])
+        if before or after:
+            has_subject = any(self.relation(dependent) in SUBJECTS for dependent in left[:outer])
+            node = Tree("S" if has_subject else node.label, (*before, node, *after))
+        return node
+
+    def _noun_group(self, number: int, left: Sequence[int], right: Sequence[int]) -> tuple[int, int]:
+        """How many of the dependents on the left stand before the noun's own group, and how many on the right in it.
+
+        What stands before the group ("In the park , a man") joins when all that follows has.
+        """
+        phrase = self.words[number].phrase
+        if phrase is not None:
+            return sum(dependent < phrase[0] for dependent in left), sum(dependent < phrase[1] for dependent in right)
+        outer = next((n for n in range(len(left), 0, -1) if not self._in_noun_group(left, n - 1)), 0)
+        while outer < len(left) and self.relation(left[outer]) in _COORDINATORS:
+            outer += 1
+        return outer, next(
+            (n for n, dependent in enumerate(right) if self.relation(dependent) not in _CLOSE), len(right)
+        )
+
+    def _in_noun_group(self, left: Sequence[int], place: int) -> bool:
+        relation = self.relation(left[place])
+        if relation in _PREMODIFIERS or relation in _COORDINATORS or relation == "preconj":
+            return True
+        # An adverb or measure belongs to the group ("just two men") unless a comma parts them ("outside , a man").
+        return relation in ("advmod", "npadvmod") and "punct" not in map(self.relation, left[place + 1 :])
+
+    def _noun_label(self, number: int, left: Sequence[int]) -> str:
+        word = self.words[number]
+        if word.tag in _WH_TAGS or any(self.words[d].tag in _WH_TAGS for d in left):
+            return "WHNP"
+        if word.phrase is not None:
+            return "NP"
+        if word.relation in ("nummod", "quantmod"):
+            return "QP"
+        return "NML" if word.relation in ("compound", "nmod") else "NP"
+
+    def clause(self, number: int) -> Tree:
+        left, right = self.sides(number)
+        first = next((n for n in range(len(left), 0, -1) if self.relation(left[n - 1]) not in _VERB_GROUP), 0)
+        before, group = left[:first], left[first:]
+        joint = next((n for n, d in enumerate(right) if self.relation(d) in ("cc", "conj")), len(right))
+        complements = right[:joint]
+        while complements and self.relation(complements[-1]) == "punct":
+            joint -= 1
+            complements.pop()
+        node = Tree("VP", (self.leaf(number), *self.phrases(complements)))
+        further = right[joint:]
+        conjuncts = [dependent for dependent in further if self.relation(dependent) == "conj"]
+        # "is riding and smiling" shares the auxiliary; "is riding and has smiled" does not.
+        shared = bool(conjuncts) and not self._has(conjuncts[0], AUXILIARIES | SUBJECTS)
+        # A conjunct with a subject of its own is joined to the whole clause.
+        clauses = next((n for n, d in enumerate(further) if d in conjuncts and self._has(d, SUBJECTS)), len(further))
+        while clauses < len(further) and clauses and self.relation(further[clauses - 1]) in _COORDINATORS:
+            clauses -= 1
+        if not shared:
+            node = self.with_auxiliaries(node, group)
+        node, after = self.extended(node, further[:clauses])
+        if shared:
+            node = self.with_auxiliaries(node, group)
+        return self.sentence(number, before, node, after, further[clauses:])
+
+    def _has(self, number: int, relations: frozenset[str]) -> bool:
+        return any(self.relation(dependent) in relations for dependent in self.dependents[number])
+
+    def with_auxiliaries(self, node: Tree, group: Sequence[int]) -> Tree:
+        """One VP for each auxiliary, outward from the verb: `(VP is (VP being (VP eaten)))`."""
+        between: list[Tree] = []
+        for dependent in reversed(group):
+            if self.relation(dependent) in AUXILIARIES:
+                node = Tree("VP", (self.phrase(dependent), *between, node))
+                between = []
+            else:
+                between.insert(0, self.phrase(dependent))
+        return Tree("VP", (*between, *node.children)) if between else node
+
+    def sentence(
+        self, number: int, before: Sequence[int], node: Tree, after: Sequence[Tree], clauses: Sequence[int]
+    ) -> Tree:
+        """S of a subject and a VP, and SBAR where a subordinating or relative word leads."""
+        relation = self.relation(number)
+        lead = 0
+        subordinate = relation in ("relcl", "advcl", "ccomp", "acl", "pcomp", "csubj")
+        while subordinate and lead < len(before) and self._leads(before[lead]):
+            lead += 1
+        rest = self.phrases(before[lead:])
+        if rest or after:
+            node = Tree("S", (*rest, node, *after))
+        if clauses:
+            node = node if node.label == "S" else Tree("S", (node,))
+            node, trailing = self.extended(node, clauses)
+            node = Tree("S", (*node.children, *trailing)) if trailing else node
+        if lead or (relation == "relcl" and node.label == "S"):
+            node = node if node.label == "S" else Tree("S", (node,))
+            return Tree("SBAR", (*self.phrases(before[:lead]), node))
+        return node
+
+    def _leads(self, number: int) -> bool:
+        return self.relation(number) == "mark" or self.words[number].tag in _WH_TAGS
+
+    def other_phrase(self, number: int, kind: str) -> Tree:
+        left, right = self.sides(number)
+        first = next((n for n in range(len(left), 0, -1) if self.relation(left[n - 1]) in SUBJECTS), 0)
+        joint = next((n for n, d in enumerate(right) if self.relation(d) in ("cc", "conj", "punct")), len(right))
+        node = Tree(kind, (*self.modifiers(left[first:]), self.leaf(number), *self.phrases(right[:joint])))
+        node, after = self.extended(node, right[joint:])
+        if first or after:
+            node = Tree("S" if first else kind, (*self.phrases(left[:first]), node, *after))
+        return node
+
+    def extended(self, node: Tree, right: Sequence[int], *, nested: bool = False) -> tuple[Tree, list[Tree]]:
+        """Take in what follows: conjuncts side by side, other phrases one node further out where `nested`.
+
+        Returns the node, and the punctuation or coordinators after which nothing came.
+        """
+        waiting: list[Tree] = []
+        joining = False
+        for place, dependent in enumerate(right):
+            relation = self.relation(dependent)
+            if relation in _COORDINATORS:
+                waiting.append(self.phrase(dependent))
+                continue
+            parts = self.conjuncts(dependent, node.label) if relation == "conj" else [self.phrase(dependent)]
+            if relation == "conj" and not joining:
+                node = Tree(node.label, (_bare(node), *waiting, *parts))
+            elif joining == (relation == "conj") and (joining or not nested or place >= NESTED_MODIFIERS):
+                node = Tree(node.label, (*node.children, *waiting, *parts))
+            else:
+                node = Tree(node.label, (node, *waiting, *parts))
+            joining = relation == "conj"
+            waiting = []
+        return node, waiting
+
+    def conjuncts(self, number: int, label: str) -> list[Tree]:
+        """A conjunct, and those that hang from it in turn, side by side."""
+        node = self.phrase(number)
+        _, right = self.sides(number)
+        phrase = self.words[number].phrase
+        if phrase is not None and phrase[1] > max(right, default=0):
+            return [node]
+        if right and node.label == label and self.relation(right[-1]) == "conj" and len(node.children) > 1:
+            return list(node.children)
+        return [_bare(node) if node.label == label else node]
+
+
+def _bare(node: Tree) -> Tree:
+    """In "black and white" the conjuncts are words; noun and verb phrases stay phrases."""
+    single = len(node.children) == 1 and node.children[0].is_leaf
+    return node.children[0] if single and node.label in ("ADJP", "ADVP", "NML", "QP") else node
+
+
+def _is_word(word: Word) -> bool:
+    return any(character.isalnum() for character in word.text)
