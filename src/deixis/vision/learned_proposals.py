@@ -54,8 +54,8 @@ class LearnedProposals:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             output = self.model(normalize(pictures.to(device)))
         quality = output.logits.float().amax(-1)
-        # Many more candidates than wanted, so that suppression never runs dry.
-        top = quality.topk(min(10 * count, quality.shape[1]), dim=1)
+        # Many more candidates than wanted, so that suppression does not run dry.
+        top = quality.topk(min(max(2000, 10 * count), quality.shape[1]), dim=1)
         found = output.boxes.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1).cpu().numpy()
         scores = top.values.sigmoid().cpu().numpy()
         return [diversified(*rows, self.overlap, count) for rows in zip(found, scores, strict=True)]
@@ -95,15 +95,15 @@ def save_proposer(model: Proposer, side: int, path: str | Path) -> None:
 def _load_proposer(path: Path) -> tuple[Proposer, int]:
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():
+        raise InputError(path, "no such file of a trained proposer")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("kind") != _KIND:
                 raise InputError(path, "is not the file of a trained proposer")
             tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from None
-    except SafetensorError as fault:
+    except (OSError, SafetensorError) as fault:
         raise InputError(path, f"is no file of weights ({fault})") from None
     try:
         backbone, width, side = metadata["backbone"], int(metadata["width"]), int(metadata["side"])
