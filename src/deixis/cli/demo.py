@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,10 +23,14 @@ def demo(
     from deixis.demo import run_demo
 
     say = (lambda title, columns, rows: None) if json else print_table
+    with system_faults(out):
+        out.mkdir(parents=True, exist_ok=True)
     with system_faults(out), progress_bar("Drawing scenes and extracting features") as progress:
         outcome = run_demo(out, say, progress)
     if json:
-        print_json({**asdict(outcome), "page": str(outcome.page), "drawing": str(outcome.drawing)})
+        results = [str(path) for path in outcome.results]
+        page, drawing = str(outcome.page), str(outcome.drawing)
+        print_json({"page": page, "drawing": drawing, "results": results, "seconds": outcome.seconds})
         return
     typer.echo(f"Done in {outcome.seconds:.0f} s. Look at:")
     typer.echo(f"  {outcome.page}  (open it in a browser)")

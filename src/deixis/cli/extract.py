@@ -14,7 +14,9 @@ def extract(
     out: Annotated[Path, typer.Option(help="The store's folder. One that was begun is finished.")],
     split: Annotated[list[str] | None, typer.Option(help="Only the images of this split; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
-    pictures: Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")] = None,
+    pictures_in: Annotated[
+        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding threads; all processors if not given.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -33,7 +35,7 @@ def extract(
     from deixis.features.recipe import load_recipe
 
     recipe = load_recipe(features)
-    opened = open_corpus(corpus, pictures=pictures)
+    opened = open_corpus(corpus, pictures=pictures_in)
     chosen = opened.split(*split) if split else opened
     chosen = chosen.with_images(chosen.images[:limit])
     if recipe.regions and recipe.regions.boxes == "drawn" and not any(image.boxes for image in chosen):

@@ -51,6 +51,7 @@ def report(
     pictures_in: PicturesOption = None,
     device: DeviceOption = "cpu",
     out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Recall of proposals: how many phrases have a box among the first 10, 50, 100, 200 proposals, by phrase type.
@@ -59,6 +60,8 @@ def report(
 
     Example: deixis proposals report joined/ --method edge-boxes --split val --limit 200
     """
+    if out is not None:
+        check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.evaluation.proposals import COUNTS, IOUS, proposal_recall, recall_figures
     from deixis.evaluation.results import BoxSupervision, Protocol, corpus_reference, make_result, save

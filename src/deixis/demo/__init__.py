@@ -36,7 +36,7 @@ SHOWN_SCENES, SHOWN_QUERIES, SHOWN_HITS = 6, 4, 5
 
 #: The smallest of the default backbones sees all of each picture.
 FEATURES = FeatureRecipe(backbone="efficientnet-lite0", crops="squash")
-MATCHER = "EfficientNet-Lite0 → words"
+MATCHER = "features"
 
 #: Shows how far the extraction is: images done, all images.
 Progress = Callable[[int, int], None]
@@ -131,10 +131,14 @@ TWIN_TEXT = (
 )
 RANKING_COLUMNS = (
     "split: matcher",
-    *(f"I→T R@{k}" for k in RECALL_AT),
-    "Med r",
-    *(f"T→I R@{k}" for k in RECALL_AT),
-    "Med r",
+    "I→T R@1",
+    "R@5",
+    "R@10",
+    "Med",
+    "T→I R@1",
+    "R@5",
+    "R@10",
+    "Med",
     "mR",
 )
 TWIN_COLUMNS = ("split: twin", "true caption scores higher, %", "pairs")
