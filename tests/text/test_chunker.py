@@ -125,6 +125,11 @@ def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
         Chunker.load(tmp_path / "broken.safetensors")
     with pytest.raises(InputError, match=r"absent"):
         Chunker.load(tmp_path / "absent.safetensors")
+    arrays = Chunker.load().arrays
+    for wrong in ({"labels.bias": np.zeros(7, np.float32)}, {"vectors.word": arrays["vectors.word"][:, :5]}):
+        Chunker(Chunker.load().vocabularies, {**arrays, **wrong}).save(tmp_path / "misfit.safetensors")
+        with pytest.raises(InputError, match=r"misfit\.safetensors: is not a chunker"):
+            Chunker.load(tmp_path / "misfit.safetensors")
 
 
 def test_the_models_are_small() -> None:

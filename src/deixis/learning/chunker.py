@@ -30,7 +30,7 @@ class Schedule:
     shape_width: int = 4
     hidden: int = 96
     depth: int = 3
-    dropout: float = 0.2
+    dropout: float = 0.3
     minimum_word_count: int = 3
     minimum_affix_count: int = 10
     #: Share of captions that are shown in lower case and without their full stop, as people type queries.
@@ -103,8 +103,8 @@ def train_chunker(training: TrainingSet, schedule: Schedule) -> Iterator[tuple[i
     rows = {view: len(strings) + 2 for view, strings in vocabularies.items()} | {"shape": SHAPES}
     network = ChunkerNetwork(rows, schedule)
     optimizer = torch.optim.AdamW(network.parameters(), lr=schedule.learning_rate, weight_decay=1e-4)
-    # A word stands as unknown the more often the rarer it is, so that the unknown row learns what rare words do.
-    hidden_share = np.array([0, 0, *(0.01 + 1 / (1 + counts[word]) for word in vocabularies["word"])])
+    # A word stands as unknown the more often the rarer it is, so that affixes and neighbours learn to do without it.
+    hidden_share = np.array([0, 0, *(0.03 + 3 / (3 + counts[word]) for word in vocabularies["word"])])
     steps = schedule.epochs * max(1, len(captions) // schedule.batch_size)
     # Up within 100 steps, then down to nothing.
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100) * (1 - step / steps))

@@ -250,6 +250,9 @@ def _read(path: Path) -> Chunker:
     try:
         with safetensors.safe_open(path, "numpy") as file:
             vocabularies = json.loads(file.metadata()["vocabularies"])
-            return Chunker(vocabularies, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError) as fault:
+            chunker = Chunker(vocabularies, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        # Arrays that do not fit together show themselves here.
+        chunker.phrases(("a", "dog"))
+    except (safetensors.SafetensorError, OSError, LookupError, TypeError, ValueError) as fault:
         raise InputError(path, f"is not a chunker ({fault})") from None
+    return chunker
