@@ -46,4 +46,4 @@ def test_types_are_right(captions: list[Caption]) -> None:
         pairs += [(phrase.types, names) for phrase, names in zip(caption.phrases, given, strict=True)]
     figures = score_types(pairs)
     assert figures["exact"] > 0.995
-    assert min(figures["by_type"].values()) > 0.97  # type: ignore[union-attr]
+    assert min(figures["by_type"].values()) > 0.97

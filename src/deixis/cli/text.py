@@ -86,6 +86,8 @@ def train_chunker(
 
     Example: deixis text train-chunker flickr30k_entities/annotations.zip --out chunker.safetensors
     """
+    import torch
+
     from deixis.cli.output import console
     from deixis.corpus import open_corpus
     from deixis.corpus.training import TrainingSet, training_set
@@ -93,6 +95,8 @@ def train_chunker(
     from deixis.learning.chunker import Schedule
     from deixis.learning.chunker import train_chunker as train
 
+    # So small a network gains nothing from more, and sums come out the same however many cores there are.
+    torch.set_num_threads(1)
     began = perf_counter()
     everything = training_set(open_corpus(corpus))
     images = everything.corpus.images
