@@ -23,9 +23,15 @@ from deixis.vision.proposals import METHODS, Proposals, load_method
 from deixis.vision.proposer import Proposer, make_anchors, normalize, squashed
 from deixis.vision.reading import read_picture
 
-cv2 = pytest.importorskip("cv2", reason="needs OpenCV: pip install 'deixis[proposals]'")
+try:
+    import cv2
+except ImportError:
+    cv2 = None
+needs_opencv = pytest.mark.skipif(cv2 is None, reason="needs OpenCV: pip install 'deixis[proposals]'")
+EDGE_BOXES = pytest.param("edge-boxes", marks=needs_opencv)
+SELECTIVE_SEARCH = pytest.param("selective-search", marks=needs_opencv)
 #: `selective-search-quality` differs from the fast one in a switch alone, and takes seconds a picture.
-QUICK = [name for name in METHODS if name != "selective-search-quality"]
+QUICK = ["learned", EDGE_BOXES, SELECTIVE_SEARCH, "grid"]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_odd_pictures_never_break_a_method(name, size):
     assert (boxes[:, 2:] <= np.array(size) + 1e-3).all()
 
 
-@pytest.mark.parametrize("name", ["edge-boxes", "selective-search", "learned"])
+@pytest.mark.parametrize("name", [EDGE_BOXES, SELECTIVE_SEARCH, "learned"])
 def test_what_looks_finds_a_plain_square_at_any_size(name):
     method = load_method(name)
     for scale in (1, 3):
@@ -87,6 +93,7 @@ def test_what_looks_finds_a_plain_square_at_any_size(name):
         assert iou_matrix(box[None], method.propose(picture, 10).boxes).max() > 0.6
 
 
+@needs_opencv
 def test_learned_proposals_saw_boxes_and_the_others_did_not():
     assert {name: load_method(name).saw_boxes for name in METHODS} == {name: name == "learned" for name in METHODS}
 
@@ -144,6 +151,7 @@ def test_the_grid_stretches_with_the_picture_and_ends():
 # Edges
 
 
+@needs_opencv
 @pytest.mark.parametrize(("angle", "expected"), [(0, 0), (30, 30), (90, 90), (135, 135), (200, 20)])
 def test_a_straight_edge_is_thin_and_its_direction_is_across_it(angle, expected):
     y, x = np.indices((80, 100))
@@ -165,6 +173,7 @@ def test_a_straight_edge_is_thin_and_its_direction_is_across_it(angle, expected)
     assert orientation.max() < np.float32(np.pi)
 
 
+@needs_opencv
 def test_colour_alone_makes_an_edge():
     pixels = np.full((40, 60, 3), (200, 60, 60), np.uint8)
     pixels[:, 30:] = (60, 118, 60)
@@ -199,6 +208,7 @@ def forest_model(path):
     return path
 
 
+@needs_opencv
 def test_a_structured_forest_takes_the_place_of_our_edges(tmp_path):
     method = EdgeBoxes(forest_model(tmp_path / "model.yml"))
     pixels = np.asarray(square())
@@ -210,6 +220,7 @@ def test_a_structured_forest_takes_the_place_of_our_edges(tmp_path):
     assert len(method.propose(square(), 10).boxes)
 
 
+@needs_opencv
 @pytest.mark.parametrize(
     "content",
     [b"", b"hello", bytes(range(256)) * 9, b"\x1f\x8b\x08 no gzip", b"%YAML:1.0\n---\na: 1\n",

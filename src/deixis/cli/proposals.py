@@ -270,7 +270,7 @@ def _print_recall(
     for iou, one in recall.items():
         rows = {**one.by_type, "overall": one.overall}
         print_table(
-            f"{proposer.name}: recall in percent at IoU {iou}, by number of boxes",
+            f"{proposer.name}, IoU {iou}: recall in % by boxes",
             ["type", "phrases", *map(str, one.overall.recall)],
             [
                 [name, f"{row.instances:,}", *(f"{value:.2f}" for value in row.recall.values())]

@@ -15,7 +15,7 @@ class SelectiveSearch:
     """`quality` groups in more colour spaces and from more segmentations than "fast", and takes many times as long."""
 
     saw_boxes = False
-    overlap = 0.5
+    overlap = 0.6
 
     def __init__(self, *, quality: bool = False) -> None:
         self._cv2 = load_opencv()
