@@ -51,7 +51,7 @@ def report(
     pictures_in: PicturesOption = None,
     device: DeviceOption = "cpu",
     out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Recall of proposals: how many phrases have a box among the first 10, 50, 100, 200 proposals, by phrase type.
