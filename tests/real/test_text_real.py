@@ -64,6 +64,7 @@ def _recall_at_10(features: NDArray[np.float32], captions_per_image: int) -> flo
 
 @needs_vectors
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_fisher_vectors_bring_captions_of_one_picture_together(flickr8k: Corpus, vectors: WordVectors) -> None:
     training = [tokens_of(caption) for image in training_set(flickr8k) for caption in image.captions]
     validation = [tokens_of(caption) for image in flickr8k.split("val") for caption in image.captions]

@@ -172,12 +172,21 @@ def test_the_same_seed_gives_the_same_vectors(vectors: WordVectors) -> None:
 
 
 def test_fewer_words_than_dimensions_still_fit(vectors: WordVectors) -> None:
-    fisher = FisherVectors(vectors, 2, random_state=0).fit([["word1", "word2"], ["word3", "word4", "word5"]])
+    fisher = FisherVectors(vectors, 2, minimum_words=0, random_state=0).fit(
+        [["word1", "word2", "word3"], ["word4", "word5"]]
+    )
     encoded = fisher.transform([["word1"], ["word5", "word2"]])
     assert encoded.shape == (2, 2 * 2 * 4)
     assert np.isfinite(encoded).all()
     with pytest.raises(DeixisError, match="30 components need as many words with vectors, 1 are there"):
-        FisherVectors(vectors).fit([["word1", "unheard-of"]])
+        FisherVectors(vectors, minimum_words=0).fit([["word1", "unheard-of"]])
+
+
+def test_few_words_borrow_the_frequent_words_of_the_vectors(vectors: WordVectors, fisher: FisherVectors) -> None:
+    borrowed = FisherVectors(vectors, n_components=4, random_state=0).fit([["word1", "word2"]])
+    np.testing.assert_array_equal(borrowed.mixture_.location_, fisher.mixture_.location_)
+    some = FisherVectors(vectors, 2, minimum_words=50, random_state=0).fit([["word398", "word399"]])
+    np.testing.assert_allclose(some.mean_, vectors.table[[*range(50), 398, 399]].mean(axis=0), rtol=1e-4, atol=1e-5)
 
 
 def test_saved_and_loaded_it_gives_the_same_vectors(

@@ -109,6 +109,9 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         See `DiagonalMixture`.
     ica_iterations : int
         Steps of FastICA at most. Dimensions near the Gaussian turn in each other for ever, so it need not settle.
+    minimum_words : int
+        Independent components of 300 dimensions ask for thousands of vectors. Where the captions have fewer different
+        ones, the first `minimum_words` rows of the vectors' table (the frequent words) are fitted with them.
     random_state : int, RandomState or None
     n_jobs : int
         Threads that work on blocks of captions.
@@ -143,6 +146,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         family: Literal["hybrid", "gaussian", "laplacian"] = "hybrid",
         ica_iterations: int = 50,
+        minimum_words: int = 10_000,
         random_state: Randomness = None,
         n_jobs: int = 1,
     ) -> None:
@@ -150,6 +154,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_components = n_components
         self.family = family
         self.ica_iterations = ica_iterations
+        self.minimum_words = minimum_words
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -157,7 +162,10 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Fit to the distinct vectors of the words of token lists, each counted once."""
         words = sorted({token for tokens in token_lists for token in tokens if has_content(token)})
         array, found = self.vectors.look_up(words)
-        distinct = np.unique(array[found], axis=0).astype(np.float64)
+        distinct = np.unique(array[found], axis=0)
+        if len(distinct) < self.minimum_words:
+            distinct = np.unique(np.concatenate([distinct, self.vectors.table[: self.minimum_words]]), axis=0)
+        distinct = distinct.astype(np.float64)
         if len(distinct) < max(2, self.n_components):
             raise DeixisError(
                 f"{self.n_components} components need as many words with vectors, {len(distinct)} are there"
