@@ -42,8 +42,9 @@ def test_killed_at_any_moment_it_resumes_and_ends_byte_identical(tmp_path: Path,
     moments = random.Random(seed)
     met = 0
     for _ in range(6):
-        process = start_run(killed, images=60, seconds=0.02)
-        time.sleep(moments.uniform(0, 0.25))
+        # Undisturbed it would take 1.5 s and more, on the fastest machine: 15 batches of 0.2 s in two threads.
+        process = start_run(killed, images=60, seconds=0.2)
+        time.sleep(moments.uniform(0, 0.4))
         process.kill()
         met += process.wait() == -signal.SIGKILL
     assert met > 2, "the kills came too late to mean anything"
