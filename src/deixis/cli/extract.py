@@ -10,7 +10,7 @@ import typer
 
 def extract(
     corpus: Annotated[Path, typer.Argument(help="A corpus with pictures: folder, zip or file; or `scenes`.")],
-    features: Annotated[str, typer.Option(help="A recipe: image, ten-crop, regions, drawn, or a .toml file.")],
+    features: Annotated[str, typer.Option(help="A recipe: image, ten-crop, regions, drawn, chains, or a .toml file.")],
     out: Annotated[Path, typer.Option(help="The store's folder. One that was begun is finished.")],
     split: Annotated[list[str] | None, typer.Option(help="Only the images of this split; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
@@ -38,7 +38,7 @@ def extract(
     opened = open_corpus(corpus, pictures=pictures_in)
     chosen = opened.split(*split) if split else opened
     chosen = chosen.with_images(chosen.images[:limit])
-    if recipe.regions and recipe.regions.boxes == "drawn" and not any(image.boxes for image in chosen):
+    if recipe.regions and recipe.regions.boxes in ("drawn", "chains") and not any(image.boxes for image in chosen):
         raise InputError(corpus, "has no drawn boxes for the recipe's regions")
     from deixis.features.mapper import make_mapper
 

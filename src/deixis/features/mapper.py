@@ -19,6 +19,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.corpus import Image
+from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.features.layout import ArraySpec
 from deixis.features.recipe import FeatureRecipe, RegionRecipe
@@ -53,6 +54,20 @@ class DrawnBoxes:
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
         boxes = image.scaled_boxes(*picture.size)[:count]
         return np.array([(box.x1, box.y1, box.x2, box.y2) for box in boxes], np.float32).reshape(-1, 4)
+
+
+class MergedBoxes:
+    """For each chain of an image that has boxes the one box around them, in the order of `image.chains`.
+
+    What a plural phrase is held to (papers 0 and 1), so these are the regions of training pairs.
+    """
+
+    provenance: Mapping[str, Any] = {"boxes": "chains", "saw_boxes": True}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        boxes = image.scaled_boxes(*picture.size)
+        chains = [box_array(boxes[number] for number in chain.boxes) for chain in image.chains if chain.boxes]
+        return np.array([merge(own) for own in chains[:count]], np.float32).reshape(-1, 4)
 
 
 class ProposedBoxes:
@@ -208,5 +223,6 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu") -> BackboneMapper
         raise DeixisError("no CUDA device is at hand; use --device cpu")
     # The file of a proposer may be missing: found out before the backbone is loaded.
     boxes = recipe.regions.boxes if recipe.regions else "drawn"
-    box_source = DrawnBoxes() if boxes == "drawn" else ProposedBoxes(load_method(boxes, device=device))
+    drawn: dict[str, BoxSource] = {"drawn": DrawnBoxes(), "chains": MergedBoxes()}
+    box_source = drawn.get(boxes) or ProposedBoxes(load_method(boxes, device=device))
     return BackboneMapper(recipe, load_backbone(recipe.backbone, device=device), box_source, device)

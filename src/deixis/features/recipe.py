@@ -5,7 +5,8 @@ crops = "whole"            # the picture's vector from one pass over all of it; 
 side = 384                 # pixels of that pass, about side × side
 
 [regions]                  # left out: no regions
-boxes = "drawn"            # the corpus' own boxes; or the file of a trained proposer (.safetensors)
+boxes = "drawn"            # the corpus' own boxes; "chains": one a chain, merged; a proposal method; or the file of a
+                           # trained proposer (.safetensors)
 count = 100                # at most so many a picture
 features = "align"         # from the map of the same pass (RoIAlign); "crops": a pass a box (paper 0), slow
 context = false            # append the picture's vector
@@ -51,6 +52,8 @@ BUILT_IN = {
     "ten-crop": FeatureRecipe(crops="ten"),
     "regions": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe()),
     "drawn": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe(boxes="drawn")),
+    # No chain is left out: row k is that of an image's k-th chain that has boxes.
+    "chains": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe(boxes="chains", count=2000)),
 }
 
 
