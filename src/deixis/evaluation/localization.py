@@ -22,6 +22,7 @@ from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
 from deixis.corpus.records import TYPES, Caption, Image, Phrase
 from deixis.errors import DeixisError
 from deixis.evaluation.scores import Integers
+from deixis.matcher import Localized as Localized
 
 #: Which boxes a proposal is held to: all boxes of the phrase merged into one, or any of them.
 Rule = Literal["merged", "any"]
@@ -44,13 +45,6 @@ class PhraseQuery(NamedTuple):
     @property
     def text(self) -> str:
         return self.caption.phrase_text(self.phrase)
-
-
-class Localized(NamedTuple):
-    """What a localizer answers: proposals in the original picture's pixels, and how well each fits each query."""
-
-    boxes: Boxes  # (proposals, 4)
-    scores: npt.NDArray[np.floating]  # (queries, proposals), higher is better
 
 
 #: Scores an image's proposals for some phrases.
