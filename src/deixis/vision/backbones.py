@@ -20,6 +20,7 @@ from deixis.errors import DeixisError
 from deixis.vision.crops import centre_crop, fit, squash, ten_crops
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
 from deixis.vision.regions import Maps
+from deixis.vision.tower import PictureTower, load_tower
 from deixis.vision.weights import state_sha256
 
 DEFAULT = "efficientnet-lite2"
@@ -161,12 +162,15 @@ def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, dev
     """A pretrained network by name.
 
     Args:
-        name: `efficientnet-lite0`, `-lite1` or `-lite2`, or a network of an optional package, `package:network`.
+        name: `efficientnet-lite0`, `-lite1` or `-lite2`, the file of a trained tower (.safetensors), or a network of an
+            optional package, `package:network`.
         weights: a file with other weights for it; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
     """
     if name in VARIANTS:
         return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device)
+    if name.endswith(".safetensors"):
+        return tower_backbone(load_tower(name), device)
     from deixis.vision.extra_backbones import FAMILIES
 
     family, _, network = name.partition(":")
@@ -188,6 +192,23 @@ def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str
         network,
         NetworkInput(side, side / (side + 32), (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
         vectors=lambda batch: network.map(batch).mean((-2, -1)),
+        maps=network.map,
+        weights_sha256=weights_sha256,
+        device=device,
+        stride=network.stride,
+        origin=network.map_origin,
+    )
+
+
+def tower_backbone(tower: PictureTower, device: str = "cpu") -> NetworkBackbone:
+    """Wrap a trained tower: vectors are its embeddings, of pictures squashed as in its training."""
+    weights_sha256, network = state_sha256(tower), tower.backbone
+    network.fuse()
+    return NetworkBackbone(
+        f"tower:{tower.backbone_name}",
+        tower,
+        NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), crops="squash"),
+        vectors=tower,
         maps=network.map,
         weights_sha256=weights_sha256,
         device=device,

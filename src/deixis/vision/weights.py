@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deixis.errors import InputError
+from deixis.files import atomic_write
 
 
 def load_weights(network: nn.Module, path: str | Path, *, ignore: Sequence[str] = ()) -> None:
@@ -68,3 +69,54 @@ def state_sha256(network: nn.Module) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
         digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def save_network(network: nn.Module, path: str | Path, description: Mapping[str, str], *, skip: Sequence[str]) -> None:
+    """Weights as float16 safetensors with what is needed to rebuild the network as metadata (`kind` says what it is).
+
+    Args:
+        skip: prefixes of weights that are not kept.
+    """
+    from safetensors.torch import save
+
+    tensors = {
+        name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
+        for name, value in network.state_dict().items()
+        if not name.startswith(tuple(skip))
+    }
+    with atomic_write(path) as stream:
+        stream.write(save(tensors, dict(description)))
+
+
+def read_network(path: str | Path, kind: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Description and weights (float32) from a file of `save_network`; anything else is an `InputError`."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(path, "no such file of weights")
+    try:
+        with safe_open(path, "pt") as file:
+            description = file.metadata() or {}
+            if description.get("kind") != kind:
+                raise InputError(path, f"is not a file of weights of the kind {kind!r}")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as fault:
+        raise InputError(path, f"is no file of weights ({fault})") from None
+    tensors = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    broken = [name for name, value in tensors.items() if not value.isfinite().all()]
+    if broken:
+        raise InputError(path, "holds numbers that are not finite", broken[0])
+    return description, tensors
+
+
+def fill_network(network: nn.Module, tensors: Mapping[str, Tensor], path: str | Path, *, skip: Sequence[str]) -> None:
+    """Give a network the weights that `read_network` found; every one must be there and fit, but for those skipped."""
+    expected = {name for name in network.state_dict() if not name.startswith(tuple(skip))}
+    if tensors.keys() != expected:
+        raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
+    try:
+        network.load_state_dict(tensors, strict=False)
+    except RuntimeError as fault:
+        reason = str(fault).splitlines()[-1].strip()
+        raise InputError(path, f"holds other weights than the network's ({reason})") from None

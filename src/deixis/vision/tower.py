@@ -1,0 +1,68 @@
+"""A picture tower: an EfficientNet-Lite, pooling over its map, and a projection, trained end to end with a text branch.
+
+The pooled vector is the map's mean beside what learned queries attend to, so that small things count where they matter.
+Its file (safetensors) opens as a backbone: `load_backbone("run/tower.safetensors")` gives the tower's embeddings as
+the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.learning.end_to_end`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deixis.errors import InputError
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.weights import fill_network, read_network, save_network
+
+_KIND = "deixis tower 1"
+#: The ImageNet classifier has no part in a tower, and is not kept.
+_NOT_KEPT = ("backbone._fc.",)
+
+
+class PictureTower(nn.Module):
+    """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length."""
+
+    def __init__(self, backbone: EfficientNetLite, backbone_name: str, side: int, dim: int, queries: int = 4) -> None:
+        super().__init__()
+        self.backbone, self.backbone_name = backbone, backbone_name
+        self.side, self.dim, self.queries = side, dim, queries
+        channels = backbone.channels
+        self.keys = nn.Linear(channels, queries)
+        self.values = nn.Linear(channels, dim)
+        self.mean = nn.Linear(channels, dim)
+        self.mix = nn.Linear(queries * dim, dim)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.pooled(self.backbone.map(pictures))
+
+    def pooled(self, maps: Tensor) -> Tensor:
+        """Embeddings from maps `(batch, channels, rows, columns)`."""
+        cells = maps.flatten(2).transpose(1, 2)  # (batch, cells, channels)
+        weights = self.keys(cells).softmax(1)  # (batch, cells, queries)
+        attended = torch.einsum("bcq,bcd->bqd", weights, self.values(cells))
+        pooled: Tensor = self.mean(cells.mean(1)) + self.mix(F.gelu(attended.flatten(1)))
+        return pooled
+
+
+def save_tower(tower: PictureTower, path: str | Path) -> None:
+    """Weights as float16; what is needed to rebuild the tower is in the file's metadata."""
+    sizes = {name: str(getattr(tower, name)) for name in ("side", "dim", "queries")}
+    save_network(tower, path, {"kind": _KIND, "backbone": tower.backbone_name, **sizes}, skip=_NOT_KEPT)
+
+
+def load_tower(path: str | Path) -> PictureTower:
+    """Open a file that `save_tower` wrote; anything else is an `InputError`."""
+    description, tensors = read_network(path, _KIND)
+    try:
+        name = description["backbone"]
+        side, dim, queries = (int(description[key]) for key in ("side", "dim", "queries"))
+    except (KeyError, ValueError) as fault:
+        raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
+    if name not in VARIANTS or not (32 <= side <= 2048 and 1 <= dim <= 8192 and 1 <= queries <= 64):
+        raise InputError(path, f"no tower on {name!r} of {side} pixels, {dim} and {queries} is known", "metadata")
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries)
+    fill_network(tower, tensors, path, skip=_NOT_KEPT)
+    return tower.eval()
