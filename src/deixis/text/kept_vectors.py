@@ -1,0 +1,74 @@
+"""The vectors of the words of a corpus: what of a large table must go along with features fitted over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from deixis.errors import InputError
+from deixis.files import atomic_write
+from deixis.text.word_vectors import WordVectors
+
+WORDS, VECTORS = "words.json", "words.safetensors"
+
+
+class _Words(msgspec.Struct, frozen=True):
+    """Words in the order of their vectors, and those that were looked for and have none."""
+
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class KeptVectors(WordVectors):
+    """Each word under the form in which it was met, with the vector that the whole table gave it.
+
+    A hyphenated word that was not met has the mean of its parts that were; any other has no vector.
+    """
+
+    def __init__(self, words: _Words, table: NDArray[np.float32], source: str) -> None:
+        super().__init__(table, {word: row for row, word in enumerate(words.known)}.get, source=source)
+        self._words = words
+
+    @classmethod
+    def of(cls, vectors: WordVectors, words: Iterable[str]) -> KeptVectors:
+        met = sorted(set(words))
+        array, found = vectors.look_up(met)
+        known, unknown = (tuple(word for word, has in zip(met, found, strict=True) if has == kind) for kind in (1, 0))
+        return cls(_Words(known, unknown), array[found], vectors.source)
+
+    def unmet(self, words: Iterable[str]) -> list[str]:
+        """Those of these words that were never looked for."""
+        return sorted({*words}.difference(self._words.known, self._words.unknown))
+
+    def with_words(self, vectors: WordVectors, words: Sequence[str]) -> KeptVectors:
+        """These and the vectors of more words."""
+        more = KeptVectors.of(vectors, self.unmet(words))
+        both = _Words(self._words.known + more._words.known, self._words.unknown + more._words.unknown)
+        return KeptVectors(both, np.concatenate([self.table, more.table]), self.source)
+
+    def save(self, folder: Path) -> None:
+        """Write a JSON file of words and a safetensors file of their vectors."""
+        vectors = safetensors.numpy.save({"vectors": np.ascontiguousarray(self.table)}, {"source": self.source})
+        for name, data in ((WORDS, msgspec.json.encode(self._words)), (VECTORS, vectors)):
+            with atomic_write(folder / name) as stream:
+                stream.write(data)
+
+    @classmethod
+    def load(cls, folder: Path) -> KeptVectors:
+        """Read what `save` wrote."""
+        path = folder / WORDS
+        try:
+            words = msgspec.json.decode(path.read_bytes(), type=_Words)
+            path = folder / VECTORS
+            with safetensors.safe_open(path, "numpy") as file:
+                table, source = file.get_tensor("vectors"), (file.metadata() or {}).get("source", "")
+        except (msgspec.DecodeError, safetensors.SafetensorError, OSError) as fault:
+            raise InputError(path, f"does not hold kept word vectors ({fault})") from None
+        if table.ndim != 2 or len(table) != len(words.known):
+            raise InputError(path, f"has an array of shape {table.shape} for {len(words.known)} words")
+        return cls(words, table, source)
