@@ -102,7 +102,7 @@ def text_features(
             too, so that they can be used where no word vectors are installed. Nothing is fitted to them.
         device: where principal components are computed, `cuda` or `cpu`; None takes a GPU where there is one.
     """
-    captions = training_captions(training)
+    captions, also = training_captions(training), list(also)
     words = content_words([*captions, *also])
     folder = cache_folder() / "text" / _key(recipe, captions)
     if (folder / RECIPE).exists():
@@ -111,7 +111,13 @@ def text_features(
             features.vectors = features.vectors.with_words(_word_vectors(recipe), words)
             features.vectors.save(folder)
         return features
-    features = fit_text_features(recipe, captions, words=words, device=device)
+    if recipe.pca:
+        # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and kept once.
+        whole = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
+        assert isinstance(whole, FisherFeatures)
+        features = whole.reduced(recipe, captions, device=device)
+    else:
+        features = fit_text_features(recipe, captions, words=words)
     features.save(folder)
     return features
 
@@ -156,7 +162,8 @@ def fit_text_features(
         return MeanFeatures(recipe, kept)
     fisher = FisherVectors(vectors, recipe.centres, random_state=recipe.seed, n_jobs=os.cpu_count() or 1).fit(captions)
     fisher.vectors = kept
-    return FisherFeatures(recipe, fisher, _fit_pca(recipe.pca, fisher, captions, device) if recipe.pca else None)
+    features = FisherFeatures(recipe, fisher)
+    return features.reduced(recipe, captions, device=device) if recipe.pca else features
 
 
 def load_text_features(folder: str | Path, *, device: str | None = None) -> TextFeatures:
@@ -180,9 +187,19 @@ def load_text_features(folder: str | Path, *, device: str | None = None) -> Text
 class FisherFeatures:
     """Fisher vectors of a mixture over word vectors, as they are (paper 0) or their principal components (paper 1)."""
 
-    def __init__(self, recipe: TextRecipe, fisher: FisherVectors, pca: StreamedPCA | None) -> None:
+    def __init__(self, recipe: TextRecipe, fisher: FisherVectors, pca: StreamedPCA | None = None) -> None:
         self.recipe, self._fisher, self._pca = recipe, fisher, pca
-        self.dim = recipe.pca or 2 * int(fisher.mixture_.location_.size)
+        self.dim = pca.n_components if pca else 2 * int(fisher.mixture_.location_.size)
+
+    def reduced(self, recipe: TextRecipe, captions: Sequence[Tokens], *, device: str | None) -> FisherFeatures:
+        """The same with principal components of the captions' vectors, as many as the recipe says."""
+        if recipe.pca > min(len(captions), self.dim):
+            raise DeixisError(f"pca = {recipe.pca:,} is more than {len(captions):,} captions of {self.dim:,} allow")
+        # Half precision in a file: 30,000 captions are 1.1 GB.
+        with tempfile.TemporaryFile() as file:
+            rows: Any = np.memmap(file, np.float16, "w+", shape=(len(captions), self.dim))
+            self._fisher.transform(captions, out=rows)
+            return FisherFeatures(recipe, self._fisher, StreamedPCA(recipe.pca, device=device).fit(rows))
 
     @property
     def vectors(self) -> KeptVectors:
@@ -289,17 +306,6 @@ class TokenIds:
     def save(self, folder: str | Path) -> None:
         self.vocabulary.save(Path(folder) / VOCABULARY)
         _save_recipe(folder, self.recipe)
-
-
-def _fit_pca(components: int, fisher: FisherVectors, captions: Sequence[Tokens], device: str | None) -> StreamedPCA:
-    shape = (len(captions), 2 * int(fisher.mixture_.location_.size))
-    if components > min(shape):
-        raise DeixisError(f"pca = {components:,} is more than {shape[0]:,} captions of {shape[1]:,} numbers allow")
-    # Half precision in a file: 30,000 captions are 1.1 GB.
-    with tempfile.TemporaryFile() as file:
-        rows: np.memmap[Any, np.dtype[np.float16]] = np.memmap(file, np.float16, "w+", shape=shape)
-        fisher.transform(captions, out=rows)
-        return StreamedPCA(components, device=device).fit(rows)
 
 
 def _word_vectors(recipe: TextRecipe) -> WordVectors:
