@@ -1,0 +1,90 @@
+"""How far a sentence's phrases are from an image's regions, and that with the global distance (papers 0 and 1).
+
+Paper 0, section 4.2, eqs. 1 and 2; paper 1, section 5.4, eq. 8. Lower is better. The embeddings, of regions and phrases
+in one space and of whole images and sentences in another, come from elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+Floats = NDArray[np.floating[Any]]
+
+
+def region_phrase_distances(
+    regions: Floats,
+    region_offsets: ArrayLike,
+    phrases: Floats,
+    mentions: ArrayLike,
+    mention_offsets: ArrayLike,
+    *,
+    gamma: float = 1.5,
+    squared: bool = True,
+    device: torch.device | str = "cpu",
+    memory: int = 2**28,
+) -> NDArray[np.float32]:
+    r"""D_RP of every image and sentence, (images, sentences); eq. 1 of paper 0:
+
+    .. math:: D_{RP} = \frac{1}{L^\gamma} \sum_{i=1}^{L} \min_r \|p_i - r\|^2
+
+    Paper 1's d_rp is the plain mean of distances: `gamma=1, squared=False`. A sentence without phrases has no such
+    distance, its column is NaN; `weighted_distances` and `combined_distances` know.
+
+    Phrases repeat ("a man"): each is compared with the regions once, however many sentences mention it.
+
+    Args:
+        regions: embedded regions of all images, (regions, dimensions), those of an image together.
+        region_offsets: (images + 1,): image i has rows region_offsets[i] to region_offsets[i + 1].
+        phrases: embedded phrases, (phrases, dimensions), each once.
+        mentions: rows of `phrases` that the sentences mention, (mentions,), those of a sentence together.
+        mention_offsets: (sentences + 1,), as region_offsets.
+        memory: bytes of region × phrase distances at a time.
+    """
+    starts, mentioned = np.asarray(region_offsets, np.int64), np.asarray(mentions, np.int64)
+    ends = np.asarray(mention_offsets, np.int64)
+    if (np.diff(starts) < 1).any():
+        raise ValueError(f"image {int(np.argmax(np.diff(starts) < 1))} has no regions")
+    lengths = np.diff(ends).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        weights = np.repeat(lengths**-gamma, np.diff(ends))
+    sums = csr_array((weights, mentioned, ends), shape=(len(lengths), len(phrases)))
+    distances = np.empty((len(starts) - 1, len(lengths)), dtype=np.float32)
+    for image, best in enumerate(_nearest(regions, starts, phrases, device, memory)):
+        distances[image] = sums @ (best if squared else np.sqrt(best))
+    distances[:, lengths == 0] = np.nan
+    return distances
+
+
+def weighted_distances(global_distances: Floats, region_phrase: Floats, *, global_weight: float = 0.7) -> Floats:
+    """Eq. 2 of paper 0: α D_IS + (1 − α) D_RP, of squared distances; α = `global_weight`.
+
+    Where a sentence has no phrases, the global distance stands alone.
+    """
+    mixed = global_weight * global_distances + (1 - global_weight) * region_phrase
+    return np.where(np.isnan(region_phrase), global_distances, mixed)
+
+
+def combined_distances(global_distances: Floats, region_phrase: Floats, *, region_weight: float = 0.2) -> Floats:
+    """Eq. 8 of paper 1: (1 − α) d + α d_rp, of plain distances; α = `region_weight`."""
+    return weighted_distances(global_distances, region_phrase, global_weight=1 - region_weight)
+
+
+def _nearest(
+    regions: Floats, starts: NDArray[np.int64], phrases: Floats, device: torch.device | str, memory: int
+) -> Iterator[Floats]:
+    """For each image in turn, the squared distance of each phrase to its nearest region, (phrases,)."""
+    columns = torch.from_numpy(np.ascontiguousarray(phrases, np.float32)).to(device)
+    lengths = (columns**2).sum(dim=1)
+    widest = max(1, memory // (4 * int(np.diff(starts).max())))
+    for start, stop in itertools.pairwise(starts):
+        rows = torch.from_numpy(np.array(regions[start:stop], np.float32)).to(device)
+        offsets = (rows**2).sum(dim=1)
+        nearest = [torch.addmm(offsets, part, rows.T, alpha=-2).amin(dim=1) for part in torch.split(columns, widest)]
+        yield (torch.cat(nearest) + lengths).clamp(min=0).cpu().numpy()
