@@ -214,8 +214,8 @@ class _Mentions:
                 tokens = tokens_of(caption) if caption.phrases else ()
                 for phrase in caption.phrases:
                     if phrase.chain in chain_number:
-                        string = strings.setdefault(tokens[phrase.start : phrase.end], len(strings))
-                        rows.append((string, len(chosen), chain_number[phrase.chain]))
+                        text = tokens[phrase.start : phrase.end]
+                        rows.append((strings.setdefault(text, len(strings)), len(chosen), chain_number[phrase.chain]))
                     else:
                         without_box += phrase.visual
             if len(rows) > before:
