@@ -1,0 +1,273 @@
+"""Mini-batches of regions and phrases: Algorithm 1 of paper 1, step by step (its numbers stand beside the code).
+
+Readings are in `deixis.learning.sampling`; of step 3.c.ii the second region is one of the same picture, as printed,
+so there is none without positive region augmentation.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deixis.learning.losses import Contrast, Direction, Neighbours
+from deixis.learning.sampling import (
+    Choices,
+    Neighbourhood,
+    Numbers,
+    PairBatch,
+    RankingBatch,
+    as_numbers,
+    other_than,
+    shuffled,
+    without_second,
+)
+from deixis.learning.task import Batches
+
+
+class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """Steps of Algorithm 1, and two departures from it.
+
+    `positives`: the drawn box alone, or step 2. `neighbourhood`: step 3.c, or its random control. `negatives`
+    "batch" tells a phrase also from the target regions of other pictures, which the paper does not. `candidates`:
+    negative regions of the same picture that are looked at for a pair, drawn at random; None is all of them, as the
+    paper has it.
+    """
+
+    batch: Annotated[int, Meta(ge=2)] = 100
+    positives: Literal["single", "augmented"] = "augmented"
+    neighbourhood: Neighbourhood = "none"
+    negatives: Literal["picture", "batch"] = "picture"
+    candidates: Annotated[int, Meta(ge=1)] | None = None
+
+
+class Phrases(Protocol):
+    """What is needed of `deixis.learning.data.PhraseData`; the ragged rows are values[offsets[p] : offsets[p + 1]]."""
+
+    @property
+    def regions(self) -> Tensor: ...  # (regions, channels)
+    @property
+    def region_boxes(self) -> Tensor: ...  # (regions, 4)
+    @property
+    def pair_string(self) -> Tensor: ...  # (pairs,)
+    @property
+    def pair_image(self) -> Tensor: ...  # (pairs,)
+    @property
+    def pair_chain(self) -> Tensor: ...  # (pairs,)
+    @property
+    def pair_region(self) -> Tensor: ...  # (pairs,)
+    @property
+    def positive_offsets(self) -> Tensor: ...  # (pairs + 1,)
+    @property
+    def positive_rows(self) -> Tensor: ...
+    @property
+    def negative_offsets(self) -> Tensor: ...  # (pairs + 1,)
+    @property
+    def negative_rows(self) -> Tensor: ...
+
+
+class _Targets(NamedTuple):
+    """Texts and regions of a batch that stand in matching pairs; the first of each are those of the pairs `base`.
+
+    A text or region that was added has an owner, the place in `base` of the pair it is a second match for. The first
+    `text_pairs` texts match their owner's region (step 3.a), the first `region_pairs` regions their owner's text (3.b).
+    """
+
+    base: Numbers
+    strings: Numbers
+    text_owner: Numbers
+    regions: Numbers
+    region_owner: Numbers
+    text_pairs: int
+    region_pairs: int
+
+
+class PhraseSampler:
+    """Batches of region-phrase pairs."""
+
+    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, data.regions.device
+        self.string, self.image = as_numbers(data.pair_string), as_numbers(data.pair_image)
+        self.chain = as_numbers(data.pair_chain)
+        drawn = as_numbers(data.pair_region)
+        # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.
+        boxes = data.region_boxes.cpu().numpy().astype(np.float64)[drawn]
+        places = np.column_stack([self.image, boxes])
+        self.target: Numbers = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+        self.choices = Choices(self.chain, self.string)
+        self.negative_offsets, self.negative_rows = as_numbers(data.negative_offsets), as_numbers(data.negative_rows)
+        if recipe.positives == "augmented":
+            self.positive_offsets = as_numbers(data.positive_offsets)
+            self.positive_rows = as_numbers(data.positive_rows)
+        else:
+            self.positive_offsets, self.positive_rows = np.arange(len(drawn) + 1), drawn
+        self._numbering = np.empty(len(data.regions), np.int64)
+
+    def triplets(self, epoch: int) -> Batches[RankingBatch]:
+        """For the embedding network."""
+        return shuffled(len(self.string), self.recipe.batch, self.seed, epoch, self._triplets)
+
+    def pairs(self, epoch: int) -> Batches[PairBatch]:
+        """For the similarity network: each positive region of a phrase with one random negative of its picture."""
+        return shuffled(len(self.string), self.recipe.batch, self.seed, epoch, self._pairs)
+
+    def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:
+        targets, statistics = self._targets(base, following, random)
+        negatives, real = self._negative_regions(targets.base, random)  # step 3.b
+        rows, place = self._number(np.concatenate([targets.regions, negatives[real]]))
+        candidates = np.zeros_like(negatives)
+        candidates[real] = place[len(targets.regions) :]
+        contrast = self._contrast(epoch, targets, place[: len(targets.regions)], candidates, real)
+        statistics |= {"negative_regions": float(real.sum()), "rows": float(len(rows))}
+        return RankingBatch(self._send(rows), self._send(targets.strings), contrast, base, statistics)
+
+    def _targets(
+        self, base: Numbers, following: Numbers, random: np.random.Generator
+    ) -> tuple[_Targets, dict[str, float]]:
+        first, last = self.positive_offsets[base], self.positive_offsets[base + 1]
+        place = random.integers(first, last)  # step 2
+        regions, strings = self.positive_rows[place], self.string[base]
+        everyone, count = np.arange(len(base)), len(base)
+        statistics = {"pairs": float(count)}
+        if self.recipe.neighbourhood == "none":
+            return _Targets(base, strings, everyone, regions, everyone, count, count), statistics
+        different_regions, alone = without_second(regions, strings)  # step 3.c.i
+        second_text = alone[self.choices.count(base[alone]) > 1]
+        different_phrases, lone = without_second(strings, regions)  # step 3.c.ii
+        second_region = lone[last[lone] - first[lone] > 1]
+        statistics |= {
+            "regions": float(different_regions),
+            "regions_without_second": float(len(alone) - len(second_text)),
+            "phrases": float(different_phrases),
+            "phrases_without_second": float(len(lone) - len(second_region)),
+        }
+        text_pairs, region_pairs = count + len(second_text), count + len(second_region)
+        if self.recipe.neighbourhood == "random":
+            more = following[: max(text_pairs, region_pairs) - count]
+            place = random.integers(self.positive_offsets[more], self.positive_offsets[more + 1])
+            base, regions = np.concatenate([base, more]), np.concatenate([regions, self.positive_rows[place]])
+            everyone = np.arange(len(base))
+            return _Targets(base, self.string[base], everyone, regions, everyone, text_pairs, region_pairs), statistics
+        other_text = self.choices.another(base[second_text], random)
+        other_place = other_than(place[second_region], first[second_region], last[second_region], random)
+        return _Targets(
+            base,
+            np.concatenate([strings, self.string[other_text]]),
+            np.concatenate([everyone, second_text]),
+            np.concatenate([regions, self.positive_rows[other_place]]),
+            np.concatenate([everyone, second_region]),
+            text_pairs,
+            region_pairs,
+        ), statistics
+
+    def _contrast(
+        self, epoch: int, targets: _Targets, place: Numbers, negatives: Numbers, real_negatives: NDArray[np.bool_]
+    ) -> Contrast:
+        """Triplets as tensors on the data's device, which nothing here waits for.
+
+        Args:
+            place: (regions,) rows of the batch where the targets' regions are.
+            negatives: (pairs, longest) rows of the batch with the negative regions of the pairs, where they are real.
+        """
+        pairs = len(targets.base)
+        match, region = self._send(self._matches(targets)), self._send(place)
+        candidates, real = self._send(negatives), self._send(real_negatives)
+        text_owner, region_owner = self._send(targets.text_owner), self._send(targets.region_owner)
+        related = match[:, :pairs] | match[:, :pairs].T
+        if self.recipe.negatives == "batch":
+            image = self._send(self.image[targets.base])
+            candidates = torch.cat([candidates, region[:pairs].expand(pairs, pairs)], 1)
+            real = torch.cat([real, ~related & (image[:, None] != image)], 1)
+        texts = torch.arange(len(text_owner), device=self.device)
+        region_anchor, text_anchor = text_owner[: targets.text_pairs], region_owner[: targets.region_pairs]
+        contrast = Contrast(
+            epoch,
+            Direction(region[region_anchor], texts[: targets.text_pairs], ~match[region_anchor]),
+            Direction(text_anchor, region[: targets.region_pairs], real[text_anchor], candidates[text_anchor]),
+        )
+        if self.recipe.neighbourhood != "sampling":
+            return contrast
+        # Eq. 4: regions described by the same text. Of regions that are in no pair nobody knows what describes them.
+        described = related[region_owner][:, region_owner]
+        distinct = region[:, None] != region
+        # Eq. 5: texts of the same visual data.
+        target, string = self._send(self.target[targets.base])[text_owner], self._send(targets.strings)
+        naming = match[text_owner]
+        return contrast._replace(
+            images=Neighbours(region, described & distinct, ~described & distinct),
+            texts=Neighbours(texts, (target[:, None] == target) & (string[:, None] != string), ~(naming | naming.T)),
+        )
+
+    def _matches(self, targets: _Targets) -> NDArray[np.bool_]:
+        """(pairs, texts): the text is of the pair's target, or is a string that the pair's chain goes by."""
+        base, strings = targets.base, targets.strings
+        named, number = np.unique(strings, return_inverse=True)
+        place, lengths = spread(self.choices.first[base], self.choices.last[base])
+        known = self.string[self.choices.rows[place]]
+        column = np.searchsorted(named, known).clip(max=len(named) - 1)
+        here = named[column] == known
+        called = np.zeros((len(base), len(named)), bool)
+        called[np.repeat(np.arange(len(base)), lengths)[here], column[here]] = True
+        target = self.target[base]
+        matches: NDArray[np.bool_] = called[:, number.reshape(-1)] | (target[:, None] == target[targets.text_owner])
+        return matches
+
+    def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
+        """Rows of the same picture with IoU < 0.3, padded (pairs, longest), and which of them are real."""
+        place, lengths = spread(self.negative_offsets[base], self.negative_offsets[base + 1])
+        real = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        padded = np.zeros(real.shape, np.int64)
+        padded[real] = self.negative_rows[place]
+        limit = self.recipe.candidates
+        if limit is None or real.shape[1] <= limit:
+            return padded, real
+        order = np.where(real, random.random(real.shape), 1.0).argpartition(limit - 1, axis=1)[:, :limit]
+        return np.take_along_axis(padded, order, 1), np.take_along_axis(real, order, 1)
+
+    def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
+        place, lengths = spread(self.positive_offsets[base], self.positive_offsets[base + 1])
+        text = np.repeat(np.arange(len(base)), lengths)
+        first, last = self.negative_offsets[base][text], self.negative_offsets[base + 1][text]
+        # To stay balanced, a phrase whose box fills the picture, with no region to tell it from, gives no pair.
+        paired = first < last
+        positive, text = self.positive_rows[place[paired]], text[paired]
+        negative = self.negative_rows[random.integers(first[paired], last[paired])]
+        rows, numbered = self._number(np.concatenate([positive, negative]))
+        labels = torch.ones(len(numbered), device=self.device)
+        labels[len(positive) :] = -1
+        unpaired = len(base) - len(np.unique(text))
+        return PairBatch(
+            self._send(rows),
+            self._send(self.string[base]),
+            self._send(numbered),
+            self._send(np.concatenate([text, text])),
+            labels,
+            base,
+            {"pairs": float(len(numbered)), "phrases_without_negative": float(unpaired)},
+        )
+
+    def _number(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        """The different rows, and for each given row its place among them; as `np.unique`, without sorting."""
+        places = np.arange(len(rows))
+        self._numbering[rows] = places
+        different = rows[self._numbering[rows] == places]
+        self._numbering[different] = places[: len(different)]
+        return different, self._numbering[rows]
+
+    def _send(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+
+def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """All places of the ranges [first, last) one after another, and the length of each range.
+
+    >>> spread(np.array([4, 9]), np.array([6, 12]))
+    (array([ 4,  5,  9, 10, 11]), array([2, 3]))
+    """
+    lengths = last - first
+    ends = lengths.cumsum()
+    return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths

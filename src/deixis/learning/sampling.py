@@ -1,0 +1,225 @@
+"""Mini-batches for the two-branch networks: Algorithm 1 of paper 1 (phrases) and its simpler form of section 5.1.
+
+A batch names rows of the data's tensors and who matches whom; features are gathered where they lie. All choices are
+made by NumPy from the seed and the epoch, so they are the same on every device. Phrases are in `phrase_sampling`.
+
+Readings of Algorithm 1:
+- A text matches a target if both belong to one chain or image, or if its string is one the chain goes by: such a text
+  is never a negative. "Two different matches" are two different strings, or two different regions.
+- A match that neighbourhood sampling adds gets its own K hardest triplets: the paper's mean number of triplets doubles.
+- The control ("the same number of additional triplets randomly") adds as many random pairs of the training set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deixis.learning.losses import Contrast, Direction, Neighbours
+from deixis.learning.task import Batches
+
+Numbers = NDArray[np.int64]
+Neighbourhood = Literal["none", "sampling", "random"]
+Batch = TypeVar("Batch")
+
+
+class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """`neighbourhood` "sampling" gives every image a second sentence, "random" is the control for it."""
+
+    batch: Annotated[int, Meta(ge=2)] = 500
+    neighbourhood: Neighbourhood = "none"
+
+
+class RankingBatch(NamedTuple):
+    """Rows to embed, and the contrast over them; `pairs` are the numbers of the pairs it was begun with."""
+
+    images: Tensor  # (rows,) of the data's images or regions
+    texts: Tensor  # (rows,) of the data's texts or strings
+    contrast: Contrast
+    pairs: Numbers
+    statistics: Mapping[str, float]
+
+
+class PairBatch(NamedTuple):
+    """Rows to embed, and pairs of them with labels +1 and −1, as many of each."""
+
+    images: Tensor  # (rows,) of the data's images or regions
+    texts: Tensor  # (rows,) of the data's texts or strings
+    image: Tensor  # (pairs,) place in `images`
+    text: Tensor  # (pairs,) place in `texts`
+    labels: Tensor  # (pairs,)
+    pairs: Numbers
+    statistics: Mapping[str, float]
+
+
+class Sentences(Protocol):
+    """What is needed of `deixis.learning.data.SentenceData`."""
+
+    @property
+    def images(self) -> Tensor: ...  # (images, channels)
+    @property
+    def texts(self) -> Tensor: ...  # (captions, dim) or (captions, longest)
+    @property
+    def image_of(self) -> Tensor: ...  # (captions,)
+
+
+class SentenceSampler:
+    """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row."""
+
+    def __init__(self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, data.images.device
+        self.image = as_numbers(data.image_of)
+        self.string = equal_rows(data.texts)
+        self.choices = Choices(self.image, self.string)
+
+    def triplets(self, epoch: int) -> Batches[RankingBatch]:
+        """For the embedding network: negatives are the other sentences and images of the batch."""
+        return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._triplets)
+
+    def pairs(self, epoch: int) -> Batches[PairBatch]:
+        """For the similarity network: each pair (x, y) and (x, a random y′ of another image)."""
+        return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._pairs)
+
+    def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:
+        start = len(base)
+        added, texts, statistics = base[:0], base, {"pairs": float(start)}
+        if self.recipe.neighbourhood != "none":
+            images, alone = without_second(self.image[base], self.string[base])
+            added = alone[self.choices.count(base[alone]) > 1]
+            statistics |= {"images": float(images), "images_without_second": float(len(alone) - len(added))}
+        if self.recipe.neighbourhood == "random":
+            base = texts = np.concatenate([base, following[: len(added)]])
+            added = added[:0]
+        elif len(added):
+            texts = np.concatenate([base, self.choices.another(base[added], random)])
+        send = self._send
+        anchor = send(np.concatenate([np.arange(len(base)), added]))
+        initial = anchor[:start]
+        image, string = send(self.image[texts]), send(self.string[texts])
+        match = (image[:, None] == image) | (string[:, None] == string)
+        neighbours = None
+        if self.recipe.neighbourhood == "sampling":
+            same = (image[:, None] == image) & (string[:, None] != string)
+            neighbours = Neighbours(torch.arange(len(texts), device=self.device), same, ~match)
+        contrast = Contrast(
+            epoch,
+            Direction(anchor, torch.arange(len(texts), device=self.device), ~match[anchor]),
+            Direction(initial, initial, ~match[:start, : len(base)]),
+            texts=neighbours,
+        )
+        return RankingBatch(send(self.image[base]), send(texts), contrast, base[:start], statistics)
+
+    def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
+        other = self.choices.elsewhere(base, random)
+        places = np.arange(2 * len(base))
+        send = self._send
+        labels = torch.ones(len(places), device=self.device)
+        labels[len(base) :] = -1
+        return PairBatch(
+            send(self.image[base]),
+            send(np.concatenate([base, other])),
+            send(places % len(base)),
+            send(places),
+            labels,
+            base,
+            {"pairs": float(len(places))},
+        )
+
+    def _send(self, numbers: Numbers) -> Tensor:
+        return torch.from_numpy(numbers).to(self.device, non_blocking=True)
+
+
+def shuffled(
+    count: int,
+    size: int,
+    seed: int,
+    epoch: int,
+    make: Callable[[int, Numbers, Numbers, np.random.Generator], Batch],
+) -> Batches[Batch]:
+    """Every pair once in an epoch, in random sets of `size`; `make` is also given the pairs that follow a set.
+
+    A last set of one pair joins the one before it: batch normalization needs two rows.
+    """
+    order = np.random.default_rng((seed, epoch)).permutation(count)
+    starts = list(range(0, count, size))
+    if len(starts) > 1 and count - starts[-1] == 1:
+        starts.pop()
+    ends = [*starts[1:], count]
+
+    def made() -> Iterator[Batch]:
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            following = order[np.arange(end, end + 2 * size) % count]
+            yield make(epoch, order[start:end], following, np.random.default_rng((seed, epoch, number)))
+
+    return Batches(len(starts), made())
+
+
+def without_second(target: Numbers, match: Numbers) -> tuple[int, Numbers]:
+    """How many different targets there are, and the first place of each that has one match alone.
+
+    >>> without_second(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]))
+    (3, array([1, 4]))
+    """
+    targets, first, number = np.unique(target, return_index=True, return_inverse=True)
+    _, each = np.unique(np.stack([number, match]), axis=1, return_index=True)
+    return len(targets), np.sort(first[np.bincount(number[each]) == 1])
+
+
+class Choices:
+    """The different strings of each target (the chain of a phrase, the image of a sentence), found by pair.
+
+    `rows` has one pair for every string of every target, target by target; those of pair p are
+    rows[first[p] : last[p]], and its own string is at place[p].
+    """
+
+    def __init__(self, target: Numbers, string: Numbers) -> None:
+        keys = target * (string.max(initial=0) + 1) + string
+        ordered, self.rows = np.unique(keys, return_index=True)
+        self.place = np.searchsorted(ordered, keys)
+        self.first = np.searchsorted(target[self.rows], target)
+        self.last = np.searchsorted(target[self.rows], target, side="right")
+
+    def count(self, pairs: Numbers) -> Numbers:
+        counts: Numbers = self.last[pairs] - self.first[pairs]
+        return counts
+
+    def another(self, pairs: Numbers, random: np.random.Generator) -> Numbers:
+        """For each pair one of the same target with another string; there must be one."""
+        return self.rows[other_than(self.place[pairs], self.first[pairs], self.last[pairs], random)]
+
+    def elsewhere(self, pairs: Numbers, random: np.random.Generator) -> Numbers:
+        """For each pair one of another target; there must be one."""
+        drawn = random.integers(0, len(self.rows) - self.count(pairs))
+        found: Numbers = self.rows[drawn + self.count(pairs) * (drawn >= self.first[pairs])]
+        return found
+
+
+def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.Generator) -> Numbers:
+    """A random place in [first, last) that is not `place`; there must be one."""
+    drawn = random.integers(first, last - 1)
+    return drawn + (drawn >= place)
+
+
+def equal_rows(rows: Tensor, block: int = 1 << 22) -> Numbers:
+    """A number for every row, the same for rows that are equal bit for bit."""
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
+    bits = rows.contiguous().view(kind)
+    weights = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, bits.shape[1])).to(rows.device)
+
+    def digests(part: Tensor) -> Tensor:
+        # Sums modulo 2^64 of randomly weighted words, their high bits mixed into the low ones.
+        words = part.long() * (weights | 1)
+        return (words ^ (words >> 32)).sum(1)
+
+    parts = [digests(part) for part in torch.split(bits, max(1, block // bits.shape[1]))]
+    return np.unique(torch.cat(parts).cpu().numpy(), return_inverse=True)[1].astype(np.int64)
+
+
+def as_numbers(tensor: Tensor) -> Numbers:
+    return tensor.cpu().numpy().astype(np.int64)
