@@ -11,8 +11,8 @@ import torch
 from deixis.corpus import Corpus, Image, TrainingSet, make_caption, make_image, open_corpus, training_set
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
-from deixis.features import FeatureStore
-from deixis.learning.data import PhraseData, Rows, encode_texts, phrase_data, sentence_data
+from deixis.features import FeatureStore, Ragged
+from deixis.learning.data import PhraseData, encode_texts, of_items, phrase_data, sentence_data
 from deixis.text.features import TextFeatures, TextRecipe, fit_text_features, training_captions
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store, random_boxes
@@ -132,16 +132,19 @@ def test_positives_and_negatives_by_brute_force(data: PhraseData) -> None:
         ]
         negative = [row for row in range(start, end) if row != own and overlap[row - start] < 0.3]
         proposed += len(positive) - 1
-        for rows, expected in ((data.positives, positive), (data.negatives, negative)):
-            assert rows.values[int(rows.offsets[pair]) : int(rows.offsets[pair + 1])].tolist() == expected
+        for rows, offsets, expected in (
+            (data.positive_rows, data.positive_offsets, positive),
+            (data.negative_rows, data.negative_offsets, negative),
+        ):
+            assert rows[int(offsets[pair]) : int(offsets[pair + 1])].tolist() == expected
     assert proposed > 50
 
 
 def test_rows_of_chosen_items() -> None:
-    rows = Rows(torch.tensor([7, 8, 9, 5]), torch.tensor([0, 2, 2, 3, 4]))
-    values, offsets = rows.of(torch.tensor([3, 1, 0, 0]))
+    rows = Ragged(np.array([7, 8, 9, 5]), np.array([0, 2, 2, 3, 4]))
+    values, offsets = of_items(rows, np.array([3, 1, 0, 0]))
     assert (values.tolist(), offsets.tolist()) == ([5, 7, 8, 7, 8], [0, 1, 1, 3, 5])
-    values, offsets = rows.of(torch.empty(0, dtype=torch.int64))
+    values, offsets = of_items(rows, np.empty(0, np.int64))
     assert (values.tolist(), offsets.tolist()) == ([], [0])
 
 

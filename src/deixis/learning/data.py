@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from deixis.corpus import Corpus, Image, TrainingSet
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
-from deixis.features.arrays import RaggedArray
+from deixis.features.arrays import Ragged, RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.text.features import TextFeatures, Tokens
 from deixis.text.tokens import tokens_of
@@ -28,20 +28,6 @@ from deixis.text.tokens import tokens_of
 POSITIVE, NEGATIVE = 0.7, 0.3
 #: Images whose regions are read together.
 _IMAGES = 256
-
-
-class Rows(NamedTuple):
-    """Any number of rows for each of several items, end to end: item k has `values[offsets[k] : offsets[k + 1]]`."""
-
-    values: Tensor  # (all rows,) int64
-    offsets: Tensor  # (items + 1,) int64
-
-    def of(self, items: Tensor) -> Rows:
-        """The rows of some items, in that order."""
-        lengths = self.offsets.diff()[items]
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        shift = torch.repeat_interleave(self.offsets[items] - offsets[:-1], lengths)
-        return Rows(self.values[shift + torch.arange(len(shift), device=shift.device)], offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +63,11 @@ class PhraseData:
     image_offsets: Tensor  # (images + 1,)
     drawn: Tensor  # (images,)
     #: By pair: the drawn box itself and the proposals of IoU ≥ 0.7 with it; rows of its image of IoU < 0.3 with it.
-    positives: Rows
-    negatives: Rows
+    #: Pair k has `positive_rows[positive_offsets[k] : positive_offsets[k + 1]]`.
+    positive_rows: Tensor
+    positive_offsets: Tensor  # (pairs + 1,)
+    negative_rows: Tensor
+    negative_offsets: Tensor  # (pairs + 1,)
     image_ids: tuple[str, ...]
     phrases: tuple[Tokens, ...]
     #: Visual phrases without a box, left out; images that a store skipped.
@@ -145,8 +134,7 @@ def phrase_data(
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
     )
-    positives, negatives = _overlapping(boxes, offsets, drawn)
-    pair_chain = torch.from_numpy(mentions.chain).to(device)
+    positives, negatives = (of_items(rows, mentions.chain) for rows in _overlapping(boxes, offsets, drawn))
 
     def send(array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -155,15 +143,17 @@ def phrase_data(
         strings=encode_texts(text, mentions.strings, device=device),
         pair_string=send(mentions.string),
         pair_image=send(mentions.image),
-        pair_chain=pair_chain,
+        pair_chain=send(mentions.chain),
         pair_region=send(chain_region[mentions.chain]),
         regions=regions,
         region_image=send(np.repeat(np.arange(len(images)), np.diff(offsets))),
         region_boxes=send(boxes),
         image_offsets=send(offsets),
         drawn=send(drawn),
-        positives=Rows(*map(send, positives)).of(pair_chain),
-        negatives=Rows(*map(send, negatives)).of(pair_chain),
+        positive_rows=send(positives.values),
+        positive_offsets=send(positives.offsets),
+        negative_rows=send(negatives.values),
+        negative_offsets=send(negatives.offsets),
         image_ids=tuple(image.id for image in images),
         phrases=tuple(mentions.strings),
         without_box=mentions.without_box,
@@ -187,6 +177,14 @@ def encode_texts(
         out[start : start + len(block)] = torch.from_numpy(block).to(device, dtype)
         start += len(block)
     return out
+
+
+def of_items(rows: Ragged, items: NDArray[np.int64]) -> Ragged:
+    """The rows of some items, in that order, an item as often as it is named."""
+    lengths = np.diff(rows.offsets)[items]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    shift = np.repeat(rows.offsets[items] - offsets[:-1], lengths)
+    return Ragged(rows.values[shift + np.arange(len(shift))], offsets)
 
 
 @dataclass(frozen=True)
@@ -286,8 +284,8 @@ def _read_regions(
 
 def _overlapping(
     boxes: NDArray[np.float32], offsets: NDArray[np.int64], drawn: NDArray[np.int64]
-) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The positive and the negative rows of every chain, each as values and offsets."""
+) -> tuple[Ragged, Ragged]:
+    """The positive and the negative rows of every chain."""
     values: tuple[list[NDArray[np.int64]], ...] = ([], [])
     lengths: tuple[list[NDArray[np.int64]], ...] = ([], [])
     for start, end, count in zip(offsets[:-1], offsets[1:], drawn, strict=True):
@@ -298,8 +296,8 @@ def _overlapping(
         for kind, chosen in enumerate((positive, (overlap < NEGATIVE) & ~itself)):
             values[kind].append(start + np.nonzero(chosen)[1])
             lengths[kind].append(chosen.sum(1))
-    both = [
-        (np.concatenate(rows), np.concatenate([[0], np.cumsum(np.concatenate(sizes))]))
+    positives, negatives = (
+        Ragged(np.concatenate(rows), np.concatenate([[0], np.cumsum(np.concatenate(sizes))]))
         for rows, sizes in zip(values, lengths, strict=True)
-    ]
-    return both[0], both[1]
+    )
+    return positives, negatives
