@@ -132,7 +132,7 @@ def extract(
     start = time.perf_counter()
     pictures = _pictures_of(corpus)
     ids = [image.id for image in corpus]
-    origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": _sample_hash(pictures, corpus)}
+    origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": sample_hash(pictures, corpus)}
     plan = make_plan(ids, mapper.arrays, origin, partition_size)
     with (
         StoreWriter(out, plan, ids) as store,
@@ -245,7 +245,8 @@ def _pictures_of(corpus: Corpus) -> Pictures:
     return pictures
 
 
-def _sample_hash(pictures: Pictures, images: Iterable[Image]) -> str:
+def sample_hash(pictures: Pictures, images: Iterable[Image]) -> str:
+    """SHA-256 over the first few pictures' bytes: tells pictures from other copies of them."""
     digest = hashlib.sha256()
     for image in islice((image for image in images if pictures.has(image)), SAMPLED_PICTURES):
         try:

@@ -1,0 +1,67 @@
+"""Features in the cache: those of a corpus and a recipe are extracted once, and found again by everyone who asks.
+
+A store lies in the cache under a hash of the corpus and the recipe, so that a finished one can be opened, or copied to
+another machine, without pictures and backbone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from deixis.corpus import Corpus
+from deixis.errors import InputError
+from deixis.features.extraction import extract, sample_hash
+from deixis.features.layout import MANIFEST, PLAN
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.files import cache_folder
+
+
+def features_for(
+    corpus: Corpus,
+    recipe: FeatureRecipe,
+    *,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> FeatureStore:
+    """The features of all images of a corpus, from the cache or extracted into it.
+
+    Give the whole corpus, not a split of it: each corpus has a store of its own. An extraction that was killed goes on.
+
+    Args:
+        corpus: whose pictures; they may be absent where the store is finished.
+        recipe: which features.
+        device: where they are extracted, `cpu` or `cuda`.
+        progress: called with the number of images done and of all images.
+
+    Raises:
+        InputError: the store was made of other pictures of the same corpus.
+    """
+    folder = kept_folder(corpus, recipe)
+    if not (folder / MANIFEST).exists():
+        from deixis.features.mapper import make_mapper
+
+        mapper = make_mapper(recipe, device=device)
+        extract(corpus, mapper, folder, provenance={"corpus": corpus.fingerprint}, progress=progress)
+    store = FeatureStore(folder)
+    pictures = corpus.pictures
+    made_of = store.plan.provenance["pictures_sha256"]
+    if pictures is not None and any(map(pictures.has, corpus)) and sample_hash(pictures, corpus) != made_of:
+        raise InputError(
+            folder, f"holds features of other pictures of {corpus.name!r}; remove it to extract them again"
+        )
+    return store
+
+
+def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:
+    """Where the store of a corpus and a recipe is kept; files that the recipe names count with their bytes."""
+    digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(recipe))
+    for name in (recipe.backbone, recipe.regions.boxes if recipe.regions else ""):
+        for path in (Path(name), Path(name) / PLAN):
+            if path.is_file():
+                digest.update(path.read_bytes())
+    return cache_folder() / "features" / digest.hexdigest()[:32]

@@ -1,0 +1,80 @@
+"""Kept features promise: extracted once, found again without pictures, never those of another corpus or recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from deixis.corpus import Box, Chain, Corpus, make_image
+from deixis.errors import DeixisError, InputError
+from deixis.features import mapper as mapper_room
+from deixis.features.boxes import MergedBoxes
+from deixis.features.kept import features_for, kept_folder
+from deixis.features.recipe import BUILT_IN
+from tests.features.fakes import FakeMapper, make_corpus
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The recipes that mappers were made for; the cache is a folder of the test."""
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    asked: list[str] = []
+
+    def make_mapper(recipe: object, *, device: str) -> FakeMapper:
+        asked.append(device)
+        return FakeMapper(name=str(recipe))
+
+    monkeypatch.setattr(mapper_room, "make_mapper", make_mapper)
+    return asked
+
+
+def test_extracted_once_and_found_again_without_pictures(made: list[str]) -> None:
+    corpus = make_corpus(20, broken=[3])
+    done: list[tuple[int, int]] = []
+    first = features_for(corpus, BUILT_IN["image"], progress=lambda *numbers: done.append(numbers))
+    assert done[-1] == (20, 20)
+    assert len(first) == 19
+    second = features_for(Corpus(corpus.images), BUILT_IN["image"])
+    assert made == ["cpu"]
+    assert second.fingerprint == first.fingerprint
+    np.testing.assert_array_equal(np.asarray(second.image_vectors()), np.asarray(first.image_vectors()))
+
+
+def test_an_unfinished_store_is_finished(made: list[str]) -> None:
+    corpus = make_corpus(300)
+    store = features_for(corpus, BUILT_IN["image"])
+    (store.folder / "manifest.json").unlink()
+    for path in store.folder.glob("partitions/00001.*"):
+        path.unlink()
+    assert len(features_for(corpus, BUILT_IN["image"])) == 300
+    assert len(made) == 2
+
+
+def test_other_corpora_and_recipes_have_stores_of_their_own(made: list[str]) -> None:
+    corpora = [make_corpus(5), make_corpus(6)]
+    folders = {kept_folder(corpus, recipe) for corpus in corpora for recipe in BUILT_IN.values()}
+    assert len(folders) == 2 * len(BUILT_IN)
+
+
+def test_other_pictures_of_the_same_corpus_are_refused(made: list[str]) -> None:
+    features_for(make_corpus(5), BUILT_IN["image"])
+    with pytest.raises(InputError, match="other pictures"):
+        features_for(make_corpus(5, salt="other"), BUILT_IN["image"])
+
+
+def test_without_pictures_and_store_nothing_can_be_had(made: list[str]) -> None:
+    with pytest.raises(DeixisError, match="not at hand"):
+        features_for(Corpus(make_corpus(5).images, name="bare"), BUILT_IN["image"])
+
+
+def test_merged_boxes_are_one_a_chain_in_the_order_of_chains() -> None:
+    boxes = [Box(0, 0, 10, 10), Box(20, 30, 40, 50), Box(4, 4, 8, 60)]
+    chains = [Chain("7", (0, 1)), Chain("9"), Chain("3", (2,)), Chain("12", (0,))]
+    image = make_image("one", width=100, height=100, boxes=boxes, chains=chains)
+    # Half the original's size; chains are ordered by id: 3, 7, 9 (which has no box), 12.
+    found = MergedBoxes()(image, Pillow.new("RGB", (50, 50)), 2000)
+    assert found.tolist() == [[2, 2, 4, 30], [0, 0, 20, 25], [0, 0, 5, 5]]
+    assert MergedBoxes()(make_image("none"), Pillow.new("RGB", (5, 5)), 2000).shape == (0, 4)
