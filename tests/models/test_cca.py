@@ -192,6 +192,10 @@ def test_what_cannot_be_solved_is_told() -> None:
         NormalizedCCA(device="cpu").fit(X, np.ones((600, 2)))
     with pytest.raises(ValueError, match="n_components=7 must be within 1 and 6"):
         NormalizedCCA(7, device="cpu").fit(X, Y)
+    with pytest.raises(ValueError, match="must not be negative"):
+        NormalizedCCA(ridge=-1, device="cpu").fit(X, Y)
+    with pytest.raises(ValueError, match="not 'float16'"):
+        NormalizedCCA(dtype="float16", device="cpu").fit(X, Y)  # type: ignore[arg-type]
     X[333] = np.inf
     with pytest.raises(ValueError, match="NaN or infinity within rows 300 to 399"):
         NormalizedCCA(device="cpu", block=100).fit(X, Y)

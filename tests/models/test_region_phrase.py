@@ -65,6 +65,15 @@ def test_the_weights_lie_where_the_papers_put_them() -> None:
     np.testing.assert_allclose(combined_distances(whole, parts), [[0.8 * 1 + 0.2 * 10, 0.8 * 2 + 0.2 * 20, 3]])
 
 
-def test_an_image_without_regions_is_named() -> None:
-    with pytest.raises(ValueError, match="image 1 has no regions"):
-        region_phrase_distances(np.ones((2, 3)), [0, 2, 2], np.ones((1, 3)), [0], [0, 1])
+@pytest.mark.parametrize(
+    ("region_offsets", "mentions", "mention_offsets", "problem"),
+    [
+        ([0, 2, 2], [0], [0, 1], "image 1 has no regions"),
+        ([0, 1], [0], [0, 1], "offsets must"),
+        ([0, 2], [0], [0, 2], "offsets must"),
+        ([0, 2], [1], [0, 1], "mentions must be rows of phrases, within 0 and 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(region_offsets: Any, mentions: Any, mention_offsets: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        region_phrase_distances(np.ones((2, 3)), region_offsets, np.ones((1, 3)), mentions, mention_offsets)

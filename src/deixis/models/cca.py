@@ -135,6 +135,8 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         components = most if self.n_components is None else self.n_components
         if not 1 <= components <= most:
             raise ValueError(f"n_components={components} must be within 1 and {most}")
+        if self.ridge < 0:
+            raise ValueError(f"ridge={self.ridge} must not be negative")
         if sums.count < 2:
             raise ValueError("a CCA needs at least 2 pairs, 1 sample was seen")
         x_parts, y_parts = self._parts()
@@ -148,6 +150,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def encode_x(self, X: Rows) -> NDArray[np.float32]:
         """Unit rows of the shared space, (rows, components); a row that projects to nothing is all zeros."""
+        check_is_fitted(self)
         return self._encode(self._checked_x(X, reset=False), "x")
 
     def encode_y(self, Y: Rows) -> NDArray[np.float32]:
@@ -230,6 +233,8 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for number, (x, y) in enumerate(zip(self._blocks(x_rows), self._blocks(y_rows), strict=True)):
             x, y = x_features(x), y_features(y)
             if sums is None:
+                if self.dtype not in ("float64", "float32"):
+                    raise ValueError(f"dtype must be 'float64' or 'float32', not {self.dtype!r}")
                 dtype = getattr(torch, self.dtype)
                 sums = JointCovariance(x.shape[1], y.shape[1], device=x.device, dtype=dtype)
             try:
@@ -257,9 +262,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 self.n_features_in_ = X.shape[1]
             return X
         # A block is checked for NaN when it is read; checking all here would read, or copy, the whole memory-map.
-        return validate_data(
-            self, X, reset=reset, dtype=_FLOATS, ensure_all_finite=False, ensure_min_samples=least
-        )  # fmt: skip
+        return validate_data(self, X, reset=reset, dtype=_FLOATS, ensure_all_finite=False, ensure_min_samples=least)
 
     def _checked_y(self, Y: Rows, dimensions: int | None) -> Any:
         if isinstance(Y, Tensor):
@@ -275,7 +278,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for start in range(0, len(rows), self.block):
             part = rows[start : start + self.block]
             # A copy: a read-only memory-map cannot lend its memory.
-            yield (part if isinstance(part, Tensor) else torch.from_numpy(np.array(part))).to(device)
+            yield (part.detach() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))).to(device)
 
     def _encoder(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
         """A function from blocks of rows to unit rows, with its matrices on the device."""

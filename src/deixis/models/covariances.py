@@ -134,8 +134,8 @@ def _factor(sums: JointCovariance, view: slice, ridge: float, parts: Sequence[in
     variances = diagonal.clone()
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(covariance)
-    # A pivot is what of a feature's variance the features before it do not explain.
-    least = len(diagonal) * torch.finfo(sums.dtype).eps
+    # A pivot is what of a feature's variance the features before it do not explain; rounding leaves an eps or two.
+    least = 10 * torch.finfo(sums.dtype).eps
     if failed or (factor.diagonal() ** 2 < least * variances).any():
         raise DeixisError(
             f"the covariance of {name} is singular after {sums.count} rows of {len(diagonal)} features: "

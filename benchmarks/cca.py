@@ -1,0 +1,259 @@
+"""What a CCA costs: time and peak memory beside cca_zoo's and scikit-learn's, and at the full size of paper 0.
+
+    python benchmarks/cca.py [--out results/benchmarks/cca.json] [--limit SECONDS]
+    python benchmarks/cca.py --full [--device cuda] [--out results/benchmarks/cca-full.json] [--shape X Y PAIRS]
+
+The first: 50,000 pairs of 1,000 and 1,000 dimensions, double precision, each method in a process of its own, one after
+the other. Deixis finds all 1,000 components with pairs that arrive in blocks, and again with twice the pairs for the
+memory; scikit-learn finds 50, cca_zoo (pip install cca-zoo) 50 and all. Making the data is not timed. A method that
+runs past the limit is ended, and said to have been.
+
+The second: 4,096 + 18,000 dimensions and 423,134 pairs, made on the card block by block with 64 correlations planted
+in noise. It needs PyTorch and NumPy alone. Beside the time of the covariances stands the floor: the operations of their
+lower triangle at the rate of one large product in the same run. Beside the correlations stand those that theory
+expects of a sample of this size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deixis.files import write_text
+from deixis.models.covariances import JointCovariance, canonical_directions
+
+DIMENSIONS, PAIRS, COMPONENTS, BLOCK = 1000, 50_000, 50, 4096
+#: What Deixis is held to: times faster than the faster of the others; bytes more with twice the pairs, where the pairs
+#: themselves are 800 MB more; seconds at full size.
+SPEED_LIMIT, GROWTH_LIMIT, FULL_LIMIT = 3, 100 * 10**6, 60
+#: Seconds of fitting, and the correlations of the leading components, worked out when asked for.
+Fitted = tuple[float, Callable[[], NDArray[np.float64]]]
+#: Paper 0, section 3.1: VGG features, Fisher vectors, region-phrase pairs; and how many correlations are planted.
+FULL, PLANTED = (4096, 18_000, 423_134), 64
+
+
+def made_blocks(pairs: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Views that share 100 dimensions of falling weight."""
+    generator = np.random.default_rng(0)
+    x_map, y_map = generator.normal(size=(2, 100, DIMENSIONS)) * np.linspace(1, 0.05, 100)[:, None] / 10
+    for start in range(0, pairs, BLOCK):
+        count = min(BLOCK, pairs - start)
+        shared = generator.normal(size=(count, 100))
+        yield tuple(shared @ part + generator.normal(size=(count, DIMENSIONS)) for part in (x_map, y_map))
+
+
+def work(method: str, pairs: int, components: int) -> dict[str, Any]:
+    """One method in this process: seconds of fitting, peak bytes till then, the leading correlations it found."""
+    seconds, correlations = (ours if method == "deixis" else theirs)(method, pairs, components)
+    return {
+        "method": method,
+        "pairs": pairs,
+        "components": components,
+        "seconds": round(seconds, 2),
+        "peak_bytes": peak_bytes(),
+        "correlations": correlations()[:COMPONENTS].tolist(),
+    }
+
+
+def ours(method: str, pairs: int, components: int) -> Fitted:
+    from deixis.models.cca import NormalizedCCA
+
+    cca = NormalizedCCA(components, ridge=0, block=BLOCK, device="cpu")
+    seconds = 0.0
+    for x, y in made_blocks(pairs):
+        start = time.perf_counter()
+        cca.partial_fit(x, y)
+        seconds += time.perf_counter() - start
+    start = time.perf_counter()
+    cca.solve()
+    return seconds + time.perf_counter() - start, lambda: cca.correlations_
+
+
+def theirs(method: str, pairs: int, components: int) -> Fitted:
+    X, Y = (np.empty((pairs, DIMENSIONS)) for _ in range(2))
+    for number, (x, y) in enumerate(made_blocks(pairs)):
+        rows = slice(number * BLOCK, number * BLOCK + len(x))
+        X[rows], Y[rows] = x, y
+    scikit_learn = method == "scikit-learn"
+    module = import_module("sklearn.cross_decomposition" if scikit_learn else "cca_zoo.linear")
+    cca = module.CCA(components)
+    start = time.perf_counter()
+    if scikit_learn:
+        cca.fit(X, Y)
+    else:
+        cca.fit([X, Y])
+    seconds = time.perf_counter() - start
+
+    def correlations() -> NDArray[np.float64]:
+        x, y = cca.transform(X, Y) if scikit_learn else cca.transform([X, Y])
+        return np.array([np.corrcoef(x[:, k], y[:, k])[0, 1] for k in range(COMPONENTS)])
+
+    return seconds, correlations
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def apart(method: str, pairs: int, components: int, limit: float) -> dict[str, Any]:
+    """`work` in a process of its own; without seconds if it ran past the limit."""
+    print(f"{method}, {pairs:,} pairs, {components} components …", file=sys.stderr, flush=True)
+    command = [sys.executable, __file__, "--work", method, str(pairs), str(components)]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"method": method, "pairs": pairs, "components": components, "seconds": None, "ended_after_s": limit}
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    return outcome
+
+
+def compare(limit: float) -> tuple[dict[str, Any], bool]:
+    load = os.getloadavg()[0]
+    once, twice = (apart("deixis", pairs, DIMENSIONS, limit) for pairs in (PAIRS, 2 * PAIRS))
+    others = [
+        apart("cca_zoo", PAIRS, COMPONENTS, limit),
+        apart("cca_zoo", PAIRS, DIMENSIONS, limit),
+        apart("scikit-learn", PAIRS, COMPONENTS, limit),
+    ]
+    exact = np.array(once["correlations"])
+    for run in (once, twice, *others):
+        found = run.pop("correlations", None)
+        if found is not None and run["pairs"] == PAIRS:
+            run["furthest_correlation"] = float(np.abs(np.sort(found)[::-1] - exact).max())
+        run["times_deixis"] = round((run["seconds"] or limit) / once["seconds"], 2)
+    faster = min(run["times_deixis"] for run in others)
+    growth = twice["peak_bytes"] - once["peak_bytes"]
+    record = {
+        "benchmark": "cca",
+        "dimensions": [DIMENSIONS, DIMENSIONS],
+        "runs": [once, twice, *others],
+        "times_faster_than_the_faster": faster,
+        "bytes_more_with_twice_the_pairs": growth,
+        "limits": {"times_faster": SPEED_LIMIT, "bytes_more": GROWTH_LIMIT},
+        "load_average": load,
+    }
+    return record, faster >= SPEED_LIMIT and growth <= GROWTH_LIMIT
+
+
+def full_size(device: str, shape: tuple[int, int, int]) -> tuple[dict[str, Any], bool]:
+    x_dimensions, y_dimensions, pairs = shape
+    generator = torch.Generator(device).manual_seed(0)
+
+    def clock() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator, device=device)
+
+    # A view is z diag(s) Qᵀ + noise with orthonormal Q: its planted directions have correlation s² / (s² + 1).
+    planted = min(PLANTED, x_dimensions, y_dimensions)
+    strengths = torch.linspace(3, 0.7, planted, device=device)
+    maps = [(torch.linalg.qr(normal(width, planted))[0] * strengths).T for width in (x_dimensions, y_dimensions)]
+    # The libraries' own start-up is not the CCA's.
+    warm = JointCovariance(64, 64, device=device)
+    warm.add(normal(256, 64), normal(256, 64))
+    canonical_directions(warm, 1, ridge=0)
+    rate = product_rate(device, clock)
+
+    stages = {"data": 0.0, "covariances": 0.0}
+    sums = JointCovariance(x_dimensions, y_dimensions, device=device)
+    for start in range(0, pairs, BLOCK):
+        before = clock()
+        shared = normal(min(BLOCK, pairs - start), planted)
+        x, y = (shared @ part + normal(len(shared), part.shape[1]) for part in maps)
+        between = clock()
+        sums.add(x, y)
+        stages["data"] += between - before
+        stages["covariances"] += clock() - between
+    before = clock()
+    found = canonical_directions(sums, min(x_dimensions, y_dimensions), ridge=0).correlations
+    stages["directions"] = clock() - before
+
+    seconds = stages["covariances"] + stages["directions"]
+    operations = pairs * (x_dimensions + y_dimensions) ** 2
+    expected = sample_correlations(strengths**2 / (strengths**2 + 1), x_dimensions / pairs, y_dimensions / pairs)
+    record = {
+        "benchmark": "cca-full",
+        "dimensions": [x_dimensions, y_dimensions],
+        "pairs": pairs,
+        "device": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
+        "stages_s": {name: round(value, 3) for name, value in stages.items()},
+        "seconds": round(seconds, 3),
+        "operations": operations,
+        "product_operations_per_s": round(rate),
+        "floor_s": round(operations / rate, 3),
+        "covariances_times_floor": round(stages["covariances"] * rate / operations, 2),
+        "peak_device_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else None,
+        "first_correlation": round(float(found[0]), 5),
+        "furthest_from_theory": round(float((found[:planted].cpu() - expected.cpu()).abs().max()), 5),
+        "limits": {"seconds": FULL_LIMIT},
+    }
+    return record, seconds <= FULL_LIMIT
+
+
+def product_rate(device: str, clock: Callable[[], float]) -> float:
+    """Operations a second of the best of a few large products in double precision."""
+    size = 8192 if device == "cuda" else 2048
+    matrix = torch.ones((size, size), dtype=torch.float64, device=device)
+    times = []
+    for _ in range(4):
+        before = clock()
+        torch.mm(matrix, matrix)
+        times.append(clock() - before)
+    return 2 * size**3 / min(times)
+
+
+def sample_correlations(correlations: Tensor, c: float, d: float) -> Tensor:
+    """What a sample shows of planted correlations, with c and d dimensions a pair (Bao, Hu, Pan and Zhou, 2019).
+
+    Of squares r: r (1 − c + c / r) (1 − d + d / r), for correlations above the edge of what noise alone shows.
+    """
+    r = correlations**2
+    return (r * (1 - c + c / r) * (1 - d + d / r)).sqrt()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--limit", type=float, default=900, help="seconds a method may take")
+    parser.add_argument("--full", action="store_true", help="the full size of paper 0")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="where the full size is worked on")
+    parser.add_argument("--shape", type=int, nargs=3, default=FULL, metavar=("X", "Y", "PAIRS"))
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        method, pairs, components = arguments.work
+        print(json.dumps(work(method, int(pairs), int(components))))
+        return 0
+    record, held = full_size(arguments.device, tuple(arguments.shape)) if arguments.full else compare(arguments.limit)
+    record |= {
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+    }
+    print(json.dumps(record, indent=2))
+    name = "cca-full" if arguments.full else "cca"
+    write_text(arguments.out or Path(f"results/benchmarks/{name}.json"), json.dumps(record, indent=2) + "\n")
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
