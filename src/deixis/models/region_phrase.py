@@ -53,7 +53,7 @@ def region_phrase_distances(
         raise ValueError(f"image {int(np.argmax(np.diff(starts) < 1))} has no regions")
     if starts[0] != 0 or starts[-1] != len(regions) or ends[0] != 0 or ends[-1] != len(mentioned):
         raise ValueError("offsets must begin at 0 and end at the number of regions, or of mentions")
-    if len(mentioned) and not (0 <= mentioned.min() and mentioned.max() < len(phrases)):
+    if len(mentioned) and not (mentioned.min() >= 0 and mentioned.max() < len(phrases)):
         raise ValueError(f"mentions must be rows of phrases, within 0 and {len(phrases) - 1}")
     lengths = np.diff(ends).astype(np.float64)
     with np.errstate(divide="ignore"):
