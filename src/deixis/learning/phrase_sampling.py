@@ -23,8 +23,9 @@ from deixis.learning.sampling import (
     RankingBatch,
     as_numbers,
     other_than,
+    seconds,
     shuffled,
-    without_second,
+    spread,
 )
 from deixis.learning.task import Batches
 
@@ -32,10 +33,9 @@ from deixis.learning.task import Batches
 class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """Steps of Algorithm 1, and two departures from it.
 
-    `positives`: the drawn box alone, or step 2. `neighbourhood`: step 3.c, or its random control. `negatives`
-    "batch" tells a phrase also from the target regions of other pictures, which the paper does not. `candidates`:
-    negative regions of the same picture that are looked at for a pair, drawn at random; None is all of them, as the
-    paper has it.
+    `positives`: the drawn box alone, or step 2. `neighbourhood`: step 3.c, or its random control. `negatives` "batch"
+    tells a phrase also from the target regions of pictures without that phrase, which the paper does not. `candidates`:
+    how many negative regions of the picture are looked at for a pair, drawn at random; None is all, as in the paper.
     """
 
     batch: Annotated[int, Meta(ge=2)] = 100
@@ -46,7 +46,10 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Phrases(Protocol):
-    """What is needed of `deixis.learning.data.PhraseData`; the ragged rows are values[offsets[p] : offsets[p + 1]]."""
+    """What is needed of `deixis.learning.data.PhraseData`.
+
+    Pair p has the rows values[offsets[p] : offsets[p + 1]] of `positives` and of `negatives`, (values, offsets).
+    """
 
     @property
     def regions(self) -> Tensor: ...  # (regions, channels)
@@ -61,13 +64,9 @@ class Phrases(Protocol):
     @property
     def pair_region(self) -> Tensor: ...  # (pairs,)
     @property
-    def positive_offsets(self) -> Tensor: ...  # (pairs + 1,)
+    def positives(self) -> tuple[Tensor, Tensor]: ...
     @property
-    def positive_rows(self) -> Tensor: ...
-    @property
-    def negative_offsets(self) -> Tensor: ...  # (pairs + 1,)
-    @property
-    def negative_rows(self) -> Tensor: ...
+    def negatives(self) -> tuple[Tensor, Tensor]: ...
 
 
 class _Targets(NamedTuple):
@@ -91,20 +90,19 @@ class PhraseSampler:
 
     def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.regions.device
-        self.string, self.image = as_numbers(data.pair_string), as_numbers(data.pair_image)
-        self.chain = as_numbers(data.pair_chain)
+        self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
         drawn = as_numbers(data.pair_region)
         # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.
         boxes = data.region_boxes.cpu().numpy().astype(np.float64)[drawn]
-        places = np.column_stack([self.image, boxes])
+        places = np.column_stack([image, boxes])
         self.target: Numbers = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
-        self.choices = Choices(self.chain, self.string)
-        self.negative_offsets, self.negative_rows = as_numbers(data.negative_offsets), as_numbers(data.negative_rows)
+        self.choices = Choices(as_numbers(data.pair_chain), self.string)
+        self.picture_choices = Choices(image, self.string) if recipe.negatives == "batch" else None
+        self.negative_rows, self.negative_offsets = map(as_numbers, data.negatives)
         if recipe.positives == "augmented":
-            self.positive_offsets = as_numbers(data.positive_offsets)
-            self.positive_rows = as_numbers(data.positive_rows)
+            self.positive_rows, self.positive_offsets = map(as_numbers, data.positives)
         else:
-            self.positive_offsets, self.positive_rows = np.arange(len(drawn) + 1), drawn
+            self.positive_rows, self.positive_offsets = drawn, np.arange(len(drawn) + 1)
         self._numbering = np.empty(len(data.regions), np.int64)
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
@@ -135,15 +133,13 @@ class PhraseSampler:
         statistics = {"pairs": float(count)}
         if self.recipe.neighbourhood == "none":
             return _Targets(base, strings, everyone, regions, everyone, count, count), statistics
-        different_regions, alone = without_second(regions, strings)  # step 3.c.i
-        second_text = alone[self.choices.count(base[alone]) > 1]
-        different_phrases, lone = without_second(strings, regions)  # step 3.c.ii
-        second_region = lone[last[lone] - first[lone] > 1]
+        regions_seen, second_text, alone = seconds(regions, strings, self.choices.count(base))  # step 3.c.i
+        phrases_seen, second_region, lone = seconds(strings, regions, last - first)  # step 3.c.ii
         statistics |= {
-            "regions": float(different_regions),
-            "regions_without_second": float(len(alone) - len(second_text)),
-            "phrases": float(different_phrases),
-            "phrases_without_second": float(len(lone) - len(second_region)),
+            "regions": float(regions_seen),
+            "regions_without_second": float(alone),
+            "phrases": float(phrases_seen),
+            "phrases_without_second": float(lone),
         }
         text_pairs, region_pairs = count + len(second_text), count + len(second_region)
         if self.recipe.neighbourhood == "random":
@@ -174,14 +170,16 @@ class PhraseSampler:
             negatives: (pairs, longest) rows of the batch with the negative regions of the pairs, where they are real.
         """
         pairs = len(targets.base)
-        match, region = self._send(self._matches(targets)), self._send(place)
+        target = self.target[targets.base]
+        named = self.choices.has(targets.base, targets.strings)
+        match, region = self._send(named | (target[:, None] == target[targets.text_owner])), self._send(place)
         candidates, real = self._send(negatives), self._send(real_negatives)
         text_owner, region_owner = self._send(targets.text_owner), self._send(targets.region_owner)
         related = match[:, :pairs] | match[:, :pairs].T
-        if self.recipe.negatives == "batch":
-            image = self._send(self.image[targets.base])
+        if self.picture_choices is not None:
+            spoken = self.picture_choices.has(targets.base, targets.strings[:pairs])
             candidates = torch.cat([candidates, region[:pairs].expand(pairs, pairs)], 1)
-            real = torch.cat([real, ~related & (image[:, None] != image)], 1)
+            real = torch.cat([real, ~self._send(spoken.T)], 1)
         texts = torch.arange(len(text_owner), device=self.device)
         region_anchor, text_anchor = text_owner[: targets.text_pairs], region_owner[: targets.region_pairs]
         contrast = Contrast(
@@ -195,26 +193,14 @@ class PhraseSampler:
         described = related[region_owner][:, region_owner]
         distinct = region[:, None] != region
         # Eq. 5: texts of the same visual data.
-        target, string = self._send(self.target[targets.base])[text_owner], self._send(targets.strings)
+        owner_target, string = self._send(target)[text_owner], self._send(targets.strings)
         naming = match[text_owner]
         return contrast._replace(
             images=Neighbours(region, described & distinct, ~described & distinct),
-            texts=Neighbours(texts, (target[:, None] == target) & (string[:, None] != string), ~(naming | naming.T)),
+            texts=Neighbours(
+                texts, (owner_target[:, None] == owner_target) & (string[:, None] != string), ~(naming | naming.T)
+            ),
         )
-
-    def _matches(self, targets: _Targets) -> NDArray[np.bool_]:
-        """(pairs, texts): the text is of the pair's target, or is a string that the pair's chain goes by."""
-        base, strings = targets.base, targets.strings
-        named, number = np.unique(strings, return_inverse=True)
-        place, lengths = spread(self.choices.first[base], self.choices.last[base])
-        known = self.string[self.choices.rows[place]]
-        column = np.searchsorted(named, known).clip(max=len(named) - 1)
-        here = named[column] == known
-        called = np.zeros((len(base), len(named)), bool)
-        called[np.repeat(np.arange(len(base)), lengths)[here], column[here]] = True
-        target = self.target[base]
-        matches: NDArray[np.bool_] = called[:, number.reshape(-1)] | (target[:, None] == target[targets.text_owner])
-        return matches
 
     def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
         """Rows of the same picture with IoU < 0.3, padded (pairs, longest), and which of them are real."""
@@ -260,14 +246,3 @@ class PhraseSampler:
 
     def _send(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
-
-
-def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """All places of the ranges [first, last) one after another, and the length of each range.
-
-    >>> spread(np.array([4, 9]), np.array([6, 12]))
-    (array([ 4,  5,  9, 10, 11]), array([2, 3]))
-    """
-    lengths = last - first
-    ends = lengths.cumsum()
-    return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths

@@ -4,15 +4,16 @@ A batch names rows of the data's tensors and who matches whom; features are gath
 made by NumPy from the seed and the epoch, so they are the same on every device. Phrases are in `phrase_sampling`.
 
 Readings of Algorithm 1:
-- A text matches a target if both belong to one chain or image, or if its string is one the chain goes by: such a text
-  is never a negative. "Two different matches" are two different strings, or two different regions.
+- A phrase matches a region if both belong to one chain or drawn box, or if its string is one that the chain goes by; a
+  sentence matches an image if it is one of its captions, or equal to the one at hand. Such a text is never a negative.
+  "Two different matches" are two different strings, or two different regions.
 - A match that neighbourhood sampling adds gets its own K hardest triplets: the paper's mean number of triplets doubles.
 - The control ("the same number of additional triplets randomly") adds as many random pairs of the training set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -64,9 +65,9 @@ class Sentences(Protocol):
     @property
     def images(self) -> Tensor: ...  # (images, channels)
     @property
-    def texts(self) -> Tensor: ...  # (captions, dim) or (captions, longest)
-    @property
     def image_of(self) -> Tensor: ...  # (captions,)
+    @property
+    def captions(self) -> Iterable[Hashable]: ...  # (captions,) equal where their texts are
 
 
 class SentenceSampler:
@@ -75,7 +76,8 @@ class SentenceSampler:
     def __init__(self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.images.device
         self.image = as_numbers(data.image_of)
-        self.string = equal_rows(data.texts)
+        numbers: dict[Hashable, int] = {}
+        self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)
         self.choices = Choices(self.image, self.string)
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
@@ -90,9 +92,8 @@ class SentenceSampler:
         start = len(base)
         added, texts, statistics = base[:0], base, {"pairs": float(start)}
         if self.recipe.neighbourhood != "none":
-            images, alone = without_second(self.image[base], self.string[base])
-            added = alone[self.choices.count(base[alone]) > 1]
-            statistics |= {"images": float(images), "images_without_second": float(len(alone) - len(added))}
+            images, added, alone = seconds(self.image[base], self.string[base], self.choices.count(base))
+            statistics |= {"images": float(images), "images_without_second": float(alone)}
         if self.recipe.neighbourhood == "random":
             base = texts = np.concatenate([base, following[: len(added)]])
             added = added[:0]
@@ -160,15 +161,20 @@ def shuffled(
     return Batches(len(starts), made())
 
 
-def without_second(target: Numbers, match: Numbers) -> tuple[int, Numbers]:
-    """How many different targets there are, and the first place of each that has one match alone.
+def seconds(target: Numbers, match: Numbers, options: Numbers) -> tuple[int, Numbers, int]:
+    """How many different targets there are, where to add a second match, and how many targets stay without one.
 
-    >>> without_second(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]))
-    (3, array([1, 4]))
+    A second is added to every target with one match alone, at a place where there are two `options` or more.
+
+    >>> seconds(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]), np.array([2, 1, 2, 3, 1]))
+    (3, array([3]), 1)
     """
-    targets, first, number = np.unique(target, return_index=True, return_inverse=True)
-    _, each = np.unique(np.stack([number, match]), axis=1, return_index=True)
-    return len(targets), np.sort(first[np.bincount(number[each]) == 1])
+    order = np.argsort(-options, kind="stable")
+    targets, first, number = np.unique(target[order], return_index=True, return_inverse=True)
+    _, each = np.unique(np.stack([number, match[order]]), axis=1, return_index=True)
+    alone = order[first[np.bincount(number[each]) == 1]]
+    added = np.sort(alone[options[alone] > 1])
+    return len(targets), added, len(alone) - len(added)
 
 
 class Choices:
@@ -179,6 +185,7 @@ class Choices:
     """
 
     def __init__(self, target: Numbers, string: Numbers) -> None:
+        self.string = string
         keys = target * (string.max(initial=0) + 1) + string
         ordered, self.rows = np.unique(keys, return_index=True)
         self.place = np.searchsorted(ordered, keys)
@@ -188,6 +195,17 @@ class Choices:
     def count(self, pairs: Numbers) -> Numbers:
         counts: Numbers = self.last[pairs] - self.first[pairs]
         return counts
+
+    def has(self, pairs: Numbers, strings: Numbers) -> NDArray[np.bool_]:
+        """(pairs, strings): whether the pair's target has the string."""
+        different, column = np.unique(strings, return_inverse=True)
+        place, lengths = spread(self.first[pairs], self.last[pairs])
+        known = self.string[self.rows[place]]
+        found = np.searchsorted(different, known).clip(max=len(different) - 1)
+        here = different[found] == known
+        held = np.zeros((len(pairs), len(different)), bool)
+        held[np.repeat(np.arange(len(pairs)), lengths)[here], found[here]] = True
+        return held[:, column.reshape(-1)]
 
     def another(self, pairs: Numbers, random: np.random.Generator) -> Numbers:
         """For each pair one of the same target with another string; there must be one."""
@@ -200,25 +218,21 @@ class Choices:
         return found
 
 
+def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """All places of the ranges [first, last) one after another, and the length of each range.
+
+    >>> spread(np.array([4, 9]), np.array([6, 12]))
+    (array([ 4,  5,  9, 10, 11]), array([2, 3]))
+    """
+    lengths = last - first
+    ends = lengths.cumsum()
+    return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths
+
+
 def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.Generator) -> Numbers:
     """A random place in [first, last) that is not `place`; there must be one."""
     drawn = random.integers(first, last - 1)
     return drawn + (drawn >= place)
-
-
-def equal_rows(rows: Tensor, block: int = 1 << 22) -> Numbers:
-    """A number for every row, the same for rows that are equal bit for bit."""
-    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
-    bits = rows.contiguous().view(kind)
-    weights = torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, bits.shape[1])).to(rows.device)
-
-    def digests(part: Tensor) -> Tensor:
-        # Sums modulo 2^64 of randomly weighted words, their high bits mixed into the low ones.
-        words = part.long() * (weights | 1)
-        return (words ^ (words >> 32)).sum(1)
-
-    parts = [digests(part) for part in torch.split(bits, max(1, block // bits.shape[1]))]
-    return np.unique(torch.cat(parts).cpu().numpy(), return_inverse=True)[1].astype(np.int64)
 
 
 def as_numbers(tensor: Tensor) -> Numbers:
