@@ -16,10 +16,12 @@ from deixis.corpus import Box, Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
-from deixis.features.mapper import BackboneMapper, DrawnBoxes, ProposedBoxes, make_mapper
+from deixis.features.boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
+from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.vision.backbones import NetworkBackbone, NetworkInput
 from deixis.vision.crops import crop_box
+from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
 from deixis.vision.proposals import Proposals
 from deixis.vision.reading import read_picture
 from deixis.vision.regions import roi_align
@@ -162,6 +164,87 @@ def test_a_proposal_method_gives_the_boxes(corpus: Corpus, backbone: NetworkBack
         np.testing.assert_allclose(store.boxes(image_id), [(0, 0, width, height), (0, 0, width / 2, height)])
 
 
+def test_pictures_of_all_shapes_may_come_together(corpus: Corpus, backbone: NetworkBackbone) -> None:
+    """As they do on a GPU."""
+    recipe = FeatureRecipe(crops="whole", side=160, regions=RegionRecipe(context=True))
+    mapper = BackboneMapper(recipe, backbone, DrawnBoxes())
+    assert corpus.pictures is not None
+    prepared = [mapper.prepare(image, corpus.pictures.read(image)) for image, _ in whole_pictures(corpus)]
+    assert len({picture.shape for picture in prepared}) > 2
+    for picture, together in zip(prepared, mapper(prepared), strict=True):
+        for name, values in mapper([picture])[0].items():
+            close(together[name], values)
+
+
+@pytest.fixture(scope="module")
+def learned() -> LearnedProposals:
+    return LearnedProposals.load(BUNDLED)
+
+
+def test_learned_boxes_of_a_batch_are_those_of_each_picture(
+    corpus: Corpus, backbone: NetworkBackbone, learned: LearnedProposals, tmp_path: Path
+) -> None:
+    recipe = FeatureRecipe(crops="whole", side=160, regions=RegionRecipe(count=20, coordinates=True))
+    batched = BackboneMapper(recipe, backbone, LearnedBoxes(learned))
+    one_by_one = BackboneMapper(recipe, backbone, ProposedBoxes(learned))
+    assert batched.provenance == one_by_one.provenance
+    few = corpus.subset(["p0", "p1", "p3", "p6"])
+    for folder, mapper in (("batched", batched), ("one", one_by_one)):
+        extract(few, mapper, tmp_path / folder)
+    ours, theirs = FeatureStore(tmp_path / "batched"), FeatureStore(tmp_path / "one")
+    for image in few:
+        assert 0 < len(ours.boxes(image.id)) <= 20
+        np.testing.assert_allclose(ours.boxes(image.id), theirs.boxes(image.id), atol=1e-3)
+        close(ours.regions(image.id), theirs.regions(image.id))
+
+
+def test_learned_boxes_are_there_before_they_are_cut_out(
+    corpus: Corpus, backbone: NetworkBackbone, learned: LearnedProposals, tmp_path: Path
+) -> None:
+    recipe = FeatureRecipe(regions=RegionRecipe(count=2, features="crops"))
+    extract(corpus.subset(["p0"]), BackboneMapper(recipe, backbone, LearnedBoxes(learned)), tmp_path)
+    store = FeatureStore(tmp_path)
+    expected = learned.propose(read_picture(corpus, corpus["p0"]), 2).boxes * 2
+    np.testing.assert_allclose(store.boxes("p0"), expected, atol=1e-3)
+    assert store.regions("p0").shape == (2, CHANNELS)
+
+
+def test_boxes_alone_are_the_boxes_of_a_later_extraction(
+    corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path
+) -> None:
+    """Found once, where the method is; features where the network is, here on other copies of the pictures."""
+    alone = BoxMapper(FeatureRecipe(backbone="none", regions=RegionRecipe(count=5)), ProposedBoxes(HalfAndWhole()))
+    extract(corpus, alone, tmp_path / "boxes")
+    boxes = FeatureStore(tmp_path / "boxes")
+    assert set(boxes.plan.arrays) == {"boxes", "size"}
+    assert boxes.skipped.keys() == {"broken"}
+    source = load_boxes(str(tmp_path / "boxes"))
+    assert isinstance(source, StoredBoxes)
+    assert source.provenance["boxes"] == "half and whole"
+    assert source.provenance["saw_boxes"] is False
+    assert source.provenance["box_store"] == boxes.fingerprint
+    recipe = FeatureRecipe(crops="whole", side=160, regions=RegionRecipe())
+    extract(corpus, BackboneMapper(recipe, backbone, source), tmp_path / "features")
+    direct = BackboneMapper(recipe, backbone, ProposedBoxes(HalfAndWhole()))
+    extract(corpus, direct, tmp_path / "direct")
+    ours, theirs = FeatureStore(tmp_path / "features"), FeatureStore(tmp_path / "direct")
+    for image_id in theirs.ids:
+        np.testing.assert_allclose(ours.boxes(image_id), theirs.boxes(image_id), rtol=1e-6)
+        close(ours.regions(image_id), theirs.regions(image_id))
+    smaller = Pillow.new("RGB", (30, 20))
+    np.testing.assert_allclose(source(corpus["p0"], smaller, 1), [(0, 0, 30, 20)], atol=1e-4)
+    with pytest.raises(DeixisError, match="no features of image 'elsewhere'"):
+        source(make_image("elsewhere"), smaller, 1)
+
+
+def test_a_store_without_boxes_gives_none(corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path) -> None:
+    stored(corpus.subset(["p0"]), FeatureRecipe(), backbone, tmp_path / "image")
+    with pytest.raises(InputError, match="without boxes"):
+        load_boxes(str(tmp_path / "image"))
+    with pytest.raises(InputError, match="is not a feature store"):
+        load_boxes(str(tmp_path))
+
+
 def test_the_provenance_tells_recipes_and_weights_apart(backbone: NetworkBackbone) -> None:
     def provenance(recipe: FeatureRecipe) -> dict[str, Any]:
         return BackboneMapper(recipe, backbone, DrawnBoxes()).provenance
@@ -208,6 +291,7 @@ def test_recipes_are_found_by_name_or_file(tmp_path: Path) -> None:
         ("[regions]\nfeatures = 'pooled'", r"\$\.regions\.features"),
         ("colour = 'blue'", "colour"),
         ("side = ", "end of document"),
+        ("backbone = 'none'", "add \\[regions\\]"),
     ],
 )
 def test_a_fault_in_a_recipe_names_the_file_and_the_field(tmp_path: Path, text: str, problem: str) -> None:

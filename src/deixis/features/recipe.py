@@ -1,6 +1,6 @@
 """Which features to extract: a short built-in name, or a TOML file.
 
-backbone = "efficientnet-lite2"
+backbone = "efficientnet-lite2"  # "none": only the boxes of the regions are kept
 crops = "whole"            # the picture's vector from one pass over all of it; or "centre", "ten", "squash"
 side = 384                 # pixels of that pass, about side × side
 
@@ -23,6 +23,9 @@ from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
 
+#: The backbone of a recipe that keeps boxes alone.
+NO_BACKBONE = "none"
+
 
 class RegionRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boxes: str = "learned"
@@ -40,6 +43,10 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     side: Annotated[int, Meta(ge=32, le=2048)] | None = None
     regions: RegionRecipe | None = None
     dtype: Literal["float16", "float32"] = "float16"
+
+    def __post_init__(self) -> None:
+        if self.backbone == NO_BACKBONE and self.regions is None:
+            raise ValueError("without a backbone there is nothing to keep but the boxes of regions; add [regions]")
 
     @property
     def one_pass(self) -> bool:

@@ -10,15 +10,17 @@ Shapes: pictures `(batch, 3, side, side)`, squashed to a square; boxes `(…, 4)
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image as Pillow
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.corpus import TYPES
+from deixis.vision.backbones import as_bytes
+from deixis.vision.crops import squash
 from deixis.vision.efficientnet_lite import EfficientNetLite
 
 #: Each level of the pyramid has a stride in pixels, and anchors of these sizes (in strides) and shapes (height/width).
@@ -59,14 +61,18 @@ class Proposer(nn.Module):
         nn.init.zeros_(self.offsets.get_parameter("bias"))
 
     def forward(self, pictures: Tensor) -> ProposerOutput:
-        maps = [lateral(level) for lateral, level in zip(self.lateral, self.backbone.pyramid(pictures), strict=True)]
+        return self.read_pyramid(self.backbone.pyramid(pictures), pictures.shape[-1])
+
+    def read_pyramid(self, pyramid: Sequence[Tensor], side: int) -> ProposerOutput:
+        """What the network says of pictures of `side` pixels whose backbone's maps are at hand."""
+        maps = [lateral(level) for lateral, level in zip(self.lateral, pyramid, strict=True)]
         for index in range(len(maps) - 1, 0, -1):
             maps[index - 1] = maps[index - 1] + F.interpolate(maps[index], size=maps[index - 1].shape[-2:])
         maps = [smooth(level) for smooth, level in zip(self.smooth, maps, strict=True)]
         maps.append(self.coarsest(maps[-1]))
         logits = torch.cat([_by_anchor(self.quality(self.quality_tower(level)), len(TYPES)) for level in maps], 1)
         offsets = torch.cat([_by_anchor(self.offsets(self.box_tower(level)), 4) for level in maps], 1)
-        anchors = make_anchors(pictures.shape[-1], [level.shape[-1] for level in maps], pictures.device)
+        anchors = make_anchors(side, [level.shape[-1] for level in maps], logits.device)
         return ProposerOutput(logits, decode(offsets.float(), anchors), anchors)
 
 
@@ -77,8 +83,7 @@ def normalize(pictures: Tensor) -> Tensor:
 
 def squashed(picture: Pillow.Image, side: int) -> Tensor:
     """A picture as bytes `(3, side, side)`, its aspect given up."""
-    pixels = np.asarray(picture.resize((side, side), Pillow.Resampling.BILINEAR))
-    return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
+    return as_bytes(squash(picture, side, Pillow.Resampling.BILINEAR))
 
 
 def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:

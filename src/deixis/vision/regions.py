@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from PIL import Image as Pillow
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from deixis.vision.crops import crop_box
 
@@ -48,6 +49,28 @@ def roi_align(maps: Maps, boxes: Tensor, picture: Tensor, *, bins: int = BINS, s
     return torch.einsum("bir,bcrk,bjk->bcij", down, maps.values[picture], across)
 
 
+def roi_align_each(values: Tensor, boxes: Tensor, *, bins: int = BINS, samples: int = SAMPLES) -> Tensor:
+    """RoIAlign with the same number of boxes a picture and boxes in [0, 1]: differentiable, quick on a GPU.
+
+    Args:
+        values: maps `(batch, channels, rows, columns)` of whole pictures, best in `torch.channels_last`.
+        boxes: `(batch, boxes, 4)`.
+        bins: side of the outcome.
+        samples: samples a bin and axis; more cost next to nothing.
+
+    Returns:
+        `(batch, boxes, bins, bins, channels)`: rows of bins, then columns.
+    """
+    batch, channels, rows, columns = values.shape
+    count = boxes.shape[1]
+    scale = boxes.new_tensor([columns, rows, columns, rows])
+    maps = Maps(values, 1.0, (0.5, 0.5))
+    across, down = _weights(maps, (boxes * scale).reshape(-1, 4), bins, samples)
+    by_row = values.permute(0, 2, 3, 1).reshape(batch, rows, columns * channels)
+    bands = (down.reshape(batch, count * bins, rows) @ by_row).reshape(batch, count, bins, columns, channels)
+    return across.reshape(batch, count, 1, bins, columns) @ bands
+
+
 def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, samples: int = SAMPLES) -> Tensor:
     """The mean over the bins of `roi_align`, `(all boxes, channels)`, without ever making the bins.
 
@@ -57,12 +80,11 @@ def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, sam
         bins: as in `roi_align`.
         samples: as in `roi_align`.
     """
-    vectors = []
-    for values, own in zip(maps.values, boxes, strict=True):
-        across, down = (weights.mean(1) for weights in _weights(maps, own, bins, samples))
-        cells = (down[:, :, None] * across[:, None, :]).flatten(1)
-        vectors.append(cells @ values.flatten(1).T)
-    return torch.cat(vectors)
+    padded = pad_sequence(list(boxes), batch_first=True)
+    across, down = (weights.mean(1) for weights in _weights(maps, padded.flatten(0, 1), bins, samples))
+    cells = (down[:, :, None] * across[:, None, :]).reshape(*padded.shape[:2], down.shape[1] * across.shape[1])
+    vectors = cells @ maps.values.flatten(2).transpose(1, 2)
+    return torch.cat([rows[: len(own)] for rows, own in zip(vectors, boxes, strict=True)])
 
 
 def box_coordinates(boxes: Tensor, width: float, height: float) -> Tensor:

@@ -1,0 +1,116 @@
+"""Where the boxes of regions come from: drawn ones, a proposal method, or an earlier extraction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+from torch import Tensor
+
+from deixis.corpus import Image
+from deixis.corpus.boxes import box_array, merge
+from deixis.errors import InputError
+from deixis.features.store import FeatureStore
+from deixis.vision.learned_proposals import LearnedProposals
+from deixis.vision.proposals import METHODS, ProposalMethod, load_method
+from deixis.vision.proposer import squashed
+
+
+class BoxSource(Protocol):
+    """Where regions come from."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What decides the boxes, and under `saw_boxes` whether drawn boxes had a part in it."""
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        """At most `count` boxes `(boxes, 4)` in the picture's pixels, best first; called in a reader's thread."""
+
+
+class DrawnBoxes:
+    """The boxes that the corpus has of an image."""
+
+    provenance: Mapping[str, Any] = {"boxes": "drawn", "saw_boxes": True}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        boxes = image.scaled_boxes(*picture.size)[:count]
+        return np.array([(box.x1, box.y1, box.x2, box.y2) for box in boxes], np.float32).reshape(-1, 4)
+
+
+class MergedBoxes:
+    """For each chain of an image that has boxes the one box around them, in the order of `image.chains`.
+
+    What a plural phrase is held to (papers 0 and 1), so these are the regions of training pairs.
+    """
+
+    provenance: Mapping[str, Any] = {"boxes": "chains", "saw_boxes": True}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        boxes = image.scaled_boxes(*picture.size)
+        chains = [box_array(boxes[number] for number in chain.boxes) for chain in image.chains if chain.boxes]
+        return np.array([merge(own) for own in chains[:count]], np.float32).reshape(-1, 4)
+
+
+class ProposedBoxes:
+    """The boxes that a proposal method finds."""
+
+    def __init__(self, method: ProposalMethod) -> None:
+        self._method = method
+        self.provenance: Mapping[str, Any] = {
+            "boxes": method.name,
+            "saw_boxes": method.saw_boxes,
+            "settings": dict(method.settings),
+        }
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        return self._method.propose(picture, count).boxes
+
+
+class LearnedBoxes(ProposedBoxes):
+    """Learned proposals; those of a batch are found together, where the network is."""
+
+    def __init__(self, method: LearnedProposals) -> None:
+        super().__init__(method)
+        self._proposals = method
+
+    def squashed(self, picture: Pillow.Image) -> Tensor:
+        """What `find` wants of a picture: bytes `(3, side, side)`."""
+        return squashed(picture, self._proposals.side)
+
+    def find(self, pictures: Sequence[Tensor], count: int) -> list[NDArray[np.float32]]:
+        """The boxes of each squashed picture `(boxes, 4)`, in [0, 1]."""
+        return [found.boxes for found in self._proposals.propose_batch(torch.stack(list(pictures)), count)]
+
+
+class StoredBoxes:
+    """The boxes of an earlier extraction, such as EdgeBoxes that were found where OpenCV is."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._store = FeatureStore(folder)
+        origin = self._store.plan.provenance.get("regions")
+        if not {"boxes", "size"} <= self._store.plan.arrays.keys() or not isinstance(origin, dict):
+            raise InputError(folder, "is a feature store without boxes")
+        told = {name: origin[name] for name in ("boxes", "saw_boxes", "settings") if name in origin}
+        self.provenance: Mapping[str, Any] = {**told, "box_store": self._store.fingerprint}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        boxes = self._store.boxes(image.id)[:count]
+        original = self._store["size"][int(self._store.numbers([image.id])[0])]
+        return np.asarray(boxes * np.tile(np.divide(picture.size, original), 2), np.float32)
+
+
+def load_boxes(name: str, *, device: str = "cpu") -> BoxSource:
+    """The source that a recipe names: `drawn`, `chains`, a proposal method or its file, or a feature store."""
+    if name == "drawn":
+        return DrawnBoxes()
+    if name == "chains":
+        return MergedBoxes()
+    if name not in METHODS and Path(name).is_dir():
+        return StoredBoxes(name)
+    method = load_method(name, device=device)
+    return LearnedBoxes(method) if isinstance(method, LearnedProposals) else ProposedBoxes(method)

@@ -1,0 +1,45 @@
+"""Non-maximum suppression of many pictures at once, where the network is that proposed the boxes.
+
+On a GPU the boxes of a batch are suppressed faster than they could be copied away and suppressed one picture after the
+other. The rows kept are those of `deixis.corpus.boxes.suppress`, bit for bit.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def suppress_batch(boxes: Tensor, scores: Tensor, overlap: float, count: int) -> tuple[Tensor, Tensor]:
+    """`deixis.corpus.boxes.suppress` for each picture of a batch.
+
+    Args:
+        boxes: `(pictures, boxes, 4)`.
+        scores: `(pictures, boxes)`.
+        overlap: intersection over union with a better box from which on, not included, a box is dropped.
+        count: how many to keep at most.
+
+    Returns:
+        The rows kept, best first, `(pictures, count)`, and how many of them are meant, `(pictures,)`.
+    """
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    corners = boxes.gather(1, order[..., None].expand(-1, -1, 4)).transpose(1, 2)
+    extent = (corners[:, 2:] - corners[:, :2]).clamp(min=0)
+    areas = extent[:, :1] * extent[:, 1:]
+    # x1, y1, x2, y2 and area of each box: (pictures, 5, boxes).
+    table = torch.cat([corners, areas], 1)
+    standing = torch.ones_like(scores, dtype=torch.bool)
+    chosen, meant = [], []
+    for _ in range(min(count, scores.shape[1])):
+        # The first that stands; where none does, row 0, which is not meant.
+        best = standing.to(torch.uint8).argmax(1, keepdim=True)
+        chosen.append(best)
+        meant.append(standing.gather(1, best))
+        mine = table.gather(2, best[:, None].expand(-1, 5, -1))
+        sides = (torch.minimum(mine[:, 2:4], table[:, 2:4]) - torch.maximum(mine[:, :2], table[:, :2])).clamp(min=0)
+        inner = sides[:, 0] * sides[:, 1]
+        standing &= inner <= overlap * (mine[:, 4] + table[:, 4] - inner)
+        standing.scatter_(1, best, False)
+    if not chosen:
+        return order[:, :0], order.new_zeros(len(order))
+    return order.gather(1, torch.cat(chosen, 1)), torch.cat(meant, 1).sum(1)
