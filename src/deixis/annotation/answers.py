@@ -1,0 +1,57 @@
+"""The answers an image has got, by question: what the pure workflow reads from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from deixis.annotation.records import AcceptFix, BoxesFix, ChainsFix, Fix, Judgment, MentionsFix
+
+
+class Answers:
+    """Valid judgments and fixes of one image. Of several fixes of one thing the last counts."""
+
+    def __init__(self, judgments: Iterable[Judgment], fixes: Iterable[Fix] = ()) -> None:
+        self._by_key: dict[str, list[Judgment]] = {}
+        self.used: set[int] = set()
+        self.comments: list[Judgment] = []
+        for judgment in judgments:
+            self._by_key.setdefault(judgment.key, []).append(judgment)
+            if judgment.comment:
+                self.comments.append(judgment)
+        self.mentions: MentionsFix | None = None
+        self.chains: ChainsFix | None = None
+        self.boxes: dict[str, BoxesFix] = {}
+        self._accepted: set[str] = set()
+        for fix in fixes:
+            match fix:
+                case MentionsFix():
+                    self.mentions = fix
+                case ChainsFix():
+                    self.chains = fix
+                case BoxesFix():
+                    # Set anew, so that the dictionary's order is the order of the latest fixes.
+                    self.boxes.pop(fix.mention, None)
+                    self.boxes[fix.mention] = fix
+                case AcceptFix():
+                    self._accepted.add(fix.key)
+
+    def first(self, key: str) -> Judgment | None:
+        """The judgment that settles a question of which one opinion is asked."""
+        judgment = next(iter(self._by_key.get(key, ())), None)
+        if judgment is not None:
+            self.used.add(judgment.id)
+        return judgment
+
+    def number(self, key: str, place: int) -> Judgment | None:
+        """The judgment of a question at this place, from 0, or None if there are not so many."""
+        found = self._by_key.get(key, [])
+        if place >= len(found):
+            return None
+        self.used.add(found[place].id)
+        return found[place]
+
+    def all(self, key: str) -> Sequence[Judgment]:
+        return self._by_key.get(key, ())
+
+    def accepted(self, review_key: str) -> bool:
+        return review_key in self._accepted

@@ -1,0 +1,69 @@
+"""From answers back to a corpus: phrases, chains, merged boxes (paper 0, section 2.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+
+from deixis.annotation import schema
+from deixis.annotation.merging import merge_chains
+from deixis.annotation.records import SCENE, Document, Settings
+from deixis.annotation.reviews import image_states
+from deixis.annotation.workflow import ImageState
+from deixis.corpus import NOT_VISUAL, Box, Chain, Corpus, Image, Phrase, make_caption, make_image
+
+#: Chains of image n are numbered from n × 1000: ids are unique in the corpus and the same in every export.
+CHAINS_PER_IMAGE = 1000
+
+
+@dataclass(frozen=True)
+class Export:
+    """The corpus, and how many of its images have open questions."""
+
+    corpus: Corpus
+    unfinished: int
+
+
+def export_corpus(engine: Engine, settings: Settings, *, name: str = "", finished_only: bool = False) -> Export:
+    """All images as annotated so far, or only those without an open question."""
+    images = []
+    unfinished = 0
+    with schema.reading(engine) as connection:
+        for number, document, state, _ in image_states(connection, settings):
+            if finished_only and not state.finished:
+                continue
+            unfinished += not state.finished
+            images.append(annotated_image(number, document, state))
+    return Export(Corpus(images, name=name), unfinished)
+
+
+def annotated_image(number: int, document: Document, state: ImageState) -> Image:
+    """One image with its chains merged. A mention whose links are not settled stands in a chain of its own."""
+    settled = {mention for chain in state.chains for mention in chain.mentions}
+    members = [chain.mentions for chain in state.chains] + [(m,) for m in state.mentions if m not in settled]
+    boxes: list[tuple[Box, ...]] = [chain.boxes for chain in state.chains]
+    boxes += [()] * (len(members) - len(boxes))
+    types = [frozenset(type_ for mention in own for type_ in mention.types) for own in members]
+    merged = merge_chains(boxes, types)
+    chains = []
+    phrases: dict[int, list[Phrase]] = {}
+    for place, (parts, own_boxes) in enumerate(merged.chains, start=1):
+        states = [state.chains[part] for part in parts if part < len(state.chains)]
+        given = next((chain.given for chain in states if chain.given), "")
+        name = given or str(number * CHAINS_PER_IMAGE + place)
+        verdict = next((chain.verdict for chain in states), None)
+        bare = verdict is not None and not own_boxes
+        chains.append(Chain(name, own_boxes, scene=bare and verdict == SCENE, no_box=bare and verdict != SCENE))
+        for part in parts:
+            for mention in members[part]:
+                phrases.setdefault(mention.caption, []).append(Phrase(mention.start, mention.end, name, mention.types))
+    for caption, start, end in document.nonvisual:
+        phrases.setdefault(caption, []).append(Phrase(start, end, types=(NOT_VISUAL,)))
+    image = document.image
+    captions = [
+        make_caption(c.text, c.words, phrases.get(place, ()), id=c.id, unrelated=c.unrelated)
+        for place, c in enumerate(image.captions)
+    ]
+    fields = {name: getattr(image, name) for name in ("file", "width", "height", "split", "source_id")}
+    return make_image(image.id, captions=captions, boxes=merged.boxes, chains=chains, **fields)

@@ -1,0 +1,160 @@
+"""Verification questions: tasks whose right answer is known, made from an annotated corpus (paper 0, section 2.3).
+
+Each task gets as many questions of one answer as of another where the corpus has them, so that a worker who always says
+the same is wrong half of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import msgspec
+
+from deixis.annotation.mentions import given_document
+from deixis.annotation.records import (
+    ALL,
+    BAD,
+    BOX,
+    CHAIN,
+    COVERAGE,
+    DIFFERENT,
+    DRAWING,
+    GOOD,
+    LINK,
+    MORE,
+    NO_BOX,
+    QUALITY,
+    REQUIREMENT,
+    SAME,
+    SCENE,
+    TASKS,
+    Answer,
+    Document,
+    Mention,
+    Question,
+    representative,
+)
+from deixis.corpus import Box, Image
+from deixis.corpus.boxes import box_array, iou_matrix
+
+#: A drawing is right when it overlaps a box that was missing by at least this.
+RIGHT_OVERLAP = 0.6
+#: A bad box for Box Quality overlaps no box of the chain by more than this.
+WRONG_OVERLAP = 0.4
+
+Truth = str | tuple[Box, ...]
+_truth: msgspec.json.Decoder[Truth] = msgspec.json.Decoder(str | tuple[Box, ...])
+
+
+class KnownQuestion(msgspec.Struct, frozen=True):
+    """A question with its image and its answer: a word, or for a drawing the boxes of which any one is right."""
+
+    document: Document
+    question: Question
+    truth: Truth
+
+
+def right_answer(answer: Answer, truth: bytes) -> bool:
+    """Whether an answer agrees with an encoded truth."""
+    known = _truth.decode(truth)
+    if isinstance(known, str) or isinstance(answer, str):
+        return answer == known
+    return bool(iou_matrix(box_array([answer]), box_array(known)).max() >= RIGHT_OVERLAP)
+
+
+def known_questions(images: Iterable[Image], each: int, chance: Random) -> dict[str, list[KnownQuestion]]:
+    """Up to `each` questions a task, in random order, balanced over the answers."""
+    pools: dict[tuple[str, str], list[KnownQuestion]] = {}
+    for image in images:
+        for question in _of_image(image, chance):
+            answer = question.truth if isinstance(question.truth, str) else "box"
+            pools.setdefault((question.question.task, answer), []).append(question)
+    found: dict[str, list[KnownQuestion]] = {task: [] for task in TASKS}
+    for (task, _), pool in sorted(pools.items(), key=lambda entry: len(entry[1])):
+        chance.shuffle(pool)
+        kinds = sum(name == task for name, _ in pools)
+        found[task] += pool[: -(-each // kinds)]
+    for questions in found.values():
+        chance.shuffle(questions)
+    return {task: questions[:each] for task, questions in found.items()}
+
+
+def _of_image(image: Image, chance: Random) -> Iterator[KnownQuestion]:
+    document = given_document(image, "chains")
+    chains = {given.id: given for given in document.given}
+    mentions = {mention.id: mention for mention in document.mentions}
+    members = {name: [mentions[id_] for id_ in given.mentions] for name, given in chains.items()}
+    bare = msgspec.structs.replace(document, given=())
+    for name, own in members.items():
+        chain = next(chain for chain in image.chains if chain.id == name)
+        shown = representative(own)
+        boxes = image.chain_boxes(name)
+        need = BOX if boxes else SCENE if chain.scene else NO_BOX
+        yield _make(bare, REQUIREMENT, (shown,), need)
+        yield from _coreference(bare, own, [other for key, other in members.items() if key != name], chance)
+        if boxes:
+            yield from _boxes(bare, shown, boxes, image, chance)
+
+
+def _make(
+    document: Document,
+    task: str,
+    mentions: Iterable[Mention],
+    truth: Truth,
+    boxes: tuple[Box, ...] = (),
+    box: Box | None = None,
+) -> KnownQuestion:
+    return KnownQuestion(document, Question(task, f"known {task}", tuple(m.id for m in mentions), boxes, box), truth)
+
+
+def _coreference(
+    document: Document, own: list[Mention], others: list[list[Mention]], chance: Random
+) -> Iterator[KnownQuestion]:
+    """Links and chains: one true pair, one false pair of the same type, the whole chain, the chain with a stranger."""
+    first = chance.choice(own)
+    partners = [m for m in own if m.caption != first.caption]
+    if partners:
+        yield _make(document, LINK, (first, chance.choice(partners)), SAME)
+    if len({m.caption for m in own}) == len(own) > 1:
+        yield _make(document, CHAIN, own, SAME)
+    strangers = [
+        m for other in others for m in other if m.caption != first.caption and not set(m.types).isdisjoint(first.types)
+    ]
+    if strangers:
+        stranger = chance.choice(strangers)
+        yield _make(document, LINK, (first, stranger), DIFFERENT)
+        if stranger.caption not in {m.caption for m in own}:
+            yield _make(document, CHAIN, (*own, stranger), DIFFERENT)
+
+
+def _boxes(
+    document: Document, shown: Mention, boxes: tuple[Box, ...], image: Image, chance: Random
+) -> Iterator[KnownQuestion]:
+    left_out = chance.randrange(len(boxes))
+    rest = boxes[:left_out] + boxes[left_out + 1 :]
+    yield _make(document, DRAWING, (shown,), (boxes[left_out],), rest)
+    yield _make(document, QUALITY, (shown,), GOOD, rest, boxes[left_out])
+    yield _make(document, COVERAGE, (shown,), ALL, boxes)
+    if rest:
+        yield _make(document, COVERAGE, (shown,), MORE, rest)
+    wrong = _wrong_box(boxes, image, chance)
+    if wrong is not None:
+        yield _make(document, QUALITY, (shown,), BAD, rest, wrong)
+
+
+def _wrong_box(boxes: tuple[Box, ...], image: Image, chance: Random) -> Box | None:
+    """A box of another chain, or one of random place and size, far from all boxes of this chain."""
+    candidates = list(image.boxes)
+    for _ in range(10):
+        if not image.width or not image.height:
+            break
+        left, top = chance.uniform(0, 0.7 * image.width), chance.uniform(0, 0.7 * image.height)
+        across, down = chance.uniform(0.1, 0.3) * image.width, chance.uniform(0.1, 0.3) * image.height
+        candidates.append(Box(round(left), round(top), round(left + across), round(top + down)))
+    far = [
+        box
+        for box in candidates
+        if iou_matrix(box_array([box]), box_array(boxes)).max() <= WRONG_OVERLAP and box.x2 - box.x1 > 2
+    ]
+    return chance.choice(far) if far else None

@@ -1,0 +1,115 @@
+"""Coreference links and chain verification (paper 0, section 2.1), as pure functions of the answers given so far.
+
+Captions are taken in turn. The mentions of a caption are asked against one mention of each chain found in the captions
+before, most alike wording first, so at most |M||C| questions are asked. Mentions of one caption never name the same,
+and mentions without a type in common are never asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deixis.annotation.answers import Answers
+from deixis.annotation.records import CHAIN, LINK, REVIEW, SAME, Mention, Question
+from deixis.annotation.wording import head_noun, wording_similarity
+
+Mentions = tuple[Mention, ...]
+
+
+def link_mentions(mentions: Sequence[Mention], answers: Answers) -> tuple[list[Mentions], list[Question]]:
+    """The chains of all groups of mentions whose links are known, and the next question of every other group."""
+    chains: list[Mentions] = []
+    questions = []
+    for group in type_groups(mentions):
+        found = _link_group(group, answers)
+        if isinstance(found, Question):
+            questions.append(found)
+        else:
+            chains += found
+    return chains, questions
+
+
+def type_groups(mentions: Sequence[Mention]) -> list[list[Mention]]:
+    """Mentions that may meet in a chain: connected by common types. A mention can have two types."""
+    groups: list[tuple[set[str], list[Mention]]] = []
+    for mention in mentions:
+        types, members = set(mention.types), [mention]
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(types):
+                apart.append(group)
+            else:
+                types |= group[0]
+                members = group[1] + members
+        groups = [*apart, (types, members)]
+    return [members for _, members in groups]
+
+
+def link_key(first: Mention, second: Mention) -> str:
+    return " ".join([LINK, *sorted((first.id, second.id))])
+
+
+def _link_group(group: Sequence[Mention], answers: Answers) -> list[Mentions] | Question:
+    chains: list[list[Mention]] = []
+    for caption in sorted({mention.caption for mention in group}):
+        new = [mention for mention in group if mention.caption == caption]
+        open_question = _place(new, chains, answers)
+        if open_question is not None:
+            return open_question
+    return [tuple(chain) for chain in chains]
+
+
+def _place(new: list[Mention], chains: list[list[Mention]], answers: Answers) -> Question | None:
+    """Put the mentions of one caption into their chains, or new ones; or return the first question left open."""
+    pairs = []
+    for row, mention in enumerate(new):
+        for column, chain in enumerate(chains):
+            comparable = [other for other in chain if not set(other.types).isdisjoint(mention.types)]
+            if comparable:
+                likeness, other = max(
+                    ((wording_similarity(mention.text, other.text), other) for other in comparable),
+                    key=lambda pair: pair[0],
+                )
+                pairs.append((-likeness, row, column, other))
+    placed: dict[int, int] = {}
+    taken: set[int] = set()
+    for _, row, column, other in sorted(pairs, key=lambda pair: pair[:3]):
+        if row in placed or column in taken:
+            continue
+        mention = new[row]
+        judgment = answers.first(link_key(mention, other))
+        if judgment is None:
+            return Question(LINK, link_key(mention, other), (other.id, mention.id))
+        if judgment.answer == SAME:
+            placed[row] = column
+            taken.add(column)
+    for row, mention in enumerate(new):
+        if row in placed:
+            chains[placed[row]].append(mention)
+        else:
+            chains.append([mention])
+    return None
+
+
+def verify_chain(chain: Mentions, answers: Answers) -> tuple[list[Mentions], Question | None]:
+    """What a chain becomes: itself, its parts by head noun, or nothing yet and the question that is open."""
+    if len(chain) == 1:
+        return [chain], None
+    ids = tuple(mention.id for mention in chain)
+    key = " ".join([CHAIN, *sorted(ids)])
+    judgment = answers.first(key)
+    if judgment is None:
+        return [], Question(CHAIN, key, ids)
+    if judgment.answer == SAME:
+        return [chain], None
+    parts: dict[str, list[Mention]] = {}
+    for mention in chain:
+        parts.setdefault(head_noun(mention.text), []).append(mention)
+    if len(parts) > 1:
+        return [tuple(part) for part in parts.values()], None
+    # Said not to be one entity, but head nouns do not tell which mention is the odd one: a person decides.
+    review = f"{REVIEW} {key}"
+    if answers.accepted(review):
+        return [chain], None
+    reason = "said not to be one entity, but all mentions have the same head noun"
+    return [], Question(REVIEW, review, ids, reason=reason)

@@ -1,0 +1,127 @@
+"""How far a project is, what it cost, and how its workers do."""
+
+from __future__ import annotations
+
+import msgspec
+from sqlalchemy import Connection, case, func, select
+
+from deixis.annotation import schema
+from deixis.annotation.records import REVIEW, TASKS, Settings
+from deixis.annotation.standing_store import standings
+
+
+class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """`open` questions now; `judgments` that were given on images, `voided` those of suspended workers among them.
+
+    `verification` counts answers to questions with known answers, tests included. Of the answers given where a model
+    had made a proposal (`proposed`), `accepted` are those that agree with it.
+    """
+
+    open: int = 0
+    judgments: int = 0
+    voided: int = 0
+    verification: int = 0
+    proposed: int = 0
+    accepted: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Link questions against what asking every pair, or every mention with every chain, would have cost."""
+
+    images: int
+    finished: int
+    mentions: int
+    chains: int
+    links_asked: int
+    mentions_squared: int
+    mentions_times_chains: int
+    reviews: int
+    fixes: int
+    tasks: dict[str, TaskProgress]
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`judgments` and `standings` by task; `accuracy` by task, where the truth of some answers is known."""
+
+    id: int
+    name: str
+    role: str
+    judgments: dict[str, int]
+    standings: dict[str, str]
+    accuracy: dict[str, float]
+
+
+def measure_progress(connection: Connection) -> Progress:
+    images, log = schema.images, schema.judgments
+    row = connection.execute(
+        select(
+            func.count().label("images"),
+            func.coalesce(func.sum(case((images.c.finished, 1), else_=0)), 0).label("finished"),
+            func.coalesce(func.sum(images.c.mentions), 0).label("mentions"),
+            func.coalesce(func.sum(images.c.chains), 0).label("chains"),
+            func.coalesce(func.sum(images.c.links), 0).label("links_asked"),
+            func.coalesce(func.sum(images.c.mentions * images.c.mentions), 0).label("mentions_squared"),
+            func.coalesce(func.sum(images.c.mentions * images.c.chains), 0).label("mentions_times_chains"),
+        )
+    ).one()
+    items = schema.items
+    waiting = select(items.c.task, func.count()).where(items.c.image_id.is_not(None)).group_by(items.c.task)
+    open_questions = {row[0]: row[1] for row in connection.execute(waiting)}
+    given = {
+        entry.task: entry
+        for entry in connection.execute(
+            select(
+                log.c.task,
+                func.sum(case((log.c.image_id.is_not(None), 1), else_=0)).label("judgments"),
+                func.sum(case((log.c.known_id.is_not(None), 1), else_=0)).label("verification"),
+                func.sum(case((log.c.proposal.is_not(None), 1), else_=0)).label("proposed"),
+                func.sum(case((log.c.proposal == log.c.answer, 1), else_=0)).label("accepted"),
+            ).group_by(log.c.task)
+        )
+    }
+    gone = (
+        select(log.c.task, func.count())
+        .join(schema.voided, schema.voided.c.judgment_id == log.c.id)
+        .group_by(log.c.task)
+    )
+    voided = {row[0]: row[1] for row in connection.execute(gone)}
+    tasks = {
+        task: TaskProgress(
+            open=open_questions.get(task, 0),
+            voided=voided.get(task, 0),
+            **{
+                name: int(getattr(given[task], name)) if task in given else 0
+                for name in ("judgments", "verification", "proposed", "accepted")
+            },
+        )
+        for task in TASKS
+    }
+    fixes = connection.execute(select(func.count()).select_from(schema.fixes)).scalar_one()
+    counts = {name: int(getattr(row, name)) for name in row._fields}
+    return Progress(reviews=open_questions.get(REVIEW, 0), fixes=fixes, tasks=tasks, **counts)
+
+
+def worker_reports(connection: Connection, settings: Settings) -> list[WorkerReport]:
+    log, known = schema.judgments, schema.outcomes
+    judged: dict[int, dict[str, int]] = {}
+    for worker, task, count in connection.execute(
+        select(log.c.worker_id, log.c.task, func.count()).group_by(log.c.worker_id, log.c.task)
+    ):
+        judged.setdefault(worker, {})[task] = count
+    accuracy: dict[int, dict[str, float]] = {}
+    share = func.avg(case((known.c.correct, 1.0), else_=0.0))
+    for worker, task, right in connection.execute(
+        select(known.c.worker_id, known.c.task, share).group_by(known.c.worker_id, known.c.task)
+    ):
+        accuracy.setdefault(worker, {})[task] = round(float(right), 4)
+    return [
+        WorkerReport(
+            id=row.id,
+            name=row.name,
+            role=row.role,
+            judgments=judged.get(row.id, {}),
+            standings={task: str(s) for task, s in standings(connection, row.id, TASKS, settings).items()},
+            accuracy=accuracy.get(row.id, {}),
+        )
+        for row in connection.execute(select(schema.workers).order_by(schema.workers.c.id))
+    ]

@@ -1,0 +1,128 @@
+"""Making a project out of a corpus: mentions, the first questions, and the questions whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+
+import msgspec
+from sqlalchemy import Connection, Engine, insert
+
+from deixis.annotation import schema
+from deixis.annotation.known import KnownQuestion, known_questions
+from deixis.annotation.mentions import Start, documents
+from deixis.annotation.records import Document, Settings
+from deixis.annotation.store import summary
+from deixis.annotation.workflow import image_state
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError
+from deixis.text import Chunker, EntityTypes
+
+#: Images written in one go.
+BLOCK = 1000
+#: Questions with known answers a task, unless told otherwise.
+KNOWN_EACH = 400
+
+
+def create_project(
+    where: str | Path,
+    corpus: Corpus,
+    *,
+    start: Start = "captions",
+    known: Corpus | None = None,
+    known_each: int = KNOWN_EACH,
+    settings: Settings | None = None,
+    chance: Random | None = None,
+    places: dict[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    durable: bool = True,
+) -> None:
+    """Make a project; all of it is there afterwards, or nothing.
+
+    Args:
+        where: a file for SQLite, or a database URL.
+        start: what to take from the corpus: captions alone, its mentions, its chains too, or its boxes too (which the
+            workers then verify).
+        known: annotated images from which questions with known answers are made; without, all workers are trusted.
+        places: paths to be remembered, such as those of the pictures.
+    """
+    settings = settings or Settings()
+    engine = schema.open_engine(where, durable=durable)
+    if not len(corpus):
+        raise DeixisError("a project needs at least one image")
+    try:
+        schema.create_tables(engine, where)
+        found = documents(corpus, start, Chunker.load(), EntityTypes.load())
+        with schema.writing(engine) as connection:
+            schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
+            for key, value in {"name": corpus.name, "start": start, **(places or {})}.items():
+                schema.set_value(connection, key, value)
+            _write_images(connection, found, settings, len(corpus), progress)
+            if known is not None:
+                write_known(connection, known, known_each, settings, chance or Random(0))
+    except BaseException:
+        _drop(engine, where)
+        raise
+    finally:
+        engine.dispose()
+
+
+def _drop(engine: Engine, where: str | Path) -> None:
+    """Take back the tables of a project that could not be made."""
+    with schema.writing(engine) as connection:
+        schema.metadata.drop_all(connection)
+    if "://" not in str(where):
+        engine.dispose()
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{where}{suffix}").unlink(missing_ok=True)
+
+
+def _write_images(
+    connection: Connection,
+    found: Iterable[Document],
+    settings: Settings,
+    total: int,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    numbers = count(1)
+    remaining = iter(found)
+    while block := list(islice(remaining, BLOCK)):
+        image_rows, item_rows = [], []
+        for document in block:
+            number = next(numbers)
+            state = image_state(document, (), (), settings)
+            row = {"id": number, "name": document.image.id, "document": msgspec.json.encode(document)}
+            image_rows.append(row | {"version": 0, "stale": False} | summary(state))
+            for question in state.questions:
+                encoded = msgspec.json.encode(question)
+                item_rows.append({"image_id": number, "task": question.task, "key": question.key, "question": encoded})
+        connection.execute(insert(schema.images), image_rows)
+        if item_rows:
+            connection.execute(insert(schema.items), item_rows)
+        if progress is not None:
+            progress(number, total)
+
+
+def write_known(connection: Connection, corpus: Corpus, each: int, settings: Settings, chance: Random) -> None:
+    """Add questions with known answers: enough for every attempt at the test, the rest hidden among the work."""
+    tests = settings.test_questions * settings.test_attempts
+    for task, questions in known_questions(corpus, each, chance).items():
+        if len(questions) < tests + settings.first_items:
+            raise DeixisError(
+                f"the annotated corpus gives {len(questions)} questions for {task}; "
+                f"the test and the first items take {tests + settings.first_items}"
+            )
+        rows = [_known_row(question, number < tests) for number, question in enumerate(questions)]
+        connection.execute(insert(schema.known), rows)
+
+
+def _known_row(question: KnownQuestion, test: bool) -> dict[str, object]:
+    return {
+        "task": question.question.task,
+        "test": test,
+        "document": msgspec.json.encode(question.document),
+        "question": msgspec.json.encode(question.question),
+        "truth": msgspec.json.encode(question.truth),
+    }

@@ -1,0 +1,303 @@
+"""The database of a project: its tables, its schema version, and how a connection is opened.
+
+Judgments, fixes and decisions are only ever added. Items (the open questions) and standings are derived from them and
+kept for speed; `Workbench.check` compares. SQLite (in WAL mode) by default, PostgreSQL for a team.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    update,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from deixis.errors import DeixisError, InputError
+
+metadata = MetaData()
+
+project = Table("project", metadata, Column("key", String(40), primary_key=True), Column("value", Text, nullable=False))
+
+images = Table(
+    "images",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("document", LargeBinary, nullable=False),
+    # Raised by every change of the image; a fix that was made for an older version is refused.
+    Column("version", Integer, nullable=False, default=0),
+    Column("stale", Boolean, nullable=False, default=False),
+    Column("finished", Boolean, nullable=False, default=False),
+    Column("mentions", Integer, nullable=False, default=0),
+    Column("chains", Integer, nullable=False, default=0),
+    Column("links", Integer, nullable=False, default=0),
+)
+Index("images_stale", images.c.id, sqlite_where=images.c.stale, postgresql_where=images.c.stale)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", String(20), nullable=False),
+    Column("created", Float, nullable=False),
+)
+
+known = Table(
+    "known",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("task", String(20), nullable=False),
+    # Questions of the qualification test are kept apart from those that are hidden among the work.
+    Column("test", Boolean, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Column("question", LargeBinary, nullable=False),
+    Column("truth", LargeBinary, nullable=False),
+    Index("known_task", "task", "test", "id"),
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # An open question of an image, or a worker's own copy of a question whose answer is known.
+    Column("image_id", ForeignKey("images.id")),
+    Column("known_id", ForeignKey("known.id")),
+    Column("task", String(20), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("question", LargeBinary, nullable=False),
+    Column("worker_id", ForeignKey("workers.id")),
+    Column("token", String(40), unique=True),
+    Column("leased_until", Float, nullable=False, default=0.0),
+    Column("proposal", LargeBinary),
+    UniqueConstraint("image_id", "key"),
+    Index("items_queue", "task", "image_id", "id", "leased_until"),
+    Index("items_worker", "worker_id"),
+)
+
+barred = Table(
+    "barred",
+    metadata,
+    Column("item_id", ForeignKey("items.id", ondelete="CASCADE"), primary_key=True),
+    Column("worker_id", Integer, primary_key=True),
+)
+
+judgments = Table(
+    "judgments",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("image_id", ForeignKey("images.id")),
+    Column("known_id", ForeignKey("known.id")),
+    Column("task", String(20), nullable=False),
+    Column("key", Text, nullable=False),
+    Column("worker_id", ForeignKey("workers.id"), nullable=False),
+    Column("answer", LargeBinary, nullable=False),
+    Column("comment", Text, nullable=False, default=""),
+    Column("proposal", LargeBinary),
+    Column("token", String(40), nullable=False, unique=True),
+    Column("created", Float, nullable=False),
+    Index("judgments_image", "image_id", "id"),
+    Index("judgments_worker", "worker_id", "task", "id"),
+    Index("judgments_known", "worker_id", "known_id"),
+)
+
+# What is known of an answer's truth: of verification questions at once, of drawings once Box Quality has spoken.
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("judgment_id", ForeignKey("judgments.id"), primary_key=True),
+    Column("worker_id", ForeignKey("workers.id"), nullable=False),
+    Column("task", String(20), nullable=False),
+    Column("test", Boolean, nullable=False),
+    Column("correct", Boolean, nullable=False),
+    Index("outcomes_worker", "worker_id", "task", "test", "judgment_id"),
+)
+
+standings = Table(
+    "standings",
+    metadata,
+    Column("worker_id", ForeignKey("workers.id"), primary_key=True),
+    Column("task", String(20), primary_key=True),
+    Column("standing", String(20), nullable=False),
+    # Outcomes of judgments up to this one no longer count: the worker was reinstated.
+    Column("since", Integer, nullable=False, default=0),
+)
+
+# Suspensions and reinstatements, by the rules or by an administrator.
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("worker_id", ForeignKey("workers.id"), nullable=False),
+    Column("task", String(20), nullable=False),
+    Column("standing", String(20), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("answered", Integer, nullable=False),
+    Column("created", Float, nullable=False),
+)
+
+# Judgments of suspended workers: they stay in the log and count for nothing.
+voided = Table(
+    "voided",
+    metadata,
+    Column("judgment_id", ForeignKey("judgments.id"), primary_key=True),
+    Column("decision_id", ForeignKey("decisions.id"), nullable=False),
+)
+
+fixes = Table(
+    "fixes",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("image_id", ForeignKey("images.id"), nullable=False),
+    Column("worker_id", ForeignKey("workers.id"), nullable=False),
+    Column("fix", LargeBinary, nullable=False),
+    Column("comment", Text, nullable=False, default=""),
+    Column("created", Float, nullable=False),
+    Index("fixes_image", "image_id", "id"),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("secret_hash", String(64), primary_key=True),
+    Column("role", String(20), nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("worker_id", ForeignKey("workers.id")),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("secret_hash", String(64), primary_key=True),
+    Column("worker_id", ForeignKey("workers.id"), nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
+#: Step n brings a database of version n + 1 to version n + 2.
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
+
+
+def schema_version() -> int:
+    """The version this Deixis reads and writes."""
+    return 1 + len(MIGRATIONS)
+
+
+def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
+    """Connect to a project: a file name for SQLite, or a database URL (`postgresql+psycopg://…`).
+
+    Args:
+        durable: sync every commit to the disk. Without, a kill of the process still loses nothing, a loss of power may.
+    """
+    text = str(where)
+    try:
+        url = make_url(text if "://" in text else f"sqlite:///{text}")
+        engine = create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
+    except (ArgumentError, NoSuchModuleError) as fault:
+        raise DeixisError(f"{text}: is neither a file nor a database URL ({fault})") from None
+    except ModuleNotFoundError as fault:
+        raise DeixisError(f"{text}: needs the Python package {fault.name}") from None
+    if engine.dialect.name == "sqlite":
+        _tune_sqlite(engine, durable)
+    return engine
+
+
+_POOL: dict[str, Any] = {"pool_size": 10, "max_overflow": 50}
+
+
+def _tune_sqlite(engine: Engine, durable: bool) -> None:
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _: Any) -> None:
+        # Transactions are begun below: the driver's own begin would take the write lock too late.
+        connection.isolation_level = None
+        for pragma in (
+            "journal_mode = WAL",
+            f"synchronous = {'FULL' if durable else 'OFF'}",
+            "busy_timeout = 30000",
+            "foreign_keys = ON",
+            "cache_size = -65536",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        immediate = connection.get_execution_options().get("writing", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes: all of it is there when the block ends, or nothing."""
+    with engine.connect().execution_options(writing=True) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only reads: one moment's view of the project."""
+    with engine.connect() as connection, connection.begin():
+        yield connection
+
+
+def create_tables(engine: Engine, where: str | Path) -> None:
+    """Make the tables of a new project; a database that has one already is refused."""
+    if is_project(engine, where):
+        raise InputError(str(where), "holds an annotation project already")
+    with writing(engine) as connection:
+        metadata.create_all(connection)
+        connection.execute(insert(project).values(key="schema", value=str(schema_version())))
+
+
+def is_project(engine: Engine, where: str | Path) -> bool:
+    try:
+        return inspect(engine).has_table("project")
+    except DBAPIError as fault:
+        raise InputError(str(where), f"cannot be opened as a database ({fault.orig})") from None
+
+
+def check_schema(engine: Engine, where: str | Path) -> None:
+    """Bring an older database to this version; refuse a newer one, or one that is no project."""
+    if not is_project(engine, where):
+        raise InputError(str(where), "holds no annotation project")
+    with reading(engine) as connection:
+        version = int(get_value(connection, "schema") or 0)
+    if version > schema_version():
+        problem = f"has schema {version}, and this Deixis knows {schema_version()}: it was made by a newer one"
+        raise InputError(str(where), problem)
+    if version < schema_version():
+        with writing(engine) as connection:
+            for step in MIGRATIONS[version - 1 :]:
+                step(connection)
+            set_value(connection, "schema", str(schema_version()))
+
+
+def get_value(connection: Connection, key: str) -> str | None:
+    return connection.execute(select(project.c.value).where(project.c.key == key)).scalar_one_or_none()
+
+
+def set_value(connection: Connection, key: str, value: str) -> None:
+    if connection.execute(update(project).where(project.c.key == key).values(value=value)).rowcount == 0:
+        connection.execute(insert(project).values(key=key, value=value))

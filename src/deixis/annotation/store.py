@@ -1,0 +1,175 @@
+"""Between the pure workflow and the database: load what an image has got, write what is open now.
+
+Whoever changes an image takes its row first (`take_image`), so changes of one image come one after the other, and
+images do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from deixis.annotation import schema
+from deixis.annotation.records import DRAWING, Answer, Document, Fix, Judgment, Question, Settings
+from deixis.annotation.workflow import ImageState, image_state
+
+Value = TypeVar("Value")
+RETRIES = 10
+#: PostgreSQL's codes for a transaction that was given up for others' sake.
+_GIVEN_UP = ("40001", "40P01")
+
+_encode = msgspec.json.Encoder().encode
+_document = msgspec.json.Decoder(Document)
+_question = msgspec.json.Decoder(Question)
+_answer: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+_fix: msgspec.json.Decoder[Fix] = msgspec.json.Decoder(Fix)
+
+
+def with_retries(engine: Engine, attempt: Callable[[Connection], Value]) -> Value:
+    """Run a writing transaction, again where PostgreSQL broke a deadlock by giving it up."""
+    for _ in range(RETRIES):
+        try:
+            with schema.writing(engine) as connection:
+                return attempt(connection)
+        except DBAPIError as fault:
+            if getattr(fault.orig, "sqlstate", None) not in _GIVEN_UP:
+                raise
+    with schema.writing(engine) as connection:
+        return attempt(connection)
+
+
+def load_document(connection: Connection, image_id: int) -> tuple[Document, int]:
+    """An image's document and the version of its items."""
+    row = connection.execute(_DOCUMENT, {"image": image_id}).one()
+    return _document.decode(row.document), row.version
+
+
+_DOCUMENT = select(schema.images.c.document, schema.images.c.version).where(schema.images.c.id == bindparam("image"))
+_VALID = (
+    select(*(schema.judgments.c[name] for name in ("id", "image_id", "task", "key", "worker_id", "answer", "comment")))
+    .outerjoin(schema.voided, schema.voided.c.judgment_id == schema.judgments.c.id)
+    .where(
+        schema.judgments.c.image_id.between(bindparam("first"), bindparam("last")),
+        schema.voided.c.judgment_id.is_(None),
+    )
+    .order_by(schema.judgments.c.image_id, schema.judgments.c.id)
+)
+_FIXES = (
+    select(schema.fixes.c.image_id, schema.fixes.c.fix)
+    .where(schema.fixes.c.image_id.between(bindparam("first"), bindparam("last")))
+    .order_by(schema.fixes.c.image_id, schema.fixes.c.id)
+)
+
+
+def valid_judgments(connection: Connection, first: int, last: int) -> dict[int, list[Judgment]]:
+    """The judgments that count, of the images numbered `first` to `last`."""
+    found: dict[int, list[Judgment]] = {}
+    for row in connection.execute(_VALID, {"first": first, "last": last}):
+        found.setdefault(row.image_id, []).append(
+            Judgment(row.id, row.task, row.key, row.worker_id, _answer.decode(row.answer), row.comment)
+        )
+    return found
+
+
+def all_fixes(connection: Connection, first: int, last: int) -> dict[int, list[Fix]]:
+    found: dict[int, list[Fix]] = {}
+    for row in connection.execute(_FIXES, {"first": first, "last": last}):
+        found.setdefault(row.image_id, []).append(_fix.decode(row.fix))
+    return found
+
+
+def load_state(connection: Connection, image_id: int, settings: Settings) -> tuple[Document, int, ImageState]:
+    document, version = load_document(connection, image_id)
+    judgments = valid_judgments(connection, image_id, image_id).get(image_id, [])
+    fixes = all_fixes(connection, image_id, image_id).get(image_id, [])
+    return document, version, image_state(document, judgments, fixes, settings)
+
+
+def take_image(connection: Connection, image_id: int) -> int:
+    """Hold an image until the transaction ends, and raise its version; what is read afterwards is the latest."""
+    images = schema.images
+    raised = connection.execute(
+        update(images).where(images.c.id == image_id).values(version=images.c.version + 1).returning(images.c.version)
+    )
+    return int(raised.scalar_one())
+
+
+def refresh_image(connection: Connection, image_id: int, settings: Settings) -> tuple[ImageState, set[int]]:
+    """Derive a taken image anew and write its open questions; also gives the drawers whose record changed."""
+    _, _, state = load_state(connection, image_id, settings)
+    write_items(connection, image_id, state.questions)
+    drawers = write_outcomes(connection, image_id, state)
+    connection.execute(
+        update(schema.images).where(schema.images.c.id == image_id).values(stale=False, **summary(state))
+    )
+    return state, drawers
+
+
+def summary(state: ImageState) -> dict[str, int | bool]:
+    return {
+        "finished": state.finished,
+        "mentions": len(state.mentions),
+        "chains": len(state.chains),
+        "links": state.links,
+    }
+
+
+def write_items(connection: Connection, image_id: int, questions: Sequence[Question]) -> None:
+    """Make an image's items those of the questions that are open; one that stays as it was keeps its lease."""
+    items = schema.items
+    rows = connection.execute(select(items.c.id, items.c.key, items.c.question).where(items.c.image_id == image_id))
+    present = {row.key: (row.id, row.question) for row in rows}
+    wanted = {question.key: question for question in questions}
+    gone = [number for key, (number, _) in present.items() if key not in wanted]
+    if gone:
+        connection.execute(delete(schema.barred).where(schema.barred.c.item_id.in_(gone)))
+        connection.execute(delete(items).where(items.c.id.in_(gone)))
+    for key, question in wanted.items():
+        encoded = _encode(question)
+        if key not in present:
+            values = {"image_id": image_id, "task": question.task, "key": key, "question": encoded}
+            number = connection.execute(insert(items).values(values).returning(items.c.id)).scalar_one()
+        elif present[key][1] != encoded:
+            number = present[key][0]
+            free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
+            connection.execute(update(items).where(items.c.id == number).values(question=encoded, **free))
+            connection.execute(delete(schema.barred).where(schema.barred.c.item_id == number))
+        else:
+            continue
+        if question.barred:
+            rows_ = [{"item_id": number, "worker_id": worker} for worker in question.barred]
+            connection.execute(insert(schema.barred), rows_)
+
+
+def write_outcomes(connection: Connection, image_id: int, state: ImageState) -> set[int]:
+    """Record which drawings passed Box Quality; returns the workers for whom that is news."""
+    table, log = schema.outcomes, schema.judgments
+    drawn = connection.execute(
+        select(log.c.id, log.c.worker_id, table.c.correct)
+        .outerjoin(table, table.c.judgment_id == log.c.id)
+        .where(log.c.image_id == image_id, log.c.task == DRAWING)
+    ).all()
+    changed = set()
+    for row in drawn:
+        now = state.passed.get(row.id)
+        if now is None or now == row.correct:
+            continue
+        changed.add(row.worker_id)
+        if row.correct is None:
+            values = {"judgment_id": row.id, "worker_id": row.worker_id, "task": DRAWING, "test": False}
+            connection.execute(insert(table).values(correct=now, **values))
+        else:
+            connection.execute(update(table).where(table.c.judgment_id == row.id).values(correct=now))
+    return changed
+
+
+def decode_question(data: bytes) -> Question:
+    return _question.decode(data)
+
+
+def decode_document(data: bytes) -> Document:
+    return _document.decode(data)

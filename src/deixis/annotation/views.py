@@ -1,0 +1,91 @@
+"""What a page shows: one task with its captions, highlights and boxes, and nothing a worker must not see."""
+
+from __future__ import annotations
+
+import msgspec
+
+from deixis.annotation.records import (
+    ANSWERS,
+    CHAIN,
+    COVERAGE,
+    DRAWING,
+    LINK,
+    QUALITY,
+    REQUIREMENT,
+    REVIEW,
+    Answer,
+    Document,
+    Mention,
+    Question,
+    by_id,
+)
+from deixis.corpus import Box
+
+#: What to do, in one sentence.
+PROMPTS = {
+    LINK: "Do the two highlighted phrases refer to the same thing, or the same group of things, in the picture?",
+    CHAIN: "Do all the highlighted phrases refer to the same thing, or the same group of things?",
+    REQUIREMENT: "Can a box be drawn around what the highlighted phrase refers to?",
+    DRAWING: "Draw one box around one thing the highlighted phrase refers to that has no box yet.",
+    QUALITY: "Is the new box tight around the whole of one thing the phrase refers to, and the only box around it?",
+    COVERAGE: "Does everything the highlighted phrase refers to have a box?",
+    REVIEW: "Look at the picture and its annotations, and correct them.",
+}
+
+
+class CaptionView(msgspec.Struct, frozen=True):
+    """A caption (its position in the image) as tokens; `highlights` are spans of tokens, end exclusive."""
+
+    number: int
+    tokens: tuple[str, ...]
+    highlights: tuple[tuple[int, int], ...]
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task leased to a worker; answer it with `Workbench.submit` and its token before `expires` (Unix time).
+
+    `test` is true in a qualification test. Hidden verification questions look like any other.
+    """
+
+    token: str
+    task: str
+    test: bool
+    prompt: str
+    answers: tuple[str, ...]
+    width: int
+    height: int
+    captions: tuple[CaptionView, ...]
+    boxes: tuple[Box, ...]
+    box: Box | None
+    reason: str
+    expires: float
+    proposal: Answer | None = None
+
+
+def task_view(
+    question: Question, document: Document, mentions: tuple[Mention, ...], token: str, expires: float, *, test: bool
+) -> TaskView:
+    known = by_id(mentions)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for name in question.mentions:
+        if name in known:
+            spans.setdefault(known[name].caption, []).append((known[name].start, known[name].end))
+    shown = spans or {number: [] for number in range(len(document.image.captions))}
+    captions = [
+        CaptionView(number, document.image.captions[number].tokens, tuple(sorted(shown[number])))
+        for number in sorted(shown)
+    ]
+    return TaskView(
+        token=token,
+        task=question.task,
+        test=test,
+        prompt=PROMPTS[question.task],
+        answers=ANSWERS.get(question.task, ()),
+        width=document.image.width,
+        height=document.image.height,
+        captions=tuple(captions),
+        boxes=question.boxes,
+        box=question.box,
+        reason=question.reason,
+        expires=expires,
+    )

@@ -1,0 +1,43 @@
+"""How alike two mentions are worded, and the head noun of one: what decides which pair is asked first and how a chain
+that failed its verification is split (paper 0, section 2.1)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from deixis.text.entity_types import head_forms
+
+# fmt: off
+_DETERMINERS = frozenset({
+    "a", "an", "the", "this", "that", "these", "those", "some", "his", "her", "its", "their", "one", "another", "other",
+})
+# fmt: on
+
+
+def head_noun(text: str) -> str:
+    """The last word of a chunk, in lower case."""
+    return text.lower().rsplit(maxsplit=1)[-1]
+
+
+@lru_cache(maxsize=1 << 18)
+def wording_similarity(first: str, second: str) -> float:
+    """1 for the same words, at least 0.5 for the same head noun (a plural is its singular), 0 for no word in common.
+
+    >>> wording_similarity("a dog", "The dog"), wording_similarity("a brown dog", "two dogs")
+    (1.0, 0.5)
+    """
+    words, others = _content(first), _content(second)
+    shared = len(words & others) / max(len(words | others), 1)
+    same_head = not _head_forms(first).isdisjoint(_head_forms(second))
+    return (0.5 + 0.5 * shared) if same_head else 0.5 * shared
+
+
+@lru_cache(maxsize=1 << 16)
+def _content(text: str) -> frozenset[str]:
+    words = frozenset(text.lower().split())
+    return words - _DETERMINERS or words
+
+
+@lru_cache(maxsize=1 << 16)
+def _head_forms(text: str) -> frozenset[str]:
+    return frozenset(head_forms(head_noun(text)))

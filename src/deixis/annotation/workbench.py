@@ -1,0 +1,347 @@
+"""The annotation workbench: what a page, a command or a simulated worker calls.
+
+A worker asks for tasks, answers them, and may give one back. Every method is one transaction: once it returns, what was
+answered is in the database, and a kill at any moment loses nothing that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from deixis.annotation import reviews, schema, standing_store
+from deixis.annotation.known import right_answer
+from deixis.annotation.progress import Progress, WorkerReport, measure_progress, worker_reports
+from deixis.annotation.queue import held_items, lease_next
+from deixis.annotation.records import (
+    REVIEW,
+    TASKS,
+    Answer,
+    Document,
+    Fix,
+    Mention,
+    MentionsFix,
+    Question,
+    Settings,
+    check_answer,
+)
+from deixis.annotation.store import (
+    all_fixes,
+    decode_document,
+    decode_question,
+    load_document,
+    refresh_image,
+    take_image,
+    with_retries,
+)
+from deixis.annotation.trust import Standing
+from deixis.annotation.views import TaskView, task_view
+from deixis.corpus import Image
+from deixis.errors import DeixisError
+
+ROLES = ("worker", "reviewer", "administrator")
+#: Marked images that a request for a task derives anew on its way, so that no request waits for all of them.
+REFRESH_AT_ONCE = 20
+
+
+class StaleTask(DeixisError):
+    """The task is no longer the worker's: its lease ran out and another answered, or it is not needed any more."""
+
+
+class Assistant(Protocol):
+    """Proposes answers; whether they were accepted is recorded."""
+
+    def propose(self, question: Question, document: Document) -> Answer | None:
+        """An answer to show beside the question, or None."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """An answer that was recorded: the judgment's number, and the worker's standing in the task after it."""
+
+    judgment: int
+    standing: str
+
+
+class Workbench:
+    """An open project. Safe to use from several threads, and from several processes on one database."""
+
+    def __init__(
+        self,
+        where: str | Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        chance: Random | None = None,
+        assistant: Assistant | None = None,
+        durable: bool = True,
+    ) -> None:
+        self.where = str(where)
+        if "://" not in self.where and not Path(where).is_file():
+            raise DeixisError(f"{where}: no such annotation project; make one with `deixis annotate init`")
+        self.engine = schema.open_engine(where, durable=durable)
+        schema.check_schema(self.engine, where)
+        self._clock, self._chance, self._assistant = clock, chance or SystemRandom(), assistant
+        with schema.reading(self.engine) as connection:
+            self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    # Workers
+
+    def add_worker(self, name: str, role: str = "worker") -> int:
+        """A new worker's number. Names are unique."""
+        if role not in ROLES:
+            raise DeixisError(f"{role!r} is no role; there are {', '.join(ROLES)}")
+        table = schema.workers
+
+        def attempt(connection: Connection) -> int:
+            if connection.execute(select(table.c.id).where(table.c.name == name)).first() is not None:
+                raise DeixisError(f"there is a worker {name!r} already")
+            values = {"name": name, "role": role, "created": self._clock()}
+            return int(connection.execute(insert(table).values(values).returning(table.c.id)).scalar_one())
+
+        return with_retries(self.engine, attempt)
+
+    def suspend(self, worker: int, task: str, reason: str) -> None:
+        """Take a task from a worker and ask again what the worker answered in it."""
+
+        def attempt(connection: Connection) -> None:
+            self._role(connection, worker)
+            standing_store.suspend(connection, worker, task, Standing.SUSPENDED, reason, self._clock())
+
+        with_retries(self.engine, attempt)
+
+    def reinstate(self, worker: int, task: str, reason: str) -> None:
+        """Let a suspended worker begin again in a task."""
+
+        def attempt(connection: Connection) -> None:
+            self._role(connection, worker)
+            standing_store.reinstate(connection, worker, task, reason, self.settings, self._clock())
+
+        with_retries(self.engine, attempt)
+
+    # Tasks
+
+    def next_task(self, worker: int, task: str | None = None) -> TaskView | None:
+        """The task this worker should do now, of any kind or of the one named; None if there is none."""
+        return next(iter(self.next_tasks(worker, task)), None)
+
+    def next_tasks(self, worker: int, task: str | None = None, count: int = 1) -> list[TaskView]:
+        """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing."""
+        self.refresh(REFRESH_AT_ONCE)
+
+        def attempt(connection: Connection) -> list[TaskView]:
+            now = self._clock()
+            allowed = TASKS if self._role(connection, worker) == "worker" else (*TASKS, REVIEW)
+            if task is not None and task not in allowed:
+                raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
+            tasks = (task,) if task is not None else allowed
+            numbers = [row.id for row in held_items(connection, worker, tasks, now)][:count]
+            while len(numbers) < count:
+                number = lease_next(connection, worker, tasks, self.settings, now, self._chance)
+                if number is None:
+                    break
+                numbers.append(number)
+            return [self._view(connection, number) for number in numbers]
+
+        return with_retries(self.engine, attempt)
+
+    def submit(self, worker: int, token: str, answer: Answer, comment: str = "") -> Receipt:
+        """Record the answer to a task. Sent again after a lost reply, it is recognised and counted once.
+
+        Raises:
+            StaleTask: the task went to somebody else or is not needed any more; ask for the next.
+            DeixisError: the answer does not fit the question; the task stays with the worker.
+        """
+
+        def attempt(connection: Connection) -> Receipt:
+            item = self._own_item(connection, worker, token)
+            if item is None:
+                return self._repeated(connection, worker, token)
+            if item.task == REVIEW:
+                raise DeixisError("a review is answered with a fix")
+            known = item.known_id is not None
+            if known:
+                document, truth = self._known(connection, item.known_id)
+            else:
+                take_image(connection, item.image_id)
+                # Whoever held the image before may have closed the question.
+                if self._own_item(connection, worker, token) is None:
+                    raise StaleTask("this task is no longer needed; there is a next one")
+                document, truth = load_document(connection, item.image_id)[0], None
+            question = decode_question(item.question)
+            checked = check_answer(question, answer, document.image.width, document.image.height)
+            judgment = self._record(connection, item, worker, checked, comment)
+            if truth is not None:
+                correct = right_answer(checked, truth)
+                standing = self._settle_known(connection, item, judgment, worker, correct)
+            else:
+                standing = self._settle_real(connection, item, worker)
+            return Receipt(judgment, str(standing))
+
+        return with_retries(self.engine, attempt)
+
+    def release(self, worker: int, token: str) -> None:
+        """Give a task back unanswered. A verification question stays with its worker."""
+        items = schema.items
+        free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
+        own = (items.c.token == token, items.c.worker_id == worker, items.c.known_id.is_(None))
+        with_retries(self.engine, lambda c: c.execute(update(items).where(*own).values(free)))
+
+    def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
+        """The image of a task the worker holds, and whether it is one of the known corpus."""
+        with schema.reading(self.engine) as connection:
+            item = self._own_item(connection, worker, token)
+            if item is None:
+                raise StaleTask("this task is not yours any more")
+            if item.known_id is not None:
+                return self._known(connection, item.known_id)[0].image, True
+            return load_document(connection, item.image_id)[0].image, False
+
+    def refresh(self, limit: int | None = None) -> int:
+        """Derive marked images anew (after a suspension), at most `limit`; returns how many there were."""
+        images = schema.images
+        with schema.reading(self.engine) as connection:
+            marked = connection.execute(select(images.c.id).where(images.c.stale).order_by(images.c.id).limit(limit))
+            numbers = list(marked.scalars())
+        for number in numbers:
+            with_retries(self.engine, lambda connection, number=number: self._refresh(connection, number))  # type: ignore[misc]
+        return len(numbers)
+
+    # Overview and review
+
+    def progress(self) -> Progress:
+        with schema.reading(self.engine) as connection:
+            return measure_progress(connection)
+
+    def workers(self) -> list[WorkerReport]:
+        with schema.reading(self.engine) as connection:
+            return worker_reports(connection, self.settings)
+
+    def review_queue(self, limit: int = 100) -> list[reviews.Review]:
+        """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that every
+        worker has answered already."""
+        with schema.reading(self.engine) as connection:
+            return reviews.review_queue(connection, limit)
+
+    def inspect_image(self, name: str) -> reviews.ImageView:
+        """All that is known of an image, for a reviewer, with its history and the version a fix must name."""
+        with schema.reading(self.engine) as connection:
+            return reviews.inspect_image(connection, name, self.settings)
+
+    def fix(self, reviewer: int, name: str, fix: Fix, version: int, comment: str = "") -> int:
+        """Correct an image by hand; refused if the image is no longer at the version the reviewer saw."""
+
+        def attempt(connection: Connection) -> int:
+            if self._role(connection, reviewer) == "worker":
+                raise DeixisError("only reviewers and administrators correct by hand")
+            number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self._clock())
+            self._refresh(connection, number)
+            return number
+
+        return with_retries(self.engine, attempt)
+
+    def check(self) -> list[str]:
+        """Rebuild every state from the log and compare with what the tables hold; returns the differences."""
+        with schema.reading(self.engine) as connection:
+            return reviews.differences(connection, self.settings)
+
+    # Inside a transaction
+
+    def _role(self, connection: Connection, worker: int) -> str:
+        role = connection.execute(select(schema.workers.c.role).where(schema.workers.c.id == worker)).scalar()
+        if role is None:
+            raise DeixisError(f"there is no worker {worker}")
+        return str(role)
+
+    def _own_item(self, connection: Connection, worker: int, token: str) -> Row[tuple[object, ...]] | None:
+        items = schema.items
+        query = select(items).where(items.c.token == token, items.c.worker_id == worker)
+        return connection.execute(query).one_or_none()
+
+    def _repeated(self, connection: Connection, worker: int, token: str) -> Receipt:
+        log = schema.judgments
+        row = connection.execute(
+            select(log.c.id, log.c.task).where(log.c.token == token, log.c.worker_id == worker)
+        ).one_or_none()
+        if row is None:
+            raise StaleTask("this task went to somebody else or is no longer needed; there is a next one")
+        return Receipt(row.id, str(standing_store.standing_of(connection, worker, row.task, self.settings)[0]))
+
+    def _known(self, connection: Connection, known_id: int) -> tuple[Document, bytes]:
+        table = schema.known
+        row = connection.execute(select(table.c.document, table.c.truth).where(table.c.id == known_id)).one()
+        return decode_document(row.document), row.truth
+
+    def _record(
+        self, connection: Connection, item: Row[tuple[object, ...]], worker: int, answer: Answer, comment: str
+    ) -> int:
+        log = schema.judgments
+        values = {name: getattr(item, name) for name in ("image_id", "known_id", "task", "key", "proposal", "token")}
+        values |= {"worker_id": worker, "answer": msgspec.json.encode(answer), "comment": comment.strip()}
+        values["created"] = self._clock()
+        return int(connection.execute(insert(log).values(values).returning(log.c.id)).scalar_one())
+
+    def _settle_known(
+        self, connection: Connection, item: Row[tuple[object, ...]], judgment: int, worker: int, correct: bool
+    ) -> Standing:
+        test = connection.execute(select(schema.known.c.test).where(schema.known.c.id == item.known_id)).scalar_one()
+        connection.execute(delete(schema.items).where(schema.items.c.id == item.id))
+        values = {"judgment_id": judgment, "worker_id": worker, "task": item.task, "test": test, "correct": correct}
+        connection.execute(insert(schema.outcomes).values(values))
+        return standing_store.judge_anew(connection, worker, item.task, self.settings, self._clock())
+
+    def _settle_real(self, connection: Connection, item: Row[tuple[object, ...]], worker: int) -> Standing:
+        free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
+        connection.execute(update(schema.items).where(schema.items.c.id == item.id).values(free))
+        self._refresh(connection, item.image_id, taken=True)
+        return standing_store.standing_of(connection, worker, item.task, self.settings)[0]
+
+    def _refresh(self, connection: Connection, image_id: int, taken: bool = False) -> None:
+        if not taken:
+            take_image(connection, image_id)
+        _, drawers = refresh_image(connection, image_id, self.settings)
+        for drawer in sorted(drawers):
+            standing_store.judge_anew(connection, drawer, "drawing", self.settings, self._clock())
+
+    def _view(self, connection: Connection, number: int) -> TaskView:
+        items = schema.items
+        item = connection.execute(select(items).where(items.c.id == number)).one()
+        question = decode_question(item.question)
+        test = False
+        if item.known_id is not None:
+            document = self._known(connection, item.known_id)[0]
+            mentions = document.mentions
+            test = connection.execute(
+                select(schema.known.c.test).where(schema.known.c.id == item.known_id)
+            ).scalar_one()
+        else:
+            document = load_document(connection, item.image_id)[0]
+            mentions = _latest_mentions(connection, item.image_id, document)
+        view = task_view(question, document, mentions, item.token, item.leased_until, test=test)
+        if self._assistant is None or test or question.task == REVIEW:
+            return view
+        proposal = self._assistant.propose(question, document)
+        encoded = None if proposal is None else msgspec.json.encode(proposal)
+        connection.execute(update(items).where(items.c.id == number).values(proposal=encoded))
+        return msgspec.structs.replace(view, proposal=proposal)
+
+
+def _latest_mentions(connection: Connection, image_id: int, document: Document) -> tuple[Mention, ...]:
+    fixes = all_fixes(connection, image_id, image_id).get(image_id, [])
+    return next((fix.mentions for fix in reversed(fixes) if isinstance(fix, MentionsFix)), document.mentions)

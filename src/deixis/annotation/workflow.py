@@ -1,0 +1,120 @@
+"""The whole workflow of one image as a pure function: from its document and the answers so far to what is known and
+what must be asked next (paper 0, section 2). Nothing is remembered anywhere else, so the log of answers is the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from deixis.annotation.answers import Answers
+from deixis.annotation.box_steps import BoxSteps
+from deixis.annotation.links import Mentions, link_mentions, verify_chain
+from deixis.annotation.records import (
+    LINK,
+    REVIEW,
+    Document,
+    Fix,
+    GivenChain,
+    Judgment,
+    Mention,
+    Question,
+    Settings,
+    by_id,
+    representative,
+)
+from deixis.corpus import Box
+
+
+@dataclass(frozen=True)
+class ChainState:
+    """A chain whose mentions are settled. `verdict` is None while its boxes are not; `given` is an imported id."""
+
+    mentions: Mentions
+    boxes: tuple[Box, ...] = ()
+    verdict: str | None = None
+    given: str = ""
+
+
+@dataclass
+class ImageState:
+    """`chains` hold the mentions whose chain is settled, `questions` all that is open.
+
+    `passed` tells of judged drawings, by judgment id, whether the box was good; `links` counts the link judgments in
+    use and `unused` the judgments of questions that no longer come up.
+    """
+
+    mentions: Mentions
+    chains: list[ChainState] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    passed: dict[int, bool] = field(default_factory=dict)
+    links: int = 0
+    unused: int = 0
+
+    @property
+    def finished(self) -> bool:
+        return not self.questions
+
+
+def image_state(
+    document: Document, judgments: Iterable[Judgment], fixes: Iterable[Fix], settings: Settings
+) -> ImageState:
+    """Run the workflow as far as the answers reach."""
+    judgments = list(judgments)
+    answers = Answers(judgments, fixes)
+    mentions = answers.mentions.mentions if answers.mentions else document.mentions
+    state = ImageState(mentions)
+    for chain in _settled_chains(document, answers, state):
+        _follow_boxes(chain, document, answers, settings, state)
+    for judgment in answers.comments:
+        key = f"{REVIEW} comment {judgment.id}"
+        if not answers.accepted(key):
+            ids = tuple(word for word in judgment.key.split() if word in by_id(mentions))
+            state.questions.append(Question(REVIEW, key, ids, reason=judgment.comment))
+    state.links = sum(judgment.task == LINK for judgment in judgments if judgment.id in answers.used)
+    state.unused = len(judgments) - len(answers.used)
+    return state
+
+
+def _settled_chains(document: Document, answers: Answers, state: ImageState) -> list[Mentions]:
+    """Chains that are linked and verified; open questions of those that are not go into `state`."""
+    known = by_id(state.mentions)
+    if answers.chains:
+        fixed = [[known[name] for name in chain if name in known] for chain in answers.chains.chains]
+        placed = {mention for chain in fixed for mention in chain}
+        return [tuple(chain) for chain in fixed if chain] + [(m,) for m in state.mentions if m not in placed]
+    if document.given:
+        linked = _given_chains(document.given, known)
+    else:
+        linked, questions = link_mentions(state.mentions, answers)
+        state.questions += questions
+    settled = []
+    for chain in linked:
+        parts, question = verify_chain(chain, answers)
+        settled += parts
+        if question is not None:
+            state.questions.append(question)
+    return settled
+
+
+def _given_chains(given: Iterable[GivenChain], known: dict[str, Mention]) -> list[Mentions]:
+    chains = [tuple(known[name] for name in chain.mentions if name in known) for chain in given]
+    placed = {mention for chain in chains for mention in chain}
+    return [chain for chain in chains if chain] + [(m,) for m in known.values() if m not in placed]
+
+
+def _follow_boxes(chain: Mentions, document: Document, answers: Answers, settings: Settings, state: ImageState) -> None:
+    ids = {mention.id for mention in chain}
+    source = next((given for given in document.given if not ids.isdisjoint(given.mentions)), None)
+    name = source.id if source is not None and ids == set(source.mentions) else ""
+    fix = next((answers.boxes[key] for key in reversed(answers.boxes) if key in ids), None)
+    if fix is not None:
+        state.chains.append(ChainState(chain, fix.boxes, fix.verdict, name))
+        return
+    skip = any(type_ in settings.skip_requirement for mention in chain for type_ in mention.types)
+    steps = BoxSteps(representative(chain).id, answers, settings)
+    boxes = steps.run(skip, source.boxes if source is not None else ())
+    state.chains.append(ChainState(chain, tuple(boxes.boxes), boxes.verdict, name))
+    state.passed |= boxes.passed
+    if boxes.question is not None:
+        state.questions.append(boxes.question)
