@@ -44,8 +44,10 @@ class GeneratedPhrases:
     regions: Tensor
     region_image: Tensor
     region_boxes: Tensor
-    positives: tuple[Tensor, Tensor]
-    negatives: tuple[Tensor, Tensor]
+    positive_rows: Tensor
+    positive_offsets: Tensor
+    negative_rows: Tensor
+    negative_offsets: Tensor
 
 
 def generated_phrases(seed: int, images: int, strings: int, proposals: int = 12, dim: int = 6) -> GeneratedPhrases:
@@ -82,8 +84,8 @@ def generated_phrases(seed: int, images: int, strings: int, proposals: int = 12,
         torch.from_numpy(random.normal(size=(len(every), dim)).astype(np.float32)),
         torch.tensor(region_image),
         torch.from_numpy(every),
-        ragged(same & (overlap >= 0.7) | itself),
-        ragged(same & (overlap < 0.3)),
+        *ragged(same & (overlap >= 0.7) | itself),
+        *ragged(same & (overlap < 0.3)),
     )
 
 

@@ -70,12 +70,13 @@ class Truth:
             box = data.region_boxes[data.pair_region[pair]].tolist()
             self.drawn[chain] = (self.image[pair], *box)
             one = {int(data.pair_region[pair])}
-            self.positive[chain] = one if recipe.positives == "single" else row(data.positives, pair)
-            self.negative[chain] = row(data.negatives, pair)
+            self.positive[chain] = (
+                one if recipe.positives == "single" else row(data.positive_rows, data.positive_offsets, pair)
+            )
+            self.negative[chain] = row(data.negative_rows, data.negative_offsets, pair)
 
 
-def row(values_and_offsets: tuple[Tensor, Tensor], number: int) -> set[int]:
-    values, offsets = values_and_offsets
+def row(values: Tensor, offsets: Tensor, number: int) -> set[int]:
     return set(values[offsets[number] : offsets[number + 1]].tolist())
 
 
@@ -364,7 +365,7 @@ def equal(one: RankingBatch | PairBatch, other: RankingBatch | PairBatch) -> boo
 @pytest.mark.parametrize("neighbourhood", NEIGHBOURHOODS)
 def test_a_picture_without_negative_regions_still_makes_batches(neighbourhood: Any) -> None:
     data = generated_phrases(1, 4, 6)
-    data.negatives = (data.negatives[0][:0], torch.zeros_like(data.negatives[1]))
+    data.negative_rows, data.negative_offsets = data.negative_rows[:0], torch.zeros_like(data.negative_offsets)
     sampler = PhraseSampler(data, PhraseSamplerRecipe(batch=5, neighbourhood=neighbourhood), 0)
     for batch in sampler.triplets(1):
         assert batch.contrast.text_to_image.negative.shape[1] == 0

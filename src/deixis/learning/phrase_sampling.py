@@ -46,10 +46,7 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Phrases(Protocol):
-    """What is needed of `deixis.learning.data.PhraseData`.
-
-    Pair p has the rows values[offsets[p] : offsets[p + 1]] of `positives` and of `negatives`, (values, offsets).
-    """
+    """What is needed of `deixis.learning.data.PhraseData`: pair p has rows[offsets[p] : offsets[p + 1]]."""
 
     @property
     def regions(self) -> Tensor: ...  # (regions, channels)
@@ -64,9 +61,13 @@ class Phrases(Protocol):
     @property
     def pair_region(self) -> Tensor: ...  # (pairs,)
     @property
-    def positives(self) -> tuple[Tensor, Tensor]: ...
+    def positive_rows(self) -> Tensor: ...
     @property
-    def negatives(self) -> tuple[Tensor, Tensor]: ...
+    def positive_offsets(self) -> Tensor: ...  # (pairs + 1,)
+    @property
+    def negative_rows(self) -> Tensor: ...
+    @property
+    def negative_offsets(self) -> Tensor: ...  # (pairs + 1,)
 
 
 class _Targets(NamedTuple):
@@ -98,9 +99,10 @@ class PhraseSampler:
         self.target: Numbers = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
         self.choices = Choices(as_numbers(data.pair_chain), self.string)
         self.picture_choices = Choices(image, self.string) if recipe.negatives == "batch" else None
-        self.negative_rows, self.negative_offsets = map(as_numbers, data.negatives)
+        self.negative_rows, self.negative_offsets = as_numbers(data.negative_rows), as_numbers(data.negative_offsets)
         if recipe.positives == "augmented":
-            self.positive_rows, self.positive_offsets = map(as_numbers, data.positives)
+            self.positive_rows = as_numbers(data.positive_rows)
+            self.positive_offsets = as_numbers(data.positive_offsets)
         else:
             self.positive_rows, self.positive_offsets = drawn, np.arange(len(drawn) + 1)
         self._numbering = np.empty(len(data.regions), np.int64)
