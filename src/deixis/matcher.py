@@ -1,8 +1,9 @@
 """What a trained model can do, told by small protocols: all that evaluation, search and the web page know of a model.
 
 A matcher is given features, not pixels: `ImageFeatures` of pictures, and texts as lower-case tokens
-(`deixis.text.tokens_of`), sentences and phrases alike. It answers in NumPy arrays. Scores of all kinds are higher for
-what fits better; how they compare with scores of another method, or of another picture, is the matcher's to say.
+(`deixis.text.tokens_of`), sentences and phrases alike; `LocalizesMentions` alone looks at the picture. It answers in
+NumPy arrays. Scores of all kinds are higher for what fits better; how they compare with scores of another method, or of
+another picture, is the matcher's to say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from PIL.Image import Image as Picture
 
     from deixis.features.store import FeatureStore
 
@@ -34,10 +36,18 @@ class ImageFeatures:
     size: tuple[float, float]
 
 
+class Mention(NamedTuple):
+    """A phrase where it stands: tokens `start` to `end` (exclusive) of a sentence, which may be all of it."""
+
+    sentence: Tokens
+    start: int
+    end: int
+
+
 class Localized(NamedTuple):
     """What a localizer answers: boxes in the original picture's pixels, and how well each fits each phrase."""
 
-    boxes: NDArray[Any]  # (regions, 4)
+    boxes: NDArray[Any]  # (regions, 4), or (phrases, regions, 4) where each phrase has boxes of its own
     scores: NDArray[Any]  # (phrases, regions), higher is better
 
 
@@ -69,6 +79,17 @@ class Localizes(Protocol):
 
         Scores need only be comparable within one phrase and picture.
         """
+
+
+@runtime_checkable
+class LocalizesMentions(Protocol):
+    """Points at what a phrase names, from the picture itself, with regions and boxes of its own.
+
+    For a matcher whose backbone was trained along: it has no stored features, and reads phrases in their sentence.
+    """
+
+    def localize_mentions(self, picture: Picture, mentions: Sequence[Mention]) -> Localized:
+        """Boxes in the picture's pixels; where they differ by phrase, `(mentions, regions, 4)`."""
 
 
 @runtime_checkable

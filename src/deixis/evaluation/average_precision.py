@@ -173,9 +173,10 @@ def _detect_named(
     if not named:
         return
     boxes, scores = _answer(image, named, localize)
-    for detector, own, kept in zip(named, scores, suppress_each(boxes, scores, suppression), strict=True):
+    each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
+    for detector, places, own, kept in zip(named, each, scores, _suppress(boxes, scores, suppression), strict=True):
         gold = np.array(sorted(detector.gold[image.id]))
-        right, wrong = match(boxes[kept], own[kept], gold, threshold)
+        right, wrong = match(places[kept], own[kept], gold, threshold)
         detector.right += right.tolist()
         detector.wrong.append(wrong)
 
@@ -190,9 +191,18 @@ def _wrong_elsewhere(
     boxes, scores = _answer(image, list(found.values()), localize)
     lowest = np.array([np.inf if image.id in detector.gold else min(detector.right) for detector in found.values()])
     active = np.flatnonzero(scores.max(axis=1, initial=-np.inf) >= lowest)
-    kept = suppress_each(boxes, scores[active], suppression) & (scores[active] >= lowest[active, None])
+    own = boxes if boxes.ndim == 2 else boxes[active]
+    kept = _suppress(own, scores[active], suppression) & (scores[active] >= lowest[active, None])
     rows, proposals = np.nonzero(kept)
     return active[rows], scores[active[rows], proposals]
+
+
+def _suppress(boxes: Boxes, scores: Floats, threshold: float) -> npt.NDArray[np.bool_]:
+    """Which boxes each query keeps, where all have the same boxes or each its own."""
+    if boxes.ndim == 2:
+        return suppress_each(boxes, scores, threshold)
+    kept = [suppress_each(own, row[None], threshold)[0] for own, row in zip(boxes, scores, strict=True)]
+    return np.array(kept, dtype=bool).reshape(scores.shape)
 
 
 def _answer(image: Image, detectors: Sequence[_Detector], localize: Localizer) -> tuple[Boxes, Floats]:

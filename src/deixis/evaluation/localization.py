@@ -149,7 +149,7 @@ def proposal_ranks(
     """The rank, from 1, of the best right proposal for each query; 0 where no proposal is right.
 
     Args:
-        boxes: the proposals, `(proposals, 4)`.
+        boxes: the proposals, `(proposals, 4)`, or those of each query, `(queries, proposals, 4)`.
         scores: `(queries, proposals)`.
         gold: for each query its boxes, `(boxes, 4)`, at least one.
         rule: hold a proposal to the merged box or to any box.
@@ -157,11 +157,12 @@ def proposal_ranks(
     """
     if not gold:
         return np.zeros(0, np.int64)
-    if rule == "merged":
-        right = iou_matrix(np.stack([merge(own) for own in gold]), boxes) >= threshold
+    held = [merge(own)[None] if rule == "merged" else own for own in gold]
+    if boxes.ndim == 2:
+        starts = np.cumsum([0, *(len(own) for own in held[:-1])])
+        right = np.logical_or.reduceat(iou_matrix(np.concatenate(held), boxes) >= threshold, starts, axis=0)
     else:
-        starts = np.cumsum([0, *(len(own) for own in gold[:-1])])
-        right = np.logical_or.reduceat(iou_matrix(np.concatenate(gold), boxes) >= threshold, starts, axis=0)
+        right = np.stack([(iou_matrix(*pair) >= threshold).any(axis=0) for pair in zip(held, boxes, strict=True)])
     best = np.max(scores, axis=1, where=right, initial=-np.inf)
     wrong_before = np.count_nonzero((scores >= best[:, None]) & ~right, axis=1)
     return np.where(right.any(axis=1), wrong_before + 1, 0)
@@ -178,7 +179,8 @@ def phrase_key(text: str) -> str:
 def checked(image: Image, queries: Sequence[PhraseQuery], answer: Localized) -> Localized:
     """A localizer's answer as arrays, or a `DeixisError` that names the image and the phrase at fault."""
     boxes, scores = np.asarray(answer.boxes, np.float64), np.asarray(answer.scores)
-    if boxes.ndim != 2 or boxes.shape[1:] != (4,) or scores.shape != (len(queries), len(boxes)):
+    expected = (len(queries), boxes.shape[-2]) if boxes.ndim in (2, 3) else None
+    if boxes.shape[-1:] != (4,) or scores.shape != expected or boxes.shape[:-2] not in ((), (len(queries),)):
         raise DeixisError(
             f"image {image.id}: the localizer gave boxes of shape {boxes.shape} and scores of shape {scores.shape} "
             f"for {len(queries)} phrases"
@@ -188,9 +190,10 @@ def checked(image: Image, queries: Sequence[PhraseQuery], answer: Localized) -> 
         query, proposal = wrong[0]
         value = scores[query, proposal]
         raise DeixisError(f"image {image.id}: the score of {queries[query].text!r} at proposal {proposal} is {value}")
-    wrong = np.argwhere(~np.isfinite(boxes).all(axis=1))
+    wrong = np.argwhere(~np.isfinite(boxes).all(axis=-1))
     if len(wrong):
-        raise DeixisError(f"image {image.id}: proposal {wrong[0, 0]} is not a box: {boxes[wrong[0, 0]].tolist()}")
+        place = tuple(wrong[0])
+        raise DeixisError(f"image {image.id}: proposal {place[-1]} is not a box: {boxes[place].tolist()}")
     return Localized(boxes, scores)
 
 

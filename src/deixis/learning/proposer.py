@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -88,6 +88,12 @@ def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Ski
     read = squashed_pictures(training.corpus, boxed, side, skipped)
     if not read.images:
         raise DeixisError(f"none of the {len(boxed)} pictures to learn from can be read; the first: {_first(skipped)}")
+    boxes, types = padded_targets(read)
+    return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device))
+
+
+def padded_targets(read: SquashedPictures) -> tuple[Tensor, Tensor]:
+    """`box_targets` of pictures as `boxes` (n, g, 4) in [0, 1] and `types` (n, g, types), zeros where there is none."""
     targets = [box_targets(image, size) for image, size in zip(read.images, read.sizes, strict=True)]
     most = max(map(len, targets))
     boxes = torch.zeros(len(targets), most, 4)
@@ -95,7 +101,7 @@ def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Ski
     for row, own in enumerate(targets):
         boxes[row, : len(own)] = torch.tensor(list(own))
         types[row, : len(own)] = torch.tensor([[name in names for name in TYPES] for names in own.values()])
-    return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device))
+    return boxes, types
 
 
 def _first(skipped: Skipped) -> str:
@@ -185,36 +191,63 @@ def augment(
     pictures: Tensor, boxes: Tensor, types: Tensor, schedule: Schedule, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mirror, zoom in or out and shift, change colours; boxes that keep less than 40% of their area are dropped."""
-    count, device = len(pictures), pictures.device
+    views = random_views(len(pictures), schedule.zoom, generator)
+    x = recoloured(view_pictures(pictures, views, schedule.side), generator)
+    seen = view_boxes(boxes, views)
+    return x, seen, types & (_area(seen) > 0)[..., None]
+
+
+class Views(NamedTuple):
+    """The window of each source picture that becomes the new one: its corner and sides in [0, 1], −1 if mirrored."""
+
+    start: Tensor  # (n, 2)
+    sides: Tensor  # (n, 2)
+    flip: Tensor  # (n,)
+
+
+def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
+    """Windows with sides in [1 − zoom, 1.15], their aspect changed a little, half of them mirrored."""
 
     def uniform(*shape: int) -> Tensor:
-        return torch.rand(*shape, device=device, generator=generator)
+        return torch.rand(*shape, device=generator.device, generator=generator)
 
-    # The window of the source that becomes the new picture: sides in [1 − zoom, 1.15], aspect changed a little.
-    size = 1.15 - (schedule.zoom + 0.15) * uniform(count, 1)
+    size = 1.15 - (zoom + 0.15) * uniform(count, 1)
     sides = size * torch.exp((uniform(count, 2) - 0.5) * 0.3)
     start = (1 - sides) * uniform(count, 2)
-    flip = torch.where(uniform(count) < 0.5, -1.0, 1.0)
-    x = normalize(pictures)
-    # Affine maps in grid_sample's units, where the source runs from −1 to 1.
-    middle = 2 * start + sides - 1
-    theta = torch.zeros(count, 2, 3, device=device)
-    theta[:, 0, 0], theta[:, 1, 1] = sides[:, 0] * flip, sides[:, 1]
-    theta[:, :, 2] = middle
-    grid = F.affine_grid(theta, [count, 3, schedule.side, schedule.side], align_corners=False)
-    x = F.grid_sample(x, grid, align_corners=False)
-    brightness, contrast, saturation = (1 + 0.4 * (uniform(count, 1, 1, 1) - 0.5) for _ in range(3))
-    grey = x.mean(1, keepdim=True)
-    x = ((x - grey) * saturation + grey) * contrast + (brightness - 1)
+    return Views(start, sides, torch.where(uniform(count) < 0.5, -1.0, 1.0))
 
-    moved = (boxes.reshape(count, -1, 2, 2) - start[:, None, None]) / sides[:, None, None]
-    moved = moved.reshape(count, -1, 4)
-    mirrored = torch.stack([1 - moved[..., 2], moved[..., 1], 1 - moved[..., 0], moved[..., 3]], -1)
-    moved = torch.where(flip[:, None, None] < 0, mirrored, moved)
-    clipped = moved.clamp(0, 1)
-    kept = (_area(clipped) > 0.4 * _area(moved)) & (_area(boxes) > 0)
+
+def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
+    """Bytes `(n, 3, …)` → the windows as normalized pictures `(n, 3, side, side)`."""
+    # Affine maps in grid_sample's units, where the source runs from −1 to 1.
+    theta = torch.zeros(len(pictures), 2, 3, device=pictures.device)
+    theta[:, 0, 0], theta[:, 1, 1] = views.sides[:, 0] * views.flip, views.sides[:, 1]
+    theta[:, :, 2] = 2 * views.start + views.sides - 1
+    grid = F.affine_grid(theta, [len(pictures), 3, side, side], align_corners=False)
+    return F.grid_sample(normalize(pictures), grid, align_corners=False)
+
+
+def recoloured(pictures: Tensor, generator: torch.Generator) -> Tensor:
+    """Brightness, contrast and saturation changed by a fifth at most."""
+    shape = len(pictures), 1, 1, 1
+    brightness, contrast, saturation = (
+        1 + 0.4 * (torch.rand(shape, device=pictures.device, generator=generator) - 0.5) for _ in range(3)
+    )
+    grey = pictures.mean(1, keepdim=True)
+    return ((pictures - grey) * saturation + grey) * contrast + (brightness - 1)
+
+
+def view_boxes(boxes: Tensor, views: Views) -> Tensor:
+    """Boxes `(n, g, 4)` in the windows, clipped; zeros where less than 40% of the area is left, or nearly nothing."""
+    count = len(boxes)
+    seen = (boxes.reshape(count, -1, 2, 2) - views.start[:, None, None]) / views.sides[:, None, None]
+    seen = seen.reshape(count, -1, 4)
+    mirrored = torch.stack([1 - seen[..., 2], seen[..., 1], 1 - seen[..., 0], seen[..., 3]], -1)
+    seen = torch.where(views.flip[:, None, None] < 0, mirrored, seen)
+    clipped = seen.clamp(0, 1)
+    kept = (_area(clipped) > 0.4 * _area(seen)) & (_area(boxes) > 0)
     kept &= (clipped[..., 2:] - clipped[..., :2]).amin(-1) > 0.01
-    return x, clipped * kept[..., None], types & kept[..., None]
+    return clipped * kept[..., None]
 
 
 def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tensor:
@@ -256,10 +289,10 @@ def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def aligned_iou(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """IoU and generalized IoU of boxes pair by pair."""
-    inner = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(-1)
+    """IoU and generalized IoU of boxes `(…, 4)` pair by pair."""
+    inner = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
     union = _area(a) + _area(b) - inner
-    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(-1)
+    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
     iou = inner / union.clamp(min=1e-9)
     return iou, iou - (hull - union) / hull.clamp(min=1e-9)
 
