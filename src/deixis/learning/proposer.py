@@ -268,16 +268,15 @@ def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tenso
         ignored = (best >= NEGATIVE_IOU) & ~positive
         target_boxes = boxes.gather(1, which[..., None].expand(-1, -1, 4))
         target_types = types.gather(1, which[..., None].expand(-1, -1, types.shape[-1]))
-    chosen, wanted = predicted[positive], target_boxes[positive]
-    iou, generalized = aligned_iou(chosen, wanted)
-    quality = torch.zeros_like(logits)
-    quality[positive] = target_types[positive] * iou.detach()[:, None].clamp(0, 1)
+    # Over all anchors, those without a box masked out: choosing rows by a mask would make a GPU wait.
+    iou, generalized = aligned_iou(predicted, target_boxes)
+    quality = target_types * (iou.detach().clamp(0, 1) * positive)[..., None]
     focal = (quality - logits.sigmoid()).abs().square() * F.binary_cross_entropy_with_logits(
         logits, quality, reduction="none"
     )
     focal = (focal * ~ignored[..., None]).sum()
     scale = positive.sum().clamp(min=1)
-    return focal / scale * 2.0 + (1 - generalized).sum() / scale
+    return focal / scale * 2.0 + torch.where(positive, 1 - generalized, 0.0).sum() / scale
 
 
 def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:

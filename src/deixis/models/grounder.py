@@ -1,0 +1,167 @@
+"""The matcher of `deixis.models.grounding`: points at phrases in a picture, and keeps network and words in one file.
+
+It is given pixels, not stored features, since proposals and regions come from its own fine-tuned backbone; and phrases
+in their sentence, since it reads them there. It answers with boxes of its own for every phrase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from PIL import Image as Pillow
+from torch import Tensor
+
+from deixis.errors import InputError
+from deixis.files import atomic_write
+from deixis.matcher import Localized, Mention
+from deixis.models.grounding import Captions, Grounding, GroundingNetwork, GroundingRecipe, Regions, by_coverage
+from deixis.text.vocabulary import PAD, SPECIALS, Vocabulary
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.proposer import Proposer, normalize, squashed
+
+#: Words that change places when a picture is mirrored.
+MIRRORED = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
+
+_KIND = "deixis grounder 1"
+#: The backbone's classifier has no part in grounding, and is not kept.
+_NOT_KEPT = ("proposer.backbone._conv_head.", "proposer.backbone._bn1.", "proposer.backbone._fc.")
+
+
+class Grounder:
+    """A network and its words; `load` opens a trained one.
+
+    Args:
+        network: pictures and captions to scores and boxes.
+        vocabulary: the words that it knows.
+        mirror: look at each picture once more from its mirror image: twice the time, a little more often right.
+    """
+
+    def __init__(self, network: GroundingNetwork, vocabulary: Vocabulary, *, mirror: bool = False) -> None:
+        self.network, self.vocabulary, self.mirror = network, vocabulary, mirror
+        self._mirrored = mirrored_words(vocabulary)
+
+    def localize_mentions(self, picture: Pillow.Image, mentions: Sequence[Mention]) -> Localized:
+        """Boxes `(mentions, regions, 4)` in the picture's pixels, and the chance newly covered by each (see
+        `by_coverage`): the first is the answer, its score how sure it is."""
+        if not mentions:
+            return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
+        pixels = squashed(picture, self.network.recipe.side)[None]
+        answer, regions = self.answer(pixels, self.captions(mentions), mirror=self.mirror)
+        real = regions.real[0]
+        boxes = answer.boxes[0, :, real].clamp(0, 1)
+        scores = by_coverage(boxes, answer.scores[0, :, real])
+        size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
+        return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
+
+    def captions(self, mentions: Sequence[Mention]) -> Captions:
+        """Mentions as a batch of one picture; those of one sentence are read together."""
+        sentences = {
+            sentence: row for row, sentence in enumerate(dict.fromkeys(tuple(one.sentence) for one in mentions))
+        }
+        tokens = torch.full((1, len(sentences), max(map(len, sentences))), PAD)
+        for sentence, row in sentences.items():
+            tokens[0, row, : len(sentence)] = torch.tensor(self.vocabulary.encode(sentence))
+        spans = [(sentences[tuple(one.sentence)], one.start, one.end) for one in mentions]
+        return Captions(tokens, *torch.tensor(spans).T[:, None])
+
+    @torch.no_grad()
+    def answer(self, pixels: Tensor, captions: Captions, *, mirror: bool) -> tuple[Grounding, Regions]:
+        """Squashed pictures as bytes `(batch, 3, side, side)`, and their captions; on the network's device."""
+        network = self.network
+        device = next(network.parameters()).device
+        captions = Captions(*(field.to(device) for field in captions))
+        pictures = normalize(pixels.to(device)).contiguous(memory_format=torch.channels_last)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            output, pyramid = network.see(pictures)
+            regions = network.propose(output)
+            answer: Grounding = network(pyramid, regions, captions)
+            if mirror:
+                _, pyramid = network.see(pictures.flip(-1))
+                turned = captions._replace(tokens=self._mirrored.to(device)[captions.tokens])
+                other: Grounding = network(pyramid, regions._replace(boxes=mirrored(regions.boxes)), turned)
+                scores = (answer.scores.log_softmax(-1) + other.scores.log_softmax(-1)) / 2
+                answer = answer._replace(scores=scores, boxes=(answer.boxes + mirrored(other.boxes)) / 2)
+        return answer, regions
+
+    def save(self, path: str | Path) -> None:
+        """Weights as float16 safetensors; recipe and words are in the file's metadata."""
+        from safetensors.torch import save
+
+        tensors = {
+            name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
+            for name, value in self.network.state_dict().items()
+            if not name.startswith(_NOT_KEPT)
+        }
+        metadata = {
+            "kind": _KIND,
+            "recipe": msgspec.json.encode(self.network.recipe).decode(),
+            "proposer_width": str(self.network.proposer.width),
+            "words": msgspec.json.encode(self.vocabulary.words).decode(),
+        }
+        with atomic_write(path) as stream:
+            stream.write(save(tensors, metadata))
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "cpu", mirror: bool = False) -> Grounder:
+        """Open a file that `save` wrote, for use and not for training; anything else is an `InputError`."""
+        from safetensors import SafetensorError, safe_open
+
+        from deixis.vision.learned_proposals import checked_device
+
+        path = Path(path)
+        try:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as fault:
+            raise InputError(path, f"is no file of a trained grounder ({fault})") from None
+        if metadata.get("kind") != _KIND:
+            raise InputError(path, "is not the file of a trained grounder")
+        try:
+            recipe = msgspec.json.decode(metadata["recipe"], type=GroundingRecipe)
+            words = msgspec.json.decode(metadata["words"], type=list[str])
+            width = int(metadata["proposer_width"])
+        except (KeyError, ValueError) as fault:
+            raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
+        # Ids are by rank, which falling counts give back.
+        vocabulary = Vocabulary({word: len(words) - rank for rank, word in enumerate(words)})
+        network = empty_network(recipe, len(SPECIALS) + len(words), proposer_width=width)
+        expected = {name for name in network.state_dict() if not name.startswith(_NOT_KEPT)}
+        if tensors.keys() != expected:
+            raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
+        broken = [name for name, value in tensors.items() if not value.isfinite().all()]
+        if broken:
+            raise InputError(path, "holds numbers that are not finite", broken[0])
+        try:
+            network.load_state_dict(tensors, strict=False)
+        except RuntimeError as fault:
+            problem = str(fault).splitlines()[-1].strip()
+            raise InputError(path, f"holds other weights than the network's ({problem})") from None
+        network.eval().proposer.backbone.fuse()
+        network.to(checked_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return cls(network, vocabulary, mirror=mirror)
+
+
+def empty_network(recipe: GroundingRecipe, words: int, *, proposer_width: int = 128) -> GroundingNetwork:
+    """A network of this recipe with weights yet to be loaded."""
+    backbone = EfficientNetLite(VARIANTS[recipe.backbone])
+    return GroundingNetwork(recipe, Proposer(backbone, recipe.backbone, proposer_width), words)
+
+
+def mirrored_words(vocabulary: Vocabulary) -> Tensor:
+    """For each id the one that takes its place in a mirrored picture's captions."""
+    ids = torch.arange(len(vocabulary))
+    for pair in MIRRORED:
+        if all(word in vocabulary for word in pair):
+            left, right = vocabulary.encode(pair)
+            ids[left], ids[right] = right, left
+    return ids
+
+
+def mirrored(boxes: Tensor) -> Tensor:
+    """Boxes `(…, 4)` in [0, 1] in the mirror image."""
+    return torch.stack([1 - boxes[..., 2], boxes[..., 1], 1 - boxes[..., 0], boxes[..., 3]], -1)
