@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from deixis.errors import DeixisError, InputError
 from deixis.features import ArraySpec, FeatureStore, FixedArray, RaggedArray, extract
-from deixis.features.layout import Manifest, Plan, Sidecar, Skipped, StoredFile, make_plan, read_json, write_json
+from deixis.features.layout import Manifest, Plan, Sidecar, SkippedImage, StoredFile, make_plan, read_json, write_json
 from deixis.features.writing import StoreWriter, write_partition
 from tests.features.fakes import ARRAYS, FakeMapper, features_of, make_corpus
 
@@ -33,7 +33,7 @@ def write_store(
         for number in reversed(writer.pending()):
             own = plan.items(number)
             features = {ids[item]: made for item in own if (made := items[item]) is not None}
-            skipped = [Skipped(ids[item], "broken") for item in own if items[item] is None]
+            skipped = [SkippedImage(ids[item], "broken") for item in own if items[item] is None]
             write_partition(folder, plan, number, ids, features, skipped)
         writer.finish()
     return FeatureStore(folder)

@@ -23,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from deixis.corpus import Corpus, Image
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
-from deixis.features.layout import ArraySpec, Manifest, Plan, Skipped, make_plan
+from deixis.features.layout import ArraySpec, Manifest, Plan, SkippedImage, make_plan
 from deixis.features.writing import Features, StoreWriter, write_partition
 
 #: Images in a partition: what a crash costs, and what must fit in memory (100 regions of 1,280 float16: 66 MB).
@@ -86,7 +86,7 @@ class Mapped:
     """A batch after the network: features by image id, or why there are none."""
 
     features: dict[str, Features]
-    skipped: list[Skipped]
+    skipped: list[SkippedImage]
     read_seconds: float
     map_seconds: float
 
@@ -221,7 +221,7 @@ def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Map
     ids = [reading.image.id for reading in batch]
     return Mapped(
         features=dict(zip(ids, made, strict=True)) if pictures else {},
-        skipped=[] if pictures else [Skipped(reading.image.id, reading.reason) for reading in batch],
+        skipped=[] if pictures else [SkippedImage(reading.image.id, reading.reason) for reading in batch],
         read_seconds=sum(reading.seconds for reading in batch),
         map_seconds=time.perf_counter() - start,
     )

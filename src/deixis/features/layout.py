@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return range(start, min(start + self.partition_size, self.images))
 
 
-class Skipped(msgspec.Struct, frozen=True):
+class SkippedImage(msgspec.Struct, frozen=True):
     """An image without features: its picture is missing or broken."""
 
     id: str
@@ -91,7 +91,7 @@ class Sidecar(msgspec.Struct, frozen=True):
     partition: int
     items: int
     lengths: dict[str, list[Count]]
-    skipped: list[Skipped]
+    skipped: list[SkippedImage]
     files: dict[str, StoredFile]
 
 
@@ -101,7 +101,7 @@ class Manifest(msgspec.Struct, frozen=True):
     fingerprint: str
     items: list[Count]
     rows: dict[str, int]
-    skipped: list[Skipped]
+    skipped: list[SkippedImage]
     sidecars_sha256: str
 
 

@@ -27,7 +27,7 @@ from deixis.features.layout import (
     Manifest,
     Plan,
     Sidecar,
-    Skipped,
+    SkippedImage,
     StoredFile,
     array_file,
     encode,
@@ -141,7 +141,7 @@ def write_partition(
     number: int,
     ids: Sequence[str],
     features: Mapping[str, Features],
-    skipped: Sequence[Skipped],
+    skipped: Sequence[SkippedImage],
 ) -> Sidecar:
     """Write one partition; it may be written again, by anyone, with the same outcome.
 

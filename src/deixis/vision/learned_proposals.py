@@ -22,7 +22,7 @@ from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
 from deixis.vision.suppression import suppress_batch
 from deixis.vision.weights import file_sha256
 
-BUNDLED = Path(__file__).with_name("weights") / "proposer.safetensors"
+BUNDLED = Path(__file__).with_name("models") / "proposer.safetensors"
 
 #: Pictures in a pass of the network: on a processor the maps of more than one do not stay in its cache.
 PASS = {"cpu": 1, "cuda": 64}
