@@ -1,0 +1,205 @@
+"""`deixis train`, `deixis runs`, `deixis recipes`: train a recipe into a run folder, look at runs, list recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.output import busy, console, print_json, print_table
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.corpus import Corpus
+    from deixis.learning.recipe import Recipe
+    from deixis.learning.run_records import EpochRecord, TrainingReport
+    from deixis.learning.trainer import Progress
+
+runs_app = typer.Typer(no_args_is_help=True, help="Look at what was trained.")
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or not.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of `deixis recipes`, or a .toml file.")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run's folder. One that was begun is continued.")],
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Where the recipe's corpus is.", show_default="as the recipe says"),
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.", show_default=False)] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe; may be repeated."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Train a recipe. A run that was killed goes on where it was when the same command is given again.
+
+    The run folder keeps the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU a run
+    that was killed ends with the same weights as one that was not, bit for bit. A finished run is left as it is.
+
+    Example: deixis train paper1/embedding --out runs/embedding --corpus joined/ --features joined.features
+
+    Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
+    """
+    from deixis.features import FeatureStore
+    from deixis.learning.recipe import kind_of, load_recipe
+    from deixis.learning.run_records import make_run_plan
+    from deixis.learning.runs import RunFolder, read_model
+    from deixis.learning.trainer import train as run_training
+    from deixis.vision.learned_proposals import checked_device
+
+    overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
+    text, chosen = load_recipe(recipe, overrides)
+    target = checked_device(device)
+    with busy(f"Reading {corpus or chosen.corpus}"):
+        opened = _open_corpus(chosen, corpus)
+        stores = [FeatureStore(path) for path in features or []]
+        plan = make_run_plan(chosen, opened, stores)
+    with RunFolder(out, plan, text) as run:
+        found = run.finished
+        if not found:
+            with busy("Preparing"):
+                task = kind_of(chosen.kind).build_task(chosen, opened, stores, target)
+            with _progress(chosen) as progress:
+                run_training(task, chosen.schedule, run, seed=chosen.seed, device=target, progress=progress)
+        report = read_model(out).report
+    if json:
+        print_json({"out": str(out), "found": found, "recipe": chosen.name, "report": report})
+    else:
+        typer.echo(f"{out} was finished already" if found else f"Trained {chosen.name} into {out}")
+        _print_report(report)
+
+
+@runs_app.command()
+def show(
+    run: RunArgument,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the run's curves.png anew.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """The epochs of a run, the one that is kept, and the time.
+
+    Example: deixis runs show runs/embedding --plot
+    """
+    from deixis.learning.run_records import Note, epochs_of
+    from deixis.learning.runs import MODEL, read_log, read_model, read_plan, write_curves
+
+    plan = read_plan(run)
+    finished = (run / MODEL).exists()
+    report = read_model(run).report if finished else None
+    records = read_log(run)
+    epochs, notes = epochs_of(records), [record.text for record in records if isinstance(record, Note)]
+    drawn = write_curves(run) if plot else None
+    if json:
+        print_json({"recipe": plan.recipe, "finished": finished, "report": report, "epochs": epochs, "notes": notes})
+        return
+    _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs)
+    if report is None:
+        typer.echo("Not finished; the same `deixis train` goes on with it")
+    else:
+        _print_report(report)
+    for note in notes:
+        typer.echo(f"Note: {note}")
+    if drawn is not None:
+        typer.echo(f"Drew {drawn}")
+
+
+def recipes(json: JsonOption = False) -> None:
+    """List the recipes of the package: what each learns, on what, and which rows of the papers' tables it reproduces.
+
+    Example: deixis recipes
+    """
+    from deixis.learning.recipe import package_recipes
+
+    found = package_recipes()
+    if json:
+        print_json(found)
+        return
+    for name, recipe in found.items():
+        rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
+        console().print(f"[bold]{name}[/]  {recipe.kind} on {recipe.corpus}", highlight=False)
+        typer.echo(f"    {recipe.about}{rows}")
+    if not found:
+        typer.echo("This package has no recipes; write one (see `deixis train --help`)")
+
+
+def _open_corpus(recipe: Recipe, given: str | None) -> Corpus:
+    from deixis.corpus import open_corpus
+
+    if given is None and recipe.corpus != "scenes" and not Path(recipe.corpus).exists():
+        raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
+    return open_corpus(given or recipe.corpus)
+
+
+@contextmanager
+def _progress(recipe: Recipe) -> Iterator[Callable[[Progress], None]]:
+    """Epochs, loss, the last validation and the time left, on standard error; a line an epoch stays."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    stderr = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    validation = ""
+    with Bar(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
+        task = bar.add_task(recipe.name, total=recipe.schedule.epochs, figures="")
+
+        def progress(at: Progress) -> None:
+            nonlocal validation
+            if at.epoch_record is not None:
+                stderr.print(_epoch_line(at.epoch_record, at.epochs))
+                name = recipe.schedule.figure
+                if name is not None and at.epoch_record.figures is not None:
+                    validation = f", {name} {at.epoch_record.figures[name]:.4g}"
+            bar.update(
+                task,
+                completed=at.epoch - 1 + at.step / at.steps,
+                description=f"epoch {at.epoch}/{at.epochs}",
+                figures=f"loss {at.loss:.4g}{validation}",
+            )
+
+        yield progress
+
+
+def _epoch_line(record: EpochRecord, epochs: int) -> str:
+    figures = "".join(f", {name} {value:.4g}" for name, value in (record.figures or {}).items())
+    best = " (best)" if record.best else ""
+    return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
+
+
+def _print_epochs(title: str, epochs: Sequence[EpochRecord]) -> None:
+    names = list(dict.fromkeys(name for record in epochs for name in record.figures or {}))
+    kept = max((record.epoch for record in epochs if record.best), default=None)
+    rows = []
+    for record in epochs:
+        figures = record.figures or {}
+        cells = [f"{figures[name]:.4g}" if name in figures else "" for name in names]
+        star = " *" if record.epoch == kept else ""
+        rows.append(
+            [f"{record.epoch}{star}", f"{record.steps:,}", f"{record.loss:.4g}", *cells, f"{record.seconds:.0f}"]
+        )
+    print_table(title, ["epoch", "steps", "loss", *names, "seconds"], rows)
+
+
+def _print_report(report: TrainingReport) -> None:
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in report.figures.items())
+    early = ", stopped early" if report.stopped_early else ""
+    typer.echo(f"Epoch {report.epoch} of {report.epochs} is kept{early}: {figures or 'no figures'}")
+    typer.echo(f"{report.parameters:,} parameters, {report.seconds:,.0f} s")
