@@ -19,7 +19,7 @@ class Answers:
             if judgment.comment:
                 self.comments.append(judgment)
         self.mentions: MentionsFix | None = None
-        self.chains: ChainsFix | None = None
+        self.chains: list[tuple[str, ...]] = []
         self.boxes: dict[str, BoxesFix] = {}
         self._accepted: set[str] = set()
         for fix in fixes:
@@ -27,7 +27,9 @@ class Answers:
                 case MentionsFix():
                     self.mentions = fix
                 case ChainsFix():
-                    self.chains = fix
+                    moved = {mention for chain in fix.chains for mention in chain}
+                    kept = [tuple(mention for mention in chain if mention not in moved) for chain in self.chains]
+                    self.chains = [chain for chain in (*kept, *fix.chains) if chain]
                 case BoxesFix():
                     # Set anew, so that the dictionary's order is the order of the latest fixes.
                     self.boxes.pop(fix.mention, None)

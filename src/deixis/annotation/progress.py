@@ -6,8 +6,8 @@ import msgspec
 from sqlalchemy import Connection, case, func, select
 
 from deixis.annotation import schema
-from deixis.annotation.records import REVIEW, TASKS, Settings
-from deixis.annotation.standing_store import standings
+from deixis.annotation.records import REVIEW, TASKS
+from deixis.annotation.standing_store import Rules, Standings
 
 
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ def measure_progress(connection: Connection) -> Progress:
     return Progress(reviews=open_questions.get(REVIEW, 0), fixes=fixes, tasks=tasks, **counts)
 
 
-def worker_reports(connection: Connection, settings: Settings) -> list[WorkerReport]:
+def worker_reports(connection: Connection, rules: Rules) -> list[WorkerReport]:
     log, known = schema.judgments, schema.outcomes
     judged: dict[int, dict[str, int]] = {}
     for worker, task, count in connection.execute(
@@ -120,8 +120,12 @@ def worker_reports(connection: Connection, settings: Settings) -> list[WorkerRep
             name=row.name,
             role=row.role,
             judgments=judged.get(row.id, {}),
-            standings={task: str(s) for task, s in standings(connection, row.id, TASKS, settings).items()},
+            standings=_standings(Standings(connection, row.id, rules)),
             accuracy=accuracy.get(row.id, {}),
         )
-        for row in connection.execute(select(schema.workers).order_by(schema.workers.c.id))
+        for row in connection.execute(select(schema.workers).order_by(schema.workers.c.id)).all()
     ]
+
+
+def _standings(standings: Standings) -> dict[str, str]:
+    return {task: str(standings.of(task)) for task in TASKS}

@@ -1,6 +1,7 @@
 """Which task a worker gets next: one held already, a verification question, or the first free item; with a lease.
 
-A lease is a column of the item, set only while nobody else's runs, so two workers never hold the same item.
+A lease is a column of the item, set only while nobody else's runs, so two workers never hold the same item. The
+statements are built once: building them costs more than SQLite takes to run them.
 """
 
 from __future__ import annotations
@@ -8,113 +9,120 @@ from __future__ import annotations
 import secrets
 from random import Random
 
-from sqlalchemy import Connection, Row, and_, exists, func, insert, or_, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, exists, insert, or_, select, tuple_, update
 
 from deixis.annotation import schema
-from deixis.annotation.records import DRAWING, REVIEW, TASKS, Settings
-from deixis.annotation.standing_store import standing_of
+from deixis.annotation.records import DRAWING, REVIEW, TASKS
+from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
 
-#: Later steps first, so that what was begun is finished.
-PREFERENCE = tuple(reversed(TASKS))
+#: Later steps first, so that what was begun is finished; reviews last.
+PREFERENCE = (*reversed(TASKS), REVIEW)
 #: Free items looked at in one go: others may take the first of them in the meantime.
 CANDIDATES = 8
-items, known, judgments, barred = schema.items, schema.known, schema.judgments, schema.barred
+
+_items, _known, _log, _barred = schema.items, schema.known, schema.judgments, schema.barred
+_WORKER: BindParameter[int] = bindparam("worker")
+_TASK: BindParameter[str] = bindparam("task")
+_NOW: BindParameter[float] = bindparam("now")
+_HELD = (
+    select(_items.c.id, _items.c.task)
+    .where(_items.c.worker_id == _WORKER, or_(_items.c.known_id.is_not(None), _items.c.leased_until > _NOW))
+    .order_by(_items.c.leased_until, _items.c.id)
+)
+_FREE_ITEMS = (
+    select(_items.c.id, _items.c.image_id)
+    .where(_items.c.task == _TASK, _items.c.leased_until <= _NOW)
+    .where(tuple_(_items.c.image_id, _items.c.id) > tuple_(bindparam("image"), bindparam("after")))
+    .where(~exists().where(_barred.c.item_id == _items.c.id, _barred.c.worker_id == _WORKER))
+    .order_by(_items.c.image_id, _items.c.id)
+    .limit(CANDIDATES)
+)
+_LEASE = (
+    update(_items)
+    .where(_items.c.id == bindparam("number"), _items.c.leased_until <= _NOW)
+    .values(worker_id=_WORKER, token=bindparam("new_token"), leased_until=bindparam("until"), proposal=None)
+)
+_NEW_KNOWN = (
+    select(_known.c.id, _known.c.question)
+    .where(_known.c.task == _TASK, _known.c.test == bindparam("test"), _known.c.id >= bindparam("start"))
+    .where(~exists().where(_log.c.worker_id == _WORKER, _log.c.known_id == _known.c.id, _log.c.id > bindparam("since")))
+    .where(~exists().where(_items.c.worker_id == _WORKER, _items.c.known_id == _known.c.id))
+    .order_by(_known.c.id)
+    .limit(1)
+)
+_COPY = insert(_items).returning(_items.c.id)
 
 
-def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], now: float) -> list[Row[tuple[int, str]]]:
-    """Id and task of the items a worker holds. A copy of a known question waits for its worker, however long."""
-    query = (
-        select(items.c.id, items.c.task)
-        .where(items.c.worker_id == worker, items.c.task.in_(tasks))
-        .where(or_(items.c.known_id.is_not(None), items.c.leased_until > now))
-        .order_by(items.c.leased_until)
-    )
-    return list(connection.execute(query))
+def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], now: float) -> list[int]:
+    """The items a worker holds. A copy of a known question waits for its worker, however long."""
+    rows = connection.execute(_HELD, {"worker": worker, "now": now})
+    return [row.id for row in rows if row.task in tasks]
 
 
 def lease_next(
-    connection: Connection, worker: int, tasks: tuple[str, ...], settings: Settings, now: float, chance: Random
+    connection: Connection, worker: int, tasks: tuple[str, ...], rules: Rules, now: float, chance: Random
 ) -> int | None:
     """Lease another item of one of these tasks to a worker; None if there is nothing for this worker now."""
-    for task in sorted(tasks, key=_rank):
-        if task == REVIEW:
-            standing, since = Standing.TRUSTED, 0
-        else:
-            standing, since = standing_of(connection, worker, task, settings)
+    standings = Standings(connection, worker, rules)
+    until = now + rules.settings.lease_seconds
+    for task in sorted(tasks, key=PREFERENCE.index):
+        standing = Standing.TRUSTED if task == REVIEW else standings.of(task)
         if standing in (Standing.FAILED, Standing.SUSPENDED):
             continue
         number = None
         if standing == Standing.TEST:
-            number = _copy_known(connection, worker, task, True, since, now + settings.lease_seconds, chance)
+            number = _copy_known(connection, worker, task, True, standings.since(task), rules, until, chance)
             if number is None:
                 # Every question of the test was asked before: no more can be learned of this worker.
                 continue
-        elif task not in (DRAWING, REVIEW) and (
-            standing == Standing.FIRST_ITEMS or chance.random() < settings.hidden_share
-        ):
-            number = _copy_known(connection, worker, task, False, 0, now + settings.lease_seconds, chance)
-        number = number or _lease_item(connection, worker, task, now, now + settings.lease_seconds)
+        elif standing == Standing.FIRST_ITEMS and task != DRAWING:
+            number = _copy_known(connection, worker, task, False, 0, rules, until, chance)
+        if number is None:
+            number = _lease_item(connection, worker, task, now, until)
+            hide = (
+                number is not None and task not in (DRAWING, REVIEW) and chance.random() < rules.settings.hidden_share
+            )
+            copy = _copy_known(connection, worker, task, False, 0, rules, until, chance) if hide else None
+            if copy is not None:
+                # The verification question takes the item's place, as if it had been next in the queue.
+                connection.execute(schema.RELEASE, {"number": number})
+                number = copy
         if number is not None:
             return number
     return None
 
 
-def _rank(task: str) -> int:
-    return PREFERENCE.index(task) if task in PREFERENCE else len(PREFERENCE)
+def _lease_item(connection: Connection, worker: int, task: str, now: float, until: float) -> int | None:
+    values = {"worker": worker, "task": task, "now": now, "image": 0, "after": 0}
+    while True:
+        candidates = list(connection.execute(_FREE_ITEMS, values))
+        for row in candidates:
+            lease = {"number": row.id, "now": now, "worker": worker, "new_token": new_token(), "until": until}
+            if connection.execute(_LEASE, lease).rowcount == 1:
+                return int(row.id)
+        if len(candidates) < CANDIDATES:
+            return None
+        values |= {"image": candidates[-1].image_id, "after": candidates[-1].id}
+
+
+def _copy_known(
+    connection: Connection, worker: int, task: str, test: bool, since: int, rules: Rules, until: float, chance: Random
+) -> int | None:
+    """Put a question with a known answer before a worker who has not seen it (since the last reinstatement)."""
+    if (task, test) not in rules.ranges:
+        return None
+    low, high = rules.ranges[task, test]
+    values = {"worker": worker, "task": task, "test": test, "since": since}
+    row = None
+    for start in (chance.randint(low, high), low):
+        row = row or connection.execute(_NEW_KNOWN, values | {"start": start}).first()
+    if row is None:
+        return None
+    copy = {"known_id": row.id, "task": task, "key": f"known {row.id}", "question": row.question}
+    copy |= {"worker_id": worker, "token": new_token(), "leased_until": until}
+    return int(connection.execute(_COPY, copy).scalar_one())
 
 
 def new_token() -> str:
     return secrets.token_urlsafe(18)
-
-
-def _lease_item(connection: Connection, worker: int, task: str, now: float, until: float) -> int | None:
-    last = (0, 0)
-    while True:
-        not_for_me = exists().where(barred.c.item_id == items.c.id, barred.c.worker_id == worker)
-        query = (
-            select(items.c.id, items.c.image_id)
-            .where(items.c.task == task, items.c.image_id.is_not(None), items.c.leased_until <= now, ~not_for_me)
-            .where(
-                or_(items.c.image_id > last[0], and_(items.c.image_id == last[0], items.c.id > last[1])),
-                items.c.image_id >= last[0],
-            )
-            .order_by(items.c.image_id, items.c.id)
-            .limit(CANDIDATES)
-        )
-        candidates = list(connection.execute(query))
-        for row in candidates:
-            taken = connection.execute(
-                update(items)
-                .where(items.c.id == row.id, items.c.leased_until <= now)
-                .values(worker_id=worker, token=new_token(), leased_until=until, proposal=None)
-            )
-            if taken.rowcount == 1:
-                return int(row.id)
-        if len(candidates) < CANDIDATES:
-            return None
-        last = (candidates[-1].image_id, candidates[-1].id)
-
-
-def _copy_known(
-    connection: Connection, worker: int, task: str, test: bool, since: int, until: float, chance: Random
-) -> int | None:
-    """Put a question with a known answer before a worker who has not seen it (since the last reinstatement)."""
-    seen = exists().where(judgments.c.worker_id == worker, judgments.c.known_id == known.c.id, judgments.c.id > since)
-    waiting = exists().where(items.c.worker_id == worker, items.c.known_id == known.c.id)
-    fresh = select(known.c.id, known.c.question).where(known.c.task == task, known.c.test == test, ~seen, ~waiting)
-    low, high = connection.execute(
-        select(func.min(known.c.id), func.max(known.c.id)).where(known.c.task == task, known.c.test == test)
-    ).one()
-    if low is None:
-        return None
-    start = chance.randint(low, high)
-    row = (
-        connection.execute(fresh.where(known.c.id >= start).order_by(known.c.id).limit(1)).first()
-        or connection.execute(fresh.order_by(known.c.id).limit(1)).first()
-    )
-    if row is None:
-        return None
-    values = {"known_id": row.id, "task": task, "key": f"known {row.id}", "question": row.question}
-    values |= {"worker_id": worker, "token": new_token(), "leased_until": until}
-    return int(connection.execute(insert(items).values(values).returning(items.c.id)).scalar_one())

@@ -109,7 +109,7 @@ class MentionsFix(msgspec.Struct, frozen=True, tag="mentions"):
 
 
 class ChainsFix(msgspec.Struct, frozen=True, tag="chains"):
-    """A reviewer's word on which mentions, by id, name the same; no more is asked about that."""
+    """A reviewer's word on which mentions, by id, name the same; of those it holds, no more is asked about that."""
 
     chains: tuple[tuple[str, ...], ...]
 

@@ -166,8 +166,9 @@ def _checked(fix: Fix, document: Document, state: ImageState, name: str) -> Fix:
             if len(by_id(mentions)) != len(mentions):
                 raise DeixisError(f"image {name}: a mention is given twice")
         case ChainsFix(chains):
-            if sorted(mention for chain in chains for mention in chain) != sorted(known):
-                raise DeixisError(f"image {name}: the chains must hold each of its {len(known)} mentions once")
+            held = [mention for chain in chains for mention in chain]
+            if len(set(held)) != len(held) or not known.keys() >= set(held):
+                raise DeixisError(f"image {name}: the chains must hold mentions of the image, each at most once")
         case BoxesFix(mention_id, boxes, verdict):
             if mention_id not in known:
                 raise DeixisError(f"image {name}: there is no mention {mention_id!r}")

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    bindparam,
     create_engine,
     event,
     insert,
@@ -98,6 +99,10 @@ items = Table(
     Index("items_queue", "task", "image_id", "id", "leased_until"),
     Index("items_worker", "worker_id"),
 )
+
+#: What an item's lease is set to when nobody holds it.
+FREE = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
+RELEASE = update(items).where(items.c.id == bindparam("number")).values(FREE)
 
 barred = Table(
     "barred",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_, select, update
 
 from deixis.annotation import schema
 from deixis.annotation.records import DRAWING, Settings
@@ -15,67 +15,94 @@ LATEST = 200
 _BARRED = (Standing.FAILED, Standing.SUSPENDED)
 
 
-def has_known(connection: Connection, task: str, test: bool) -> bool:
-    known = schema.known
-    query = select(known.c.id).where(known.c.task == task, known.c.test == test).limit(1)
-    return connection.execute(query).first() is not None
+@dataclass(frozen=True)
+class Rules:
+    """The settings, and what the project's known questions allow to be watched.
 
-
-def standing_of(connection: Connection, worker: int, task: str, settings: Settings) -> tuple[Standing, int]:
-    """A worker's standing in a task, and the judgment up to which outcomes no longer count.
-
-    Where a project has no questions with known answers, whoever was invited is trusted.
+    `ranges` holds the lowest and highest number of the known questions, by task and whether they are for the test.
     """
-    table = schema.standings
-    query = select(table.c.standing, table.c.since).where(table.c.worker_id == worker, table.c.task == task)
-    row = connection.execute(query).one_or_none()
-    if row is not None:
-        return Standing(row.standing), row.since
-    if settings.test_questions and has_known(connection, task, test=True):
-        return Standing.TEST, 0
-    return _after_test(connection, task, settings), 0
+
+    settings: Settings
+    ranges: dict[tuple[str, bool], tuple[int, int]]
+
+    def at_first(self, task: str) -> Standing:
+        """Where a newcomer begins. Without questions to test with, whoever was invited is trusted."""
+        if self.settings.test_questions and (task, True) in self.ranges:
+            return Standing.TEST
+        return self.after_test(task)
+
+    def after_test(self, task: str) -> Standing:
+        # What drawers do is always watched, by Box Quality.
+        watched = task == DRAWING or (task, False) in self.ranges
+        return Standing.FIRST_ITEMS if self.settings.first_items and watched else Standing.TRUSTED
 
 
-def _after_test(connection: Connection, task: str, settings: Settings) -> Standing:
-    watched = task == DRAWING or has_known(connection, task, test=False)
-    return Standing.FIRST_ITEMS if settings.first_items and watched else Standing.TRUSTED
+def load_rules(connection: Connection, settings: Settings) -> Rules:
+    known = schema.known
+    query = select(known.c.task, known.c.test, func.min(known.c.id), func.max(known.c.id))
+    rows = connection.execute(query.group_by(known.c.task, known.c.test))
+    return Rules(settings, {(task, bool(test)): (low, high) for task, test, low, high in rows})
 
 
-def judge_anew(connection: Connection, worker: int, task: str, settings: Settings, now: float) -> Standing:
+_STANDINGS = select(schema.standings.c.task, schema.standings.c.standing, schema.standings.c.since).where(
+    schema.standings.c.worker_id == bindparam("worker")
+)
+
+
+class Standings:
+    """A worker's standings in all tasks, and the judgment up to which outcomes no longer count in each."""
+
+    def __init__(self, connection: Connection, worker: int, rules: Rules) -> None:
+        self._rules = rules
+        self._rows = {row.task: row for row in connection.execute(_STANDINGS, {"worker": worker})}
+
+    def of(self, task: str) -> Standing:
+        row = self._rows.get(task)
+        return self._rules.at_first(task) if row is None else Standing(row.standing)
+
+    def since(self, task: str) -> int:
+        return self._rows[task].since if task in self._rows else 0
+
+
+def judge_anew(connection: Connection, worker: int, task: str, rules: Rules, now: float) -> Standing:
     """Bring a worker's standing up to date after a new outcome; a suspension voids what the worker answered."""
-    before, since = standing_of(connection, worker, task, settings)
+    known = Standings(connection, worker, rules)
+    before, since = known.of(task), known.since(task)
     if before in _BARRED:
         return before
     if before == Standing.TEST:
-        after = test_standing(_outcomes(connection, worker, task, True, since), settings)
-        after = _after_test(connection, task, settings) if after == Standing.FIRST_ITEMS else after
+        after = test_standing(_outcomes(connection, worker, task, True, since), rules.settings)
+        after = rules.after_test(task) if after == Standing.FIRST_ITEMS else after
     else:
-        after = work_standing(task, _outcomes(connection, worker, task, False, since), settings)
+        after = work_standing(task, _outcomes(connection, worker, task, False, since), rules.settings)
     if after != before:
         if after in _BARRED:
             suspend(connection, worker, task, after, "too many wrong answers", now)
         else:
-            set_standing(connection, worker, task, after)
+            _set_standing(connection, worker, task, after)
     return after
+
+
+_OWN_OUTCOMES = select(schema.outcomes.c.correct).where(
+    schema.outcomes.c.worker_id == bindparam("worker"),
+    schema.outcomes.c.task == bindparam("task"),
+    schema.outcomes.c.test == bindparam("test"),
+    schema.outcomes.c.judgment_id > bindparam("since"),
+)
+_FIRST_OUTCOMES = _OWN_OUTCOMES.order_by(schema.outcomes.c.judgment_id).limit(2 * LATEST)
+_LAST_OUTCOMES = _OWN_OUTCOMES.order_by(schema.outcomes.c.judgment_id.desc()).limit(LATEST)
 
 
 def _outcomes(connection: Connection, worker: int, task: str, test: bool, since: int) -> list[bool]:
     """Outcomes in order: the first ones, and the latest where there are very many."""
-    table = schema.outcomes
-    own = (
-        select(table.c.correct)
-        .where(table.c.worker_id == worker, table.c.task == task, table.c.test == test, table.c.judgment_id > since)
-        .order_by(table.c.judgment_id)
-    )
-    first = list(connection.execute(own.limit(2 * LATEST)).scalars())
+    values = {"worker": worker, "task": task, "test": test, "since": since}
+    first = list(connection.execute(_FIRST_OUTCOMES, values).scalars())
     if len(first) < 2 * LATEST:
         return first
-    latest = connection.execute(own.order_by(None).order_by(table.c.judgment_id.desc()).limit(LATEST)).scalars()
-    return first[:LATEST] + list(latest)[::-1]
+    return first[:LATEST] + list(connection.execute(_LAST_OUTCOMES, values).scalars())[::-1]
 
 
-def set_standing(connection: Connection, worker: int, task: str, standing: Standing, since: int | None = None) -> None:
-    """Write a standing; `since`, where given, is the judgment up to which outcomes no longer count."""
+def _set_standing(connection: Connection, worker: int, task: str, standing: Standing, since: int | None = None) -> None:
     table = schema.standings
     values = {"standing": str(standing)} | ({} if since is None else {"since": since})
     changed = connection.execute(update(table).where(table.c.worker_id == worker, table.c.task == task).values(values))
@@ -86,35 +113,36 @@ def set_standing(connection: Connection, worker: int, task: str, standing: Stand
 def suspend(connection: Connection, worker: int, task: str, standing: Standing, reason: str, now: float) -> None:
     """Take a task from a worker. What the worker answered in it is void, but boxes that Box Quality passed stay.
 
-    The images concerned are marked; `refresh` derives them anew, so that the questions are asked again.
+    The images concerned are marked; `Workbench.refresh` derives them anew, so that the questions are asked again.
     """
     log, void = schema.judgments, schema.voided
-    set_standing(connection, worker, task, standing)
+    _set_standing(connection, worker, task, standing)
     decision = _decide(connection, worker, task, standing, reason, now)
-    passed = (
-        select(schema.outcomes.c.judgment_id)
-        .where(schema.outcomes.c.worker_id == worker, schema.outcomes.c.task == DRAWING, schema.outcomes.c.correct)
-        .scalar_subquery()
+    passed = select(schema.outcomes.c.judgment_id).where(
+        schema.outcomes.c.worker_id == worker, schema.outcomes.c.task == DRAWING, schema.outcomes.c.correct
     )
     hit = (
-        select(log.c.id)
+        select(log.c.id, literal(decision))
         .outerjoin(void, void.c.judgment_id == log.c.id)
-        .where(log.c.worker_id == worker, log.c.task == task, log.c.image_id.is_not(None), void.c.judgment_id.is_(None))
-        .where(or_(log.c.task != DRAWING, log.c.id.not_in(passed)))
+        .where(log.c.worker_id == worker, log.c.task == task, log.c.image_id.is_not(None))
+        .where(void.c.judgment_id.is_(None), or_(log.c.task != DRAWING, log.c.id.not_in(passed)))
     )
-    connection.execute(insert(void).from_select(["judgment_id", "decision_id"], hit.add_columns(literal(decision))))
+    connection.execute(insert(void).from_select(["judgment_id", "decision_id"], hit))
     concerned = select(log.c.image_id).join(void, void.c.judgment_id == log.c.id).where(void.c.decision_id == decision)
     images = schema.images
     connection.execute(update(images).where(images.c.id.in_(concerned)).values(stale=True))
-    _take_back(connection, worker, task)
+    items = schema.items
+    own = (items.c.worker_id == worker, items.c.task == task)
+    connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
+    connection.execute(update(items).where(*own).values(schema.FREE))
 
 
-def reinstate(connection: Connection, worker: int, task: str, reason: str, settings: Settings, now: float) -> None:
+def reinstate(connection: Connection, worker: int, task: str, reason: str, rules: Rules, now: float) -> None:
     """Let a worker begin again, with a clean record; answers that were voided stay void."""
-    before, _ = standing_of(connection, worker, task, settings)
-    again = Standing.TEST if before in (Standing.FAILED, Standing.TEST) else _after_test(connection, task, settings)
+    before = Standings(connection, worker, rules).of(task)
+    again = Standing.TEST if before in (Standing.FAILED, Standing.TEST) else rules.after_test(task)
     latest = connection.execute(select(func.coalesce(func.max(schema.judgments.c.id), 0))).scalar_one()
-    set_standing(connection, worker, task, again, latest)
+    _set_standing(connection, worker, task, again, latest)
     _decide(connection, worker, task, again, reason, now)
 
 
@@ -125,15 +153,3 @@ def _decide(connection: Connection, worker: int, task: str, standing: Standing, 
     values = {"worker_id": worker, "task": task, "standing": str(standing), "reason": reason, "created": now}
     values["answered"] = connection.execute(answered).scalar_one()
     return int(connection.execute(insert(table).values(values).returning(table.c.id)).scalar_one())
-
-
-def _take_back(connection: Connection, worker: int, task: str) -> None:
-    items = schema.items
-    own = (items.c.worker_id == worker, items.c.task == task)
-    connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
-    connection.execute(update(items).where(*own).values(worker_id=None, token=None, leased_until=0.0, proposal=None))
-
-
-def standings(connection: Connection, worker: int, tasks: Iterable[str], settings: Settings) -> dict[str, Standing]:
-    """A worker's standing in each of these tasks."""
-    return {task: standing_of(connection, worker, task, settings)[0] for task in tasks}

@@ -89,13 +89,22 @@ def load_state(connection: Connection, image_id: int, settings: Settings) -> tup
     return document, version, image_state(document, judgments, fixes, settings)
 
 
+_TAKE = (
+    update(schema.images)
+    .where(schema.images.c.id == bindparam("image"))
+    .values(version=schema.images.c.version + 1)
+    .returning(schema.images.c.version)
+)
+_SUMMARIZE = (
+    update(schema.images)
+    .where(schema.images.c.id == bindparam("image"))
+    .values({name: bindparam(f"new_{name}") for name in ("stale", "finished", "mentions", "chains", "links")})
+)
+
+
 def take_image(connection: Connection, image_id: int) -> int:
     """Hold an image until the transaction ends, and raise its version; what is read afterwards is the latest."""
-    images = schema.images
-    raised = connection.execute(
-        update(images).where(images.c.id == image_id).values(version=images.c.version + 1).returning(images.c.version)
-    )
-    return int(raised.scalar_one())
+    return int(connection.execute(_TAKE, {"image": image_id}).scalar_one())
 
 
 def refresh_image(connection: Connection, image_id: int, settings: Settings) -> tuple[ImageState, set[int]]:
@@ -103,9 +112,8 @@ def refresh_image(connection: Connection, image_id: int, settings: Settings) -> 
     _, _, state = load_state(connection, image_id, settings)
     write_items(connection, image_id, state.questions)
     drawers = write_outcomes(connection, image_id, state)
-    connection.execute(
-        update(schema.images).where(schema.images.c.id == image_id).values(stale=False, **summary(state))
-    )
+    values = {f"new_{name}": value for name, value in summary(state).items()}
+    connection.execute(_SUMMARIZE, {"image": image_id, "new_stale": False, **values})
     return state, drawers
 
 
@@ -118,43 +126,53 @@ def summary(state: ImageState) -> dict[str, int | bool]:
     }
 
 
+_ITEMS = select(schema.items.c.id, schema.items.c.key, schema.items.c.question).where(
+    schema.items.c.image_id == bindparam("image")
+)
+_UNBAR = delete(schema.barred).where(schema.barred.c.item_id == bindparam("number"))
+_CLOSE = delete(schema.items).where(schema.items.c.id == bindparam("number"))
+_OPEN = insert(schema.items).returning(schema.items.c.id)
+_CHANGE = (
+    update(schema.items)
+    .where(schema.items.c.id == bindparam("number"))
+    .values(question=bindparam("new"), **schema.FREE)
+)
+_BAR = insert(schema.barred)
+_DRAWN = (
+    select(schema.judgments.c.id, schema.judgments.c.worker_id, schema.outcomes.c.correct)
+    .outerjoin(schema.outcomes, schema.outcomes.c.judgment_id == schema.judgments.c.id)
+    .where(schema.judgments.c.image_id == bindparam("image"), schema.judgments.c.task == DRAWING)
+)
+
+
 def write_items(connection: Connection, image_id: int, questions: Sequence[Question]) -> None:
     """Make an image's items those of the questions that are open; one that stays as it was keeps its lease."""
-    items = schema.items
-    rows = connection.execute(select(items.c.id, items.c.key, items.c.question).where(items.c.image_id == image_id))
-    present = {row.key: (row.id, row.question) for row in rows}
+    present = {row.key: (row.id, row.question) for row in connection.execute(_ITEMS, {"image": image_id})}
     wanted = {question.key: question for question in questions}
-    gone = [number for key, (number, _) in present.items() if key not in wanted]
-    if gone:
-        connection.execute(delete(schema.barred).where(schema.barred.c.item_id.in_(gone)))
-        connection.execute(delete(items).where(items.c.id.in_(gone)))
+    for key, (number, _) in present.items():
+        if key not in wanted:
+            connection.execute(_UNBAR, {"number": number})
+            connection.execute(_CLOSE, {"number": number})
     for key, question in wanted.items():
         encoded = _encode(question)
         if key not in present:
             values = {"image_id": image_id, "task": question.task, "key": key, "question": encoded}
-            number = connection.execute(insert(items).values(values).returning(items.c.id)).scalar_one()
+            number = connection.execute(_OPEN, values).scalar_one()
         elif present[key][1] != encoded:
             number = present[key][0]
-            free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
-            connection.execute(update(items).where(items.c.id == number).values(question=encoded, **free))
-            connection.execute(delete(schema.barred).where(schema.barred.c.item_id == number))
+            connection.execute(_CHANGE, {"number": number, "new": encoded})
+            connection.execute(_UNBAR, {"number": number})
         else:
             continue
         if question.barred:
-            rows_ = [{"item_id": number, "worker_id": worker} for worker in question.barred]
-            connection.execute(insert(schema.barred), rows_)
+            connection.execute(_BAR, [{"item_id": number, "worker_id": worker} for worker in question.barred])
 
 
 def write_outcomes(connection: Connection, image_id: int, state: ImageState) -> set[int]:
     """Record which drawings passed Box Quality; returns the workers for whom that is news."""
-    table, log = schema.outcomes, schema.judgments
-    drawn = connection.execute(
-        select(log.c.id, log.c.worker_id, table.c.correct)
-        .outerjoin(table, table.c.judgment_id == log.c.id)
-        .where(log.c.image_id == image_id, log.c.task == DRAWING)
-    ).all()
+    table = schema.outcomes
     changed = set()
-    for row in drawn:
+    for row in connection.execute(_DRAWN, {"image": image_id}).all() if state.passed else ():
         now = state.passed.get(row.id)
         if now is None or now == row.correct:
             continue

@@ -50,6 +50,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     task: str
     test: bool
+    image: str
     prompt: str
     answers: tuple[str, ...]
     width: int
@@ -79,6 +80,7 @@ def task_view(
         token=token,
         task=question.task,
         test=test,
+        image=document.image.id,
         prompt=PROMPTS[question.task],
         answers=ANSWERS.get(question.task, ()),
         width=document.image.width,

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from deixis.annotation import reviews, schema, standing_store
 from deixis.annotation.known import right_answer
 from deixis.annotation.progress import Progress, WorkerReport, measure_progress, worker_reports
 from deixis.annotation.queue import held_items, lease_next
 from deixis.annotation.records import (
+    DRAWING,
     REVIEW,
     TASKS,
     Answer,
@@ -32,6 +33,7 @@ from deixis.annotation.records import (
     Settings,
     check_answer,
 )
+from deixis.annotation.standing_store import Standings
 from deixis.annotation.store import (
     all_fixes,
     decode_document,
@@ -48,7 +50,19 @@ from deixis.errors import DeixisError
 
 ROLES = ("worker", "reviewer", "administrator")
 #: Marked images that a request for a task derives anew on its way, so that no request waits for all of them.
-REFRESH_AT_ONCE = 20
+REFRESH_AT_ONCE = 10
+
+_ROLE = select(schema.workers.c.role).where(schema.workers.c.id == bindparam("worker"))
+_ITEM = select(schema.items).where(schema.items.c.id == bindparam("number"))
+_OWN_ITEM = select(schema.items).where(
+    schema.items.c.token == bindparam("token"), schema.items.c.worker_id == bindparam("worker")
+)
+_KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.test).where(
+    schema.known.c.id == bindparam("number")
+)
+_RECORD = insert(schema.judgments).returning(schema.judgments.c.id)
+_STALE = select(schema.images.c.id).where(schema.images.c.stale).order_by(schema.images.c.id)
+_SOME_STALE = _STALE.limit(REFRESH_AT_ONCE)
 
 
 class StaleTask(DeixisError):
@@ -89,6 +103,7 @@ class Workbench:
         self._clock, self._chance, self._assistant = clock, chance or SystemRandom(), assistant
         with schema.reading(self.engine) as connection:
             self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
+            self._rules = standing_store.load_rules(connection, self.settings)
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +146,7 @@ class Workbench:
 
         def attempt(connection: Connection) -> None:
             self._role(connection, worker)
-            standing_store.reinstate(connection, worker, task, reason, self.settings, self._clock())
+            standing_store.reinstate(connection, worker, task, reason, self._rules, self._clock())
 
         with_retries(self.engine, attempt)
 
@@ -143,17 +158,18 @@ class Workbench:
 
     def next_tasks(self, worker: int, task: str | None = None, count: int = 1) -> list[TaskView]:
         """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing."""
-        self.refresh(REFRESH_AT_ONCE)
 
         def attempt(connection: Connection) -> list[TaskView]:
             now = self._clock()
+            for number in connection.execute(_SOME_STALE).scalars().all():
+                self._refresh(connection, number)
             allowed = TASKS if self._role(connection, worker) == "worker" else (*TASKS, REVIEW)
             if task is not None and task not in allowed:
                 raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
             tasks = (task,) if task is not None else allowed
-            numbers = [row.id for row in held_items(connection, worker, tasks, now)][:count]
+            numbers = held_items(connection, worker, tasks, now)[:count]
             while len(numbers) < count:
-                number = lease_next(connection, worker, tasks, self.settings, now, self._chance)
+                number = lease_next(connection, worker, tasks, self._rules, now, self._chance)
                 if number is None:
                     break
                 numbers.append(number)
@@ -199,9 +215,8 @@ class Workbench:
     def release(self, worker: int, token: str) -> None:
         """Give a task back unanswered. A verification question stays with its worker."""
         items = schema.items
-        free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
         own = (items.c.token == token, items.c.worker_id == worker, items.c.known_id.is_(None))
-        with_retries(self.engine, lambda c: c.execute(update(items).where(*own).values(free)))
+        with_retries(self.engine, lambda c: c.execute(update(items).where(*own).values(schema.FREE)))
 
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
         """The image of a task the worker holds, and whether it is one of the known corpus."""
@@ -213,15 +228,13 @@ class Workbench:
                 return self._known(connection, item.known_id)[0].image, True
             return load_document(connection, item.image_id)[0].image, False
 
-    def refresh(self, limit: int | None = None) -> int:
-        """Derive marked images anew (after a suspension), at most `limit`; returns how many there were."""
-        images = schema.images
+    def refresh(self) -> int:
+        """Derive all marked images anew (after a suspension), each in its own transaction; returns how many."""
         with schema.reading(self.engine) as connection:
-            marked = connection.execute(select(images.c.id).where(images.c.stale).order_by(images.c.id).limit(limit))
-            numbers = list(marked.scalars())
-        for number in numbers:
+            marked = connection.execute(_STALE).scalars().all()
+        for number in marked:
             with_retries(self.engine, lambda connection, number=number: self._refresh(connection, number))  # type: ignore[misc]
-        return len(numbers)
+        return len(marked)
 
     # Overview and review
 
@@ -231,7 +244,7 @@ class Workbench:
 
     def workers(self) -> list[WorkerReport]:
         with schema.reading(self.engine) as connection:
-            return worker_reports(connection, self.settings)
+            return worker_reports(connection, self._rules)
 
     def review_queue(self, limit: int = 100) -> list[reviews.Review]:
         """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that every
@@ -264,15 +277,13 @@ class Workbench:
     # Inside a transaction
 
     def _role(self, connection: Connection, worker: int) -> str:
-        role = connection.execute(select(schema.workers.c.role).where(schema.workers.c.id == worker)).scalar()
+        role = connection.execute(_ROLE, {"worker": worker}).scalar()
         if role is None:
             raise DeixisError(f"there is no worker {worker}")
         return str(role)
 
-    def _own_item(self, connection: Connection, worker: int, token: str) -> Row[tuple[object, ...]] | None:
-        items = schema.items
-        query = select(items).where(items.c.token == token, items.c.worker_id == worker)
-        return connection.execute(query).one_or_none()
+    def _own_item(self, connection: Connection, worker: int, token: str) -> Row[Any] | None:
+        return connection.execute(_OWN_ITEM, {"token": token, "worker": worker}).one_or_none()
 
     def _repeated(self, connection: Connection, worker: int, token: str) -> Receipt:
         log = schema.judgments
@@ -281,64 +292,58 @@ class Workbench:
         ).one_or_none()
         if row is None:
             raise StaleTask("this task went to somebody else or is no longer needed; there is a next one")
-        return Receipt(row.id, str(standing_store.standing_of(connection, worker, row.task, self.settings)[0]))
+        return Receipt(row.id, str(Standings(connection, worker, self._rules).of(row.task)))
 
     def _known(self, connection: Connection, known_id: int) -> tuple[Document, bytes]:
-        table = schema.known
-        row = connection.execute(select(table.c.document, table.c.truth).where(table.c.id == known_id)).one()
+        row = connection.execute(_KNOWN, {"number": known_id}).one()
         return decode_document(row.document), row.truth
 
-    def _record(
-        self, connection: Connection, item: Row[tuple[object, ...]], worker: int, answer: Answer, comment: str
-    ) -> int:
-        log = schema.judgments
+    def _record(self, connection: Connection, item: Row[Any], worker: int, answer: Answer, comment: str) -> int:
         values = {name: getattr(item, name) for name in ("image_id", "known_id", "task", "key", "proposal", "token")}
         values |= {"worker_id": worker, "answer": msgspec.json.encode(answer), "comment": comment.strip()}
         values["created"] = self._clock()
-        return int(connection.execute(insert(log).values(values).returning(log.c.id)).scalar_one())
+        return int(connection.execute(_RECORD, values).scalar_one())
 
     def _settle_known(
-        self, connection: Connection, item: Row[tuple[object, ...]], judgment: int, worker: int, correct: bool
+        self, connection: Connection, item: Row[Any], judgment: int, worker: int, correct: bool
     ) -> Standing:
-        test = connection.execute(select(schema.known.c.test).where(schema.known.c.id == item.known_id)).scalar_one()
+        test = connection.execute(_KNOWN, {"number": item.known_id}).one().test
         connection.execute(delete(schema.items).where(schema.items.c.id == item.id))
         values = {"judgment_id": judgment, "worker_id": worker, "task": item.task, "test": test, "correct": correct}
         connection.execute(insert(schema.outcomes).values(values))
-        return standing_store.judge_anew(connection, worker, item.task, self.settings, self._clock())
+        return standing_store.judge_anew(connection, worker, item.task, self._rules, self._clock())
 
-    def _settle_real(self, connection: Connection, item: Row[tuple[object, ...]], worker: int) -> Standing:
-        free = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
-        connection.execute(update(schema.items).where(schema.items.c.id == item.id).values(free))
-        self._refresh(connection, item.image_id, taken=True)
-        return standing_store.standing_of(connection, worker, item.task, self.settings)[0]
+    def _settle_real(self, connection: Connection, item: Row[Any], worker: int) -> Standing:
+        connection.execute(schema.RELEASE, {"number": item.id})
+        self._renew(connection, item.image_id)
+        return Standings(connection, worker, self._rules).of(item.task)
 
-    def _refresh(self, connection: Connection, image_id: int, taken: bool = False) -> None:
-        if not taken:
-            take_image(connection, image_id)
+    def _refresh(self, connection: Connection, image_id: int) -> None:
+        take_image(connection, image_id)
+        self._renew(connection, image_id)
+
+    def _renew(self, connection: Connection, image_id: int) -> None:
+        """Write what a taken image's log gives now, and judge those anew whose boxes were judged."""
         _, drawers = refresh_image(connection, image_id, self.settings)
         for drawer in sorted(drawers):
-            standing_store.judge_anew(connection, drawer, "drawing", self.settings, self._clock())
+            standing_store.judge_anew(connection, drawer, DRAWING, self._rules, self._clock())
 
     def _view(self, connection: Connection, number: int) -> TaskView:
-        items = schema.items
-        item = connection.execute(select(items).where(items.c.id == number)).one()
+        item = connection.execute(_ITEM, {"number": number}).one()
         question = decode_question(item.question)
-        test = False
         if item.known_id is not None:
-            document = self._known(connection, item.known_id)[0]
+            known = connection.execute(_KNOWN, {"number": item.known_id}).one()
+            document, test = decode_document(known.document), known.test
             mentions = document.mentions
-            test = connection.execute(
-                select(schema.known.c.test).where(schema.known.c.id == item.known_id)
-            ).scalar_one()
         else:
-            document = load_document(connection, item.image_id)[0]
+            document, test = load_document(connection, item.image_id)[0], False
             mentions = _latest_mentions(connection, item.image_id, document)
         view = task_view(question, document, mentions, item.token, item.leased_until, test=test)
         if self._assistant is None or test or question.task == REVIEW:
             return view
         proposal = self._assistant.propose(question, document)
         encoded = None if proposal is None else msgspec.json.encode(proposal)
-        connection.execute(update(items).where(items.c.id == number).values(proposal=encoded))
+        connection.execute(update(schema.items).where(schema.items.c.id == number).values(proposal=encoded))
         return msgspec.structs.replace(view, proposal=proposal)
 
 

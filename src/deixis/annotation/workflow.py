@@ -79,16 +79,13 @@ def image_state(
 def _settled_chains(document: Document, answers: Answers, state: ImageState) -> list[Mentions]:
     """Chains that are linked and verified; open questions of those that are not go into `state`."""
     known = by_id(state.mentions)
-    if answers.chains:
-        fixed = [[known[name] for name in chain if name in known] for chain in answers.chains.chains]
-        placed = {mention for chain in fixed for mention in chain}
-        return [tuple(chain) for chain in fixed if chain] + [(m,) for m in state.mentions if m not in placed]
+    fixed = [tuple(known.pop(name) for name in chain if name in known) for chain in answers.chains]
     if document.given:
         linked = _given_chains(document.given, known)
     else:
-        linked, questions = link_mentions(state.mentions, answers)
+        linked, questions = link_mentions(tuple(known.values()), answers)
         state.questions += questions
-    settled = []
+    settled = [chain for chain in fixed if chain]
     for chain in linked:
         parts, question = verify_chain(chain, answers)
         settled += parts
