@@ -10,7 +10,7 @@ import numpy as np
 
 from deixis.corpus import Corpus, Image
 from deixis.features import ArraySpec, FeatureStore
-from deixis.features.layout import Skipped, make_plan
+from deixis.features.layout import SkippedImage, make_plan
 from deixis.features.writing import StoreWriter, write_partition
 
 
@@ -44,7 +44,7 @@ def make_store(
                     own = np.asarray(boxes(image), np.float32).reshape(-1, 4)
                     made |= {"boxes": own, "regions": random.normal(size=(len(own), channels))}
                 features[image.id] = made
-            skipped = [Skipped(ids[item], "broken") for item in plan.items(number) if ids[item] in broken]
+            skipped = [SkippedImage(ids[item], "broken") for item in plan.items(number) if ids[item] in broken]
             write_partition(folder, plan, number, ids, features, skipped)
         writer.finish()
     return FeatureStore(folder)

@@ -12,6 +12,7 @@ from deixis.cli import corpus as corpus_commands
 from deixis.cli import demo as demo_command
 from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import extract as extract_command
+from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import results as results_commands
 from deixis.cli import text as text_commands
@@ -29,6 +30,7 @@ app.command()(demo_command.demo)
 app.command()(extract_command.extract)
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
+app.add_typer(localize_commands.app, name="localize")
 app.add_typer(proposals_commands.app, name="proposals")
 app.add_typer(results_commands.app, name="results")
 app.add_typer(text_commands.app, name="text")

@@ -23,8 +23,19 @@ from deixis.evaluation.results import BoxSupervision, Protocol, Recipe, Result, 
 from deixis.evaluation.scores import EmbeddingScores, FunctionScores
 from deixis.evaluation.scores import Scores as ScoreMatrix
 from deixis.features.store import FeatureStore
-from deixis.matcher import DetectsPresence, Encodes, ImageFeatures, Localizes, Scores, Tokens, read_images
+from deixis.matcher import (
+    DetectsPresence,
+    Encodes,
+    ImageFeatures,
+    Localizes,
+    LocalizesMentions,
+    Mention,
+    Scores,
+    Tokens,
+    read_images,
+)
 from deixis.text.tokens import tokens_of
+from deixis.vision.reading import read_picture
 
 #: Overlap above which suppression strikes out a region before average precision is taken.
 SUPPRESSION = 0.5
@@ -44,36 +55,46 @@ class Pictures:
 
     Args:
         corpus: the whole corpus.
-        split: its split that is scored.
+        split: its split that is scored; None is all of it.
         store: whole-picture vectors, and regions unless `regions` is given.
         regions: another store with the regions.
         learned_from_boxes: whether the matcher was trained on drawn boxes.
         backbone_saw_boxes: whether the features' backbone was; none that comes with Deixis was.
+        regions_kept: rank the best so many regions of each picture; None ranks all.
     """
 
     def __init__(
         self,
         corpus: Corpus,
-        split: str,
+        split: str | None,
         store: FeatureStore,
         *,
         regions: FeatureStore | None = None,
         learned_from_boxes: bool,
         backbone_saw_boxes: bool = False,
+        regions_kept: int | None = None,
     ) -> None:
         self.reference = corpus_reference(corpus, split)
-        self.images = corpus.split(split).images
+        self.images = corpus.images if split is None else corpus.split(split).images
         self._store, self._regions = store, regions
         self._learned_from_boxes, self._backbone_saw_boxes = learned_from_boxes, backbone_saw_boxes
+        self._regions_kept = regions_kept
         self.parameters = {"features": store.fingerprint[:16]}
         if regions is not None:
             self.parameters["region_features"] = regions.fingerprint[:16]
 
     def features(self, image: Image) -> ImageFeatures:
-        return next(read_images(self._store, [image.id], regions=self._regions))
+        return self._cut(next(read_images(self._store, [image.id], regions=self._regions)))
 
     def all_features(self) -> list[ImageFeatures]:
-        return list(read_images(self._store, (image.id for image in self.images), regions=self._regions))
+        found = read_images(self._store, (image.id for image in self.images), regions=self._regions)
+        return [self._cut(features) for features in found]
+
+    def _cut(self, features: ImageFeatures) -> ImageFeatures:
+        if self._regions_kept is None or features.regions is None or features.boxes is None:
+            return features
+        kept = slice(self._regions_kept)
+        return replace(features, regions=features.regions[kept], boxes=features.boxes[kept])
 
     def captions(self) -> tuple[list[tuple[str, ...]], list[int]]:
         """The tokens of all captions, image by image, and the number of each one's image."""
@@ -89,7 +110,7 @@ class Pictures:
         if regions:
             parts.append(f"proposals {regions['boxes']}{_saw(proposals)}")
         parts.append(f"matcher{_saw(self._learned_from_boxes)}")
-        count = None if upper_bound is None else regions.get("count")
+        count = None if upper_bound is None else self._regions_kept or regions.get("count")
         return BoxSupervision(backbone, proposals, "; ".join(parts), count, upper_bound)
 
 
@@ -174,6 +195,19 @@ def phrase_localizer(matcher: Localizes, pictures: Pictures) -> Localizer:
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         return matcher.localize(pictures.features(image), [query_tokens(query) for query in queries])
+
+    return localize
+
+
+def mention_localizer(matcher: LocalizesMentions, corpus: Corpus) -> Localizer:
+    """A matcher that looks at the corpus' pictures, as what the localization protocols call."""
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        picture = read_picture(corpus, image)
+        mentions = [Mention(tokens_of(query.caption), query.phrase.start, query.phrase.end) for query in queries]
+        boxes, scores = matcher.localize_mentions(picture, mentions)
+        original = (image.width or picture.width, image.height or picture.height)
+        return Localized(boxes * np.tile(np.divide(original, picture.size), 2), scores)
 
     return localize
 

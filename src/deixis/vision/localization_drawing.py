@@ -1,0 +1,123 @@
+"""Where methods find the phrases of captions, one method below the other (Fig. 2 of paper 1, Fig. 3 of paper 0).
+
+Phrases and the regions found for them share a colour. A region that is right (it overlaps the drawn box enough) has a
+solid outline, a wrong one a dashed outline and its phrase a dotted line. Scores stand in brackets after the phrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL import Image as Pillow
+from PIL import ImageDraw
+
+from deixis.corpus import Box, Caption, Image, Phrase, make_caption
+from deixis.errors import DeixisError
+from deixis.vision.outlines import Outline, draw_outlines
+from deixis.vision.palette import GREY, INK, PAPER, ChainStyle, chain_styles
+from deixis.vision.typesetting import draw_caption, font, printable, set_caption
+
+#: Width of a column, and the greatest height of a picture in it.
+_COLUMN, _TALLEST = 560, 420
+_MARGIN, _GAP = 28, 14
+_TITLE, _TEXT, _SMALL = 20, 18, 14
+_NOTE = (
+    "solid: right (IoU with the drawn box at least 0.5)   ·   dashed box, dotted phrase: wrong   ·   "
+    "in brackets: the region's score"
+)
+
+
+@dataclass(frozen=True)
+class FoundPhrase:
+    """The best region of a phrase: its box in the original picture's pixels, its score, and whether it is right."""
+
+    phrase: Phrase
+    box: Box
+    score: float
+    right: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A column: a picture, one of its captions, and what each method found, in the order of the methods."""
+
+    image: Image
+    picture: Pillow.Image
+    caption: Caption
+    found: tuple[tuple[FoundPhrase, ...], ...]
+
+
+def draw_comparison(methods: Sequence[str], examples: Sequence[Example]) -> Pillow.Image:
+    """A page with a row a method and a column an example.
+
+    Args:
+        methods: what the rows are called.
+        examples: each with as many findings as there are methods.
+    """
+    if not examples or any(len(example.found) != len(methods) for example in examples):
+        raise DeixisError("a comparison needs examples, each with what every method found")
+    columns = [[_cell(example, row) for row in range(len(methods))] for example in examples]
+    heights = [max(column[row].height for column in columns) for row in range(len(methods))]
+    width = 2 * _MARGIN + len(columns) * (_COLUMN + _MARGIN) - _MARGIN
+    page = Pillow.new("RGB", (width, sum(heights) + len(methods) * (_TITLE + 2 * _GAP) + 2 * _MARGIN + _SMALL), PAPER)
+    draw = ImageDraw.Draw(page)
+    y = _MARGIN
+    for row, (name, height) in enumerate(zip(methods, heights, strict=True)):
+        found = [phrase for example in examples for phrase in example.found[row]]
+        count = f"{sum(phrase.right for phrase in found)} of {len(found)} right"
+        draw.text((_MARGIN, y + _TITLE), printable(name), font=font(_TITLE), fill=INK, anchor="ls")
+        draw.text((width - _MARGIN, y + _TITLE), count, font=font(_SMALL), fill=GREY, anchor="rs")
+        y += _TITLE + _GAP
+        for number, column in enumerate(columns):
+            page.paste(column[row], (_MARGIN + number * (_COLUMN + _MARGIN), y))
+        y += height + _GAP
+    draw.text((_MARGIN, page.height - _MARGIN + 6), printable(_NOTE), font=font(_SMALL), fill=GREY, anchor="ls")
+    return page
+
+
+def _cell(example: Example, row: int) -> Pillow.Image:
+    """One method's findings on one picture, with the caption under it."""
+    scale = min(_COLUMN / example.picture.width, _TALLEST / example.picture.height)
+    size = tuple(max(1, round(side * scale)) for side in example.picture.size)
+    picture = example.picture.resize((size[0], size[1]), Pillow.Resampling.LANCZOS)
+    original = (example.image.width or example.picture.width, example.image.height or example.picture.height)
+    across, down = (shown / whole for shown, whole in zip(picture.size, original, strict=True))
+    styles = chain_styles(example.image)
+    found = example.found[row]
+    draw_outlines(
+        picture,
+        [
+            Outline(one.box.scaled(across, down), ChainStyle(styles[one.phrase.chain].colour, dashed=not one.right))
+            for one in found
+        ],
+    )
+    caption = _with_scores(example.caption, found)
+    setting = set_caption(caption, _TEXT, _COLUMN)
+    cell = Pillow.new("RGB", (_COLUMN, picture.height + _GAP + setting.lines * setting.line_height), PAPER)
+    cell.paste(picture, ((_COLUMN - picture.width) // 2, 0))
+    # Mentions of one chain may be found in different places: each is a chain of its own in the text.
+    own = {
+        str(number): ChainStyle(styles[one.phrase.chain].colour, dashed=False) for number, one in enumerate(found, 1)
+    }
+    right = frozenset(str(number) for number, one in enumerate(found, 1) if one.right)
+    draw_caption(ImageDraw.Draw(cell), setting, (0, picture.height + _GAP), _TEXT, own, right)
+    return cell
+
+
+def _with_scores(caption: Caption, found: Sequence[FoundPhrase]) -> Caption:
+    """The caption with each score as a word after its phrase, and the number of the finding as the phrase's chain."""
+    # Where several phrases end together the innermost, which is the last of them, has its score first.
+    order = sorted(range(len(found)), key=lambda number: (found[number].phrase.end, -number))
+    words = list(caption.tokens)
+    for place, number in enumerate(order):
+        words.insert(found[number].phrase.end + place, f"({found[number].score:.2f})")
+    phrases = [
+        Phrase(
+            one.phrase.start + sum(other.phrase.end <= one.phrase.start for other in found),
+            one.phrase.end + order.index(number) + 1,
+            str(number + 1),
+        )
+        for number, one in enumerate(found)
+    ]
+    return make_caption(" ".join(words), words, phrases)
