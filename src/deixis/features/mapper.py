@@ -95,6 +95,7 @@ class BoxMapper:
     @property
     def provenance(self) -> dict[str, Any]:
         settings: dict[str, Any] = msgspec.to_builtins(self._recipe)
+        del settings["file"]
         if self._recipe.regions:
             settings["regions"] |= self._box_source.provenance
         return {**settings, "version": VERSION}

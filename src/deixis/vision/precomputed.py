@@ -21,6 +21,8 @@ from deixis.vision.weights import file_sha256
 class PrecomputedFeatures:
     """A row an image, `(channels,)`, or a row a region, `(regions, channels)`. An `.npy` file stays on disk.
 
+    An image's values are also to be had as bytes, as a corpus' `Pictures` give a picture's, for extraction to read.
+
     Args:
         path: the file.
         corpus: whose images the rows are, in order, where no ids are given.
@@ -34,17 +36,23 @@ class PrecomputedFeatures:
         self.path = Path(path)
         self.name = f"precomputed:{self.path.name}"
         self.weights_sha256 = file_sha256(self.path)
-        self._rows, inside = _read(self.path, array)
+        self._rows, inside, self.array = _read(self.path, array)
         if self._rows.ndim not in (2, 3) or self._rows.dtype.kind != "f":
             raise InputError(
                 self.path, f"holds {self._rows.dtype} of shape {self._rows.shape}, not floats (images, …, channels)"
             )
-        self.channels = int(self._rows.shape[-1])
+        self.row_shape: tuple[int, ...] = self._rows.shape[1:]
+        self.dtype: np.dtype[Any] = self._rows.dtype
+        self.channels = int(self.row_shape[-1])
         listed = _read_ids(Path(ids)) if ids is not None else inside
         self._row_of = self._by_id(listed, corpus) if listed is not None else self._by_order(corpus)
 
-    def __contains__(self, image: Image) -> bool:
+    def has(self, image: Image) -> bool:
         return image.id in self._row_of
+
+    def read(self, image: Image) -> bytes:
+        """The values of one image, of type `dtype` and shape `row_shape`."""
+        return bytes(self.vectors([image])[0].tobytes())
 
     def vectors(self, images: Iterable[Image]) -> NDArray[Any]:
         """The rows of these images, `(images, channels)` or `(images, regions, channels)`."""
@@ -89,20 +97,21 @@ class PrecomputedFeatures:
         return found
 
 
-def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None]:
-    """The rows, not yet in memory where the format allows, and the ids kept beside them."""
+def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:
+    """The rows, not yet in memory where the format allows, the ids kept beside them, and the array's name."""
     try:
         if path.suffix == ".npy":
-            return np.load(path, mmap_mode="r", allow_pickle=False), None
+            return np.load(path, mmap_mode="r", allow_pickle=False), None, ""
         if path.suffix == ".npz":
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 name = _choose(path, [name for name in archive.files if name != "ids"], array)
-                return archive[name], [str(id) for id in archive["ids"]] if "ids" in archive.files else None
+                return archive[name], [str(id) for id in archive["ids"]] if "ids" in archive.files else None, name
         if path.suffix == ".safetensors":
             from safetensors.numpy import load_file
 
             arrays = load_file(path)
-            return arrays[_choose(path, sorted(arrays), array)], None
+            name = _choose(path, sorted(arrays), array)
+            return arrays[name], None, name
     except DeixisError:
         raise
     # Damaged files show themselves as ValueError, OSError, BadZipFile, SafetensorError and more.

@@ -1,0 +1,77 @@
+"""Features that somebody else computed, into a store: the rows of a file take the place of pictures and backbone.
+
+A row an image becomes `image`. Several rows an image (such as 36 regions whose boxes were not kept) become `regions`,
+and `image` is their mean. `size` is the corpus' own, 0 × 0 where it knows none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus import Corpus, Image
+from deixis.features.layout import ArraySpec
+from deixis.features.recipe import FeatureRecipe, FileRecipe
+from deixis.features.writing import Features
+from deixis.vision.precomputed import PrecomputedFeatures
+
+#: Raise it when the same file comes to give other features.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PreparedRow:
+    """`values` are `(channels,)` or `(regions, channels)`."""
+
+    values: NDArray[Any]
+    size: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+
+class PrecomputedMapper:
+    """Build it with `precomputed`."""
+
+    batch_size, threads = 64, 1
+
+    def __init__(self, recipe: FeatureRecipe, rows: PrecomputedFeatures) -> None:
+        self._rows = rows
+        self.arrays = {"image": ArraySpec((rows.channels,), recipe.dtype), "size": ArraySpec((2,), "float32")}
+        if len(rows.row_shape) == 2:
+            self.arrays["regions"] = ArraySpec((rows.channels,), recipe.dtype, ragged=True)
+        self.provenance: dict[str, Any] = {
+            "backbone": rows.name,
+            "array": rows.array,
+            "dtype": recipe.dtype,
+            "version": VERSION,
+            "weights_sha256": rows.weights_sha256,
+        }
+
+    def begin_thread(self) -> None:
+        """Nothing is computed that a thread must be set up for."""
+
+    def prepare(self, image: Image, data: bytes) -> PreparedRow:
+        values = np.frombuffer(data, self._rows.dtype).reshape(self._rows.row_shape)
+        return PreparedRow(values, (image.width or 0, image.height or 0))
+
+    def __call__(self, batch: Sequence[PreparedRow]) -> list[Features]:
+        return [self._features(row) for row in batch]
+
+    def _features(self, row: PreparedRow) -> Features:
+        size = np.array(row.size, np.float32)
+        if row.values.ndim == 1:
+            return {"image": row.values, "size": size}
+        return {"image": row.values.mean(0, dtype=np.float32), "regions": row.values, "size": size}
+
+
+def precomputed(recipe: FeatureRecipe, corpus: Corpus) -> tuple[PrecomputedMapper, Corpus]:
+    """The mapper for a recipe whose backbone is a file of features, and the corpus with rows in place of pictures."""
+    how = recipe.file or FileRecipe()
+    rows = PrecomputedFeatures(recipe.backbone, corpus, ids=how.ids or None, array=how.array or None)
+    return PrecomputedMapper(recipe, rows), Corpus(corpus, name=corpus.name, pictures=rows)
