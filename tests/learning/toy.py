@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,6 @@ def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:
 if __name__ == "__main__":
     folder, settings = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2])
     # This process computes nothing itself, so that it can be forked safely; what takes long to import it imports once.
-    import matplotlib.figure
-    import torch._dynamo  # noqa: F401
+    import_module("matplotlib.figure"), import_module("torch._dynamo")
 
     sys.stdout.write(str(sum(_killed(folder, settings, int(moment)) for moment in sys.argv[3:])))

@@ -16,6 +16,7 @@ from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import results as results_commands
 from deixis.cli import text as text_commands
+from deixis.cli import train as train_commands
 from deixis.errors import DeixisError
 
 app = typer.Typer(
@@ -34,6 +35,9 @@ app.add_typer(localize_commands.app, name="localize")
 app.add_typer(proposals_commands.app, name="proposals")
 app.add_typer(results_commands.app, name="results")
 app.add_typer(text_commands.app, name="text")
+app.command()(train_commands.train)
+app.add_typer(train_commands.runs_app, name="runs")
+app.command()(train_commands.recipes)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.output import busy, console, print_json, print_table
+from deixis.cli.output import busy, print_json, print_table, progress_bar
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.corpus import Corpus
-    from deixis.learning.recipe import Recipe
+    from deixis.learning.recipe import FitRecipe
     from deixis.learning.run_records import EpochRecord, TrainingReport
     from deixis.learning.trainer import Progress
 
@@ -45,6 +45,8 @@ def train(
 ) -> None:
     """Train a recipe. A run that was killed goes on where it was when the same command is given again.
 
+    Features come from the stores that are named, or from the cache, where those of a corpus are extracted once.
+
     The run folder keeps the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU a run
     that was killed ends with the same weights as one that was not, bit for bit. A finished run is left as it is.
 
@@ -53,27 +55,23 @@ def train(
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
     from deixis.features import FeatureStore
-    from deixis.learning.recipe import kind_of, load_recipe
-    from deixis.learning.run_records import make_run_plan
-    from deixis.learning.runs import RunFolder, read_model
-    from deixis.learning.trainer import train as run_training
+    from deixis.learning.recipe import load_recipe
+    from deixis.learning.running import run_recipe, stores_for
+    from deixis.learning.runs import is_finished
     from deixis.vision.learned_proposals import checked_device
 
-    overrides = [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])]
-    text, chosen = load_recipe(recipe, overrides)
-    target = checked_device(device)
+    file = load_recipe(recipe, [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])])
+    chosen, target = file.recipe, checked_device(device)
     with busy(f"Reading {corpus or chosen.corpus}"):
         opened = _open_corpus(chosen, corpus)
-        stores = [FeatureStore(path) for path in features or []]
-        plan = make_run_plan(chosen, opened, stores)
-    with RunFolder(out, plan, text) as run:
-        found = run.finished
-        if not found:
-            with busy("Preparing"):
-                task = kind_of(chosen.kind).build_task(chosen, opened, stores, target)
-            with _progress(chosen) as progress:
-                run_training(task, chosen.schedule, run, seed=chosen.seed, device=target, progress=progress)
-        report = read_model(out).report
+    if features:
+        stores = [FeatureStore(path) for path in features]
+    else:
+        with progress_bar("Extracting features") as extracting:
+            stores = stores_for(chosen, opened, device=device, progress=extracting)
+    found = is_finished(out)
+    with _progress(chosen) as (progress, say):
+        report = run_recipe(file, opened, stores, out, target, progress=progress, say=say)
     if json:
         print_json({"out": str(out), "found": found, "recipe": chosen.name, "report": report})
     else:
@@ -92,16 +90,17 @@ def show(
     Example: deixis runs show runs/embedding --plot
     """
     from deixis.learning.run_records import Note, epochs_of
-    from deixis.learning.runs import MODEL, read_log, read_model, read_plan, write_curves
+    from deixis.learning.runs import is_finished, read_log, read_model, read_plan, write_curves
 
     plan = read_plan(run)
-    finished = (run / MODEL).exists()
-    report = read_model(run).report if finished else None
+    report = read_model(run).report if is_finished(run) else None
     records = read_log(run)
     epochs, notes = epochs_of(records), [record.text for record in records if isinstance(record, Note)]
     drawn = write_curves(run) if plot else None
     if json:
-        print_json({"recipe": plan.recipe, "finished": finished, "report": report, "epochs": epochs, "notes": notes})
+        print_json(
+            {"recipe": plan.recipe, "finished": report is not None, "report": report, "epochs": epochs, "notes": notes}
+        )
         return
     _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs)
     if report is None:
@@ -127,13 +126,10 @@ def recipes(json: JsonOption = False) -> None:
         return
     for name, recipe in found.items():
         rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
-        console().print(f"[bold]{name}[/]  {recipe.kind} on {recipe.corpus}", highlight=False)
-        typer.echo(f"    {recipe.about}{rows}")
-    if not found:
-        typer.echo("This package has no recipes; write one (see `deixis train --help`)")
+        typer.echo(f"{name}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
 
 
-def _open_corpus(recipe: Recipe, given: str | None) -> Corpus:
+def _open_corpus(recipe: FitRecipe, given: str | None) -> Corpus:
     from deixis.corpus import open_corpus
 
     if given is None and recipe.corpus != "scenes" and not Path(recipe.corpus).exists():
@@ -142,13 +138,18 @@ def _open_corpus(recipe: Recipe, given: str | None) -> Corpus:
 
 
 @contextmanager
-def _progress(recipe: Recipe) -> Iterator[Callable[[Progress], None]]:
-    """Epochs, loss, the last validation and the time left, on standard error; a line an epoch stays."""
+def _progress(recipe: FitRecipe) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+    """Epochs, loss, the last validation and the time left, on standard error; a line an epoch stays.
+
+    Gives what to call after a step, and what to call with a line for people.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    stderr = Console(stderr=True, highlight=False)
+    from deixis.learning.recipe import Recipe
+
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -157,17 +158,18 @@ def _progress(recipe: Recipe) -> Iterator[Callable[[Progress], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
+    figure = recipe.schedule.figure if isinstance(recipe, Recipe) else None
+    epochs = recipe.schedule.epochs if isinstance(recipe, Recipe) else None
     validation = ""
     with Bar(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        task = bar.add_task(recipe.name, total=recipe.schedule.epochs, figures="")
+        task = bar.add_task(recipe.name, total=epochs, figures="")
 
         def progress(at: Progress) -> None:
             nonlocal validation
             if at.epoch_record is not None:
-                stderr.print(_epoch_line(at.epoch_record, at.epochs))
-                name = recipe.schedule.figure
-                if name is not None and at.epoch_record.figures is not None:
-                    validation = f", {name} {at.epoch_record.figures[name]:.4g}"
+                stderr.print(_epoch_line(at.epoch_record, at.epochs), markup=False)
+                if figure is not None and at.epoch_record.figures is not None:
+                    validation = f", {figure} {at.epoch_record.figures[figure]:.4g}"
             bar.update(
                 task,
                 completed=at.epoch - 1 + at.step / at.steps,
@@ -175,7 +177,7 @@ def _progress(recipe: Recipe) -> Iterator[Callable[[Progress], None]]:
                 figures=f"loss {at.loss:.4g}{validation}",
             )
 
-        yield progress
+        yield progress, lambda text: stderr.print(text, markup=False)
 
 
 def _epoch_line(record: EpochRecord, epochs: int) -> str:
@@ -201,5 +203,6 @@ def _print_epochs(title: str, epochs: Sequence[EpochRecord]) -> None:
 def _print_report(report: TrainingReport) -> None:
     figures = ", ".join(f"{name} {value:.4g}" for name, value in report.figures.items())
     early = ", stopped early" if report.stopped_early else ""
-    typer.echo(f"Epoch {report.epoch} of {report.epochs} is kept{early}: {figures or 'no figures'}")
+    kept = f"Epoch {report.epoch} of {report.epochs} is kept{early}" if report.epochs else "Fitted in one go"
+    typer.echo(f"{kept}: {figures or 'no figures'}")
     typer.echo(f"{report.parameters:,} parameters, {report.seconds:,.0f} s")

@@ -12,6 +12,9 @@ from deixis.learning.run_records import EpochRecord, Record, StepRecord, epochs_
 
 def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
     """A PNG of a log. `recipe` names the run and the figure that decides."""
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    if not steps:
+        raise DeixisError("there are no steps to draw curves of")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -25,7 +28,7 @@ def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.subplots(2 if validated else 1, 1, sharex=True, squeeze=False)[:, 0]
     figure.suptitle(str(recipe.get("name", "")))
-    _draw_loss(axes[0], [record for record in records if isinstance(record, StepRecord)], epochs)
+    _draw_loss(axes[0], steps, epochs)
     if validated:
         _draw_figures(axes[1], validated, recipe["schedule"]["figure"])
     axes[-1].set_xlabel("epoch")
@@ -40,7 +43,7 @@ def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
 def _draw_loss(axis: Any, steps: Sequence[StepRecord], epochs: Sequence[EpochRecord]) -> None:
     # An epoch that is not over is drawn as if it had as many steps as the one before it.
     counts = {record.epoch: record.steps for record in epochs}
-    most = max((record.step for record in steps), default=1)
+    most = max(record.step for record in steps)
     times = [record.epoch - 1 + record.step / counts.get(record.epoch, most) for record in steps]
     axis.plot(times, [record.loss for record in steps], color="tab:blue", alpha=0.3, linewidth=0.8, label="step")
     middles = [record.epoch - 0.5 for record in epochs]

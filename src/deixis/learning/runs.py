@@ -114,7 +114,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / MODEL).exists()
+        return is_finished(self.folder)
 
     def resume(self, device: torch.device) -> Checkpoint | None:
         """The checkpoint to go on from, where there is one; the log ends where it was then."""
@@ -145,10 +145,11 @@ class RunFolder:
         whole = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
         digest = write_tensors(self.folder / WEIGHTS, whole)
         write_text(self.folder / CARD, model_card(self.plan, report, read_starts(self.folder)))
-        try:
-            write_curves(self.folder)
-        except DeixisError as fault:
-            self.log(Note(str(fault)))
+        if report.epochs:
+            try:
+                write_curves(self.folder)
+            except DeixisError as fault:
+                self.log(Note(str(fault)))
         recipe = self.plan.recipe
         _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
         # Of no more use, and several times as large as the weights.
@@ -163,13 +164,16 @@ def read_plan(folder: str | Path) -> RunPlan:
     return _read_json(path, RunPlan)
 
 
+def is_finished(folder: str | Path) -> bool:
+    return (Path(folder) / MODEL).exists()
+
+
 def read_model(folder: str | Path) -> ModelRecord:
     """The outcome of a finished run."""
     read_plan(folder)
-    path = Path(folder) / MODEL
-    if not path.exists():
+    if not is_finished(folder):
         raise InputError(folder, "is not finished; run the same `deixis train` again")
-    return _read_json(path, ModelRecord)
+    return _read_json(Path(folder) / MODEL, ModelRecord)
 
 
 def read_weights(folder: str | Path) -> dict[str, Tensor]:
