@@ -50,7 +50,7 @@ def train(
     The run folder keeps the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU a run
     that was killed ends with the same weights as one that was not, bit for bit. A finished run is left as it is.
 
-    Example: deixis train paper1/embedding --out runs/embedding --corpus joined/ --features joined.features
+    Example: deixis train paper1/sentences-bi --out runs/bi --corpus joined/ --features joined.features
 
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
@@ -87,7 +87,7 @@ def show(
 ) -> None:
     """The epochs of a run, the one that is kept, and the time.
 
-    Example: deixis runs show runs/embedding --plot
+    Example: deixis runs show runs/bi --plot
     """
     from deixis.learning.run_records import Note, epochs_of
     from deixis.learning.runs import is_finished, read_log, read_model, read_plan, write_curves

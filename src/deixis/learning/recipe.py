@@ -1,6 +1,6 @@
 """Recipes: a TOML file that says all of a training, checked on load with the faulty field named.
 
-    name = "paper1/sentences"
+    name = "paper1/sentences-bi"
     kind = "sentences"              # what is learned: one of KINDS
     about = "One line for people."
     corpus = "flickr8k"             # a path, or a name for which `--corpus` gives the path
@@ -11,7 +11,7 @@
     [schedule]                      # see `deixis.learning.schedule`
     …                               # and the sections of its kind: [text], [model], [loss], [sampler]
 
-A recipe of the package goes by its path below `deixis/recipes`, without `.toml`: `paper1/embedding`.
+A recipe of the package goes by its path below `deixis/recipes`, without `.toml`: `paper1/sentences-bi`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
     """Read a recipe by its name in the package or by its path, and check it.
 
     Args:
-        name: `paper1/embedding`, or a `.toml` file.
+        name: `paper1/sentences-bi`, or a `.toml` file.
         overrides: settings to change, `schedule.epochs=3`; a value that is no TOML is taken as text.
 
     Raises:
