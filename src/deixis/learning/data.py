@@ -1,7 +1,7 @@
 """What the papers' models learn from, as tensors on one device: image-sentence pairs, and region-phrase pairs.
 
-Everything is read from feature stores and text features once, a few hundred images at a time, straight into the
-tensors it stays in: 200 half-precision regions of 1,280 channels of 6,000 images are 3 GB, and no more is in memory.
+Everything is read from feature stores and text features once, some images at a time, straight into the tensors it
+stays in: 200 half-precision regions of 1,280 channels of 6,000 images are 3 GB, and little more is in memory.
 Nothing is learned here: what learns takes a training set, and validation uses the same tensors of another split.
 """
 
@@ -26,8 +26,8 @@ from deixis.text.tokens import tokens_of
 
 #: Overlap with the drawn box from which a region is a positive of a phrase, and below which a negative (paper 1, 4.1).
 POSITIVE, NEGATIVE = 0.7, 0.3
-#: Images whose regions are read together.
-_IMAGES = 256
+#: Images whose regions are read together: 64 of 200 half-precision regions of 1,280 channels are 33 MB.
+_IMAGES = 64
 
 
 @dataclass(frozen=True, eq=False)
