@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection
 
-from deixis.annotation import schema
 from deixis.annotation.merging import merge_chains
 from deixis.annotation.records import SCENE, Document, Settings
 from deixis.annotation.reviews import image_states
@@ -19,21 +18,19 @@ CHAINS_PER_IMAGE = 1000
 
 @dataclass(frozen=True)
 class Export:
-    """The corpus, and how many of its images have open questions."""
+    """The corpus, and how many images of the project have open questions."""
 
     corpus: Corpus
     unfinished: int
 
 
-def export_corpus(engine: Engine, settings: Settings, *, name: str = "", finished_only: bool = False) -> Export:
+def export_corpus(connection: Connection, settings: Settings, *, name: str, finished_only: bool) -> Export:
     """All images as annotated so far, or only those without an open question."""
     images = []
     unfinished = 0
-    with schema.reading(engine) as connection:
-        for number, document, state, _ in image_states(connection, settings):
-            if finished_only and not state.finished:
-                continue
-            unfinished += not state.finished
+    for number, document, state, _ in image_states(connection, settings):
+        unfinished += not state.finished
+        if state.finished or not finished_only:
             images.append(annotated_image(number, document, state))
     return Export(Corpus(images, name=name), unfinished)
 

@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from deixis.annotation import reviews, schema, standing_store
+from deixis.annotation.export import Export, export_corpus
 from deixis.annotation.known import right_answer
 from deixis.annotation.progress import Progress, WorkerReport, measure_progress, worker_reports
 from deixis.annotation.queue import held_items, lease_next
@@ -45,14 +46,13 @@ from deixis.annotation.store import (
 )
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView, task_view
+from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 
-ROLES = ("worker", "reviewer", "administrator")
 #: Marked images that a request for a task derives anew on its way, so that no request waits for all of them.
 REFRESH_AT_ONCE = 10
 
-_ROLE = select(schema.workers.c.role).where(schema.workers.c.id == bindparam("worker"))
 _ITEM = select(schema.items).where(schema.items.c.id == bindparam("number"))
 _OWN_ITEM = select(schema.items).where(
     schema.items.c.token == bindparam("token"), schema.items.c.worker_id == bindparam("worker")
@@ -120,23 +120,18 @@ class Workbench:
 
     def add_worker(self, name: str, role: str = "worker") -> int:
         """A new worker's number. Names are unique."""
-        if role not in ROLES:
-            raise DeixisError(f"{role!r} is no role; there are {', '.join(ROLES)}")
-        table = schema.workers
+        return with_retries(self.engine, lambda connection: add_worker(connection, name, role, self._clock()))
 
-        def attempt(connection: Connection) -> int:
-            if connection.execute(select(table.c.id).where(table.c.name == name)).first() is not None:
-                raise DeixisError(f"there is a worker {name!r} already")
-            values = {"name": name, "role": role, "created": self._clock()}
-            return int(connection.execute(insert(table).values(values).returning(table.c.id)).scalar_one())
-
-        return with_retries(self.engine, attempt)
+    def worker_number(self, name: str) -> int:
+        """The number of the worker of that name."""
+        with schema.reading(self.engine) as connection:
+            return worker_number(connection, name)
 
     def suspend(self, worker: int, task: str, reason: str) -> None:
         """Take a task from a worker and ask again what the worker answered in it."""
 
         def attempt(connection: Connection) -> None:
-            self._role(connection, worker)
+            role_of(connection, worker)
             standing_store.suspend(connection, worker, task, Standing.SUSPENDED, reason, self._clock())
 
         with_retries(self.engine, attempt)
@@ -145,7 +140,7 @@ class Workbench:
         """Let a suspended worker begin again in a task."""
 
         def attempt(connection: Connection) -> None:
-            self._role(connection, worker)
+            role_of(connection, worker)
             standing_store.reinstate(connection, worker, task, reason, self._rules, self._clock())
 
         with_retries(self.engine, attempt)
@@ -163,7 +158,7 @@ class Workbench:
             now = self._clock()
             for number in connection.execute(_SOME_STALE).scalars().all():
                 self._refresh(connection, number)
-            allowed = TASKS if self._role(connection, worker) == "worker" else (*TASKS, REVIEW)
+            allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
             if task is not None and task not in allowed:
                 raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
             tasks = (task,) if task is not None else allowed
@@ -246,6 +241,11 @@ class Workbench:
         with schema.reading(self.engine) as connection:
             return worker_reports(connection, self._rules)
 
+    def decisions(self) -> list[Decision]:
+        """Suspensions and reinstatements, in order."""
+        with schema.reading(self.engine) as connection:
+            return all_decisions(connection)
+
     def review_queue(self, limit: int = 100) -> list[reviews.Review]:
         """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that every
         worker has answered already."""
@@ -261,7 +261,7 @@ class Workbench:
         """Correct an image by hand; refused if the image is no longer at the version the reviewer saw."""
 
         def attempt(connection: Connection) -> int:
-            if self._role(connection, reviewer) == "worker":
+            if role_of(connection, reviewer) == "worker":
                 raise DeixisError("only reviewers and administrators correct by hand")
             number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self._clock())
             self._refresh(connection, number)
@@ -269,18 +269,18 @@ class Workbench:
 
         return with_retries(self.engine, attempt)
 
+    def export(self, *, finished_only: bool = False) -> Export:
+        """The corpus as annotated so far, boxes and chains merged; only finished images where told so."""
+        with schema.reading(self.engine) as connection:
+            name = schema.get_value(connection, "name") or ""
+            return export_corpus(connection, self.settings, name=name, finished_only=finished_only)
+
     def check(self) -> list[str]:
         """Rebuild every state from the log and compare with what the tables hold; returns the differences."""
         with schema.reading(self.engine) as connection:
             return reviews.differences(connection, self.settings)
 
     # Inside a transaction
-
-    def _role(self, connection: Connection, worker: int) -> str:
-        role = connection.execute(_ROLE, {"worker": worker}).scalar()
-        if role is None:
-            raise DeixisError(f"there is no worker {worker}")
-        return str(role)
 
     def _own_item(self, connection: Connection, worker: int, token: str) -> Row[Any] | None:
         return connection.execute(_OWN_ITEM, {"token": token, "worker": worker}).one_or_none()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from deixis.cli import annotate as annotate_commands
 from deixis.cli import corpus as corpus_commands
 from deixis.cli import demo as demo_command
 from deixis.cli import evaluate as evaluate_commands
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command()(demo_command.demo)
 app.command()(extract_command.extract)
+app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(localize_commands.app, name="localize")

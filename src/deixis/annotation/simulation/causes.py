@@ -1,0 +1,105 @@
+"""Why a replay by perfect workers differs from the truth: the paper's two assumptions, and merging.
+
+Mentions of one caption are taken to be different things, mentions without a common type too, and boxes and chains are
+merged at the end. Whatever none of these explains is counted as unexplained; there must be none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+from deixis.annotation.merging import MERGE_OVERLAP, merge_overlap
+from deixis.annotation.simulation.scoring import Span, chain_of_mentions
+from deixis.corpus import Chain, Corpus, Image
+from deixis.corpus.boxes import box_array, iou_matrix
+
+
+def count_causes(annotated: Corpus, truth: Corpus) -> Counter[str]:
+    """Differences of all images by cause, and under `chains`, `boxes` how many there were to get right."""
+    causes: Counter[str] = Counter()
+    for image in annotated:
+        _chains(image, truth[image.id], causes)
+        _boxes(image, truth[image.id], causes)
+    return causes
+
+
+def _chains(image: Image, gold: Image, causes: Counter[str]) -> None:
+    found, known = chain_of_mentions(image), chain_of_mentions(gold)
+    members: dict[str, set[Span]] = {}
+    for span, name in known.items():
+        members.setdefault(name, set()).add(span)
+    types = _types(gold)
+    flags = {chain.id: (chain.scene, chain.no_box, bool(chain.boxes)) for chain in image.chains}
+    causes["phrases that name two chains"] += sum(len(c.phrases) for c in gold.captions) - len(
+        {(n, p.start, p.end) for n, c in enumerate(gold.captions) for p in c.phrases}
+    )
+    for chain in gold.chains:
+        causes["chains"] += 1
+        own = members.get(chain.id, set())
+        if not own:
+            causes["chain without mention"] += 1
+            continue
+        parts = {found[span] for span in own}
+        if len(parts) > 1:
+            causes[f"chain split: {_split_cause(own, types)}"] += 1
+        if any(found[span] in parts and known[span] != chain.id for span in known):
+            causes[f"chain joined with another: {_join_cause(chain, parts, found, known, gold)}"] += 1
+        if any(flags[part] != (chain.scene, chain.no_box, bool(chain.boxes)) for part in parts):
+            both = chain.scene and chain.no_box
+            causes["flags: both set in the truth" if both else "flags: unexplained"] += 1
+
+
+def _split_cause(own: set[Span], types: dict[Span, frozenset[str]]) -> str:
+    if len({span[0] for span in own}) < len(own):
+        return "two mentions in one caption"
+    if any(types[first].isdisjoint(types[second]) for first, second in combinations(own, 2)):
+        return "two types"
+    return "unexplained"
+
+
+def _join_cause(chain: Chain, parts: set[str], found: dict[Span, str], known: dict[Span, str], gold: Image) -> str:
+    """Chains of the same boxes, or of boxes that merging makes the same, become one."""
+    others = {known[span] for span in known if found[span] in parts} - {chain.id}
+    return "merging" if chain.boxes and all(gold.chain_boxes(other) for other in others) else "unexplained"
+
+
+def _boxes(image: Image, gold: Image, causes: Counter[str]) -> None:
+    """Boxes of perfect workers are those of the truth: some are lost by merging, some come twice for want of it."""
+    causes["boxes"] += len(gold.boxes)
+    present, due = Counter(image.boxes), Counter(gold.boxes)
+    mentioned = set(chain_of_mentions(gold).values())
+    overlap = iou_matrix(box_array(gold.boxes), box_array(gold.boxes)) if gold.boxes else None
+    owners: dict[int, list[str]] = {}
+    for chain in gold.chains:
+        for index in chain.boxes:
+            owners.setdefault(index, []).append(chain.id)
+    chain_types = {name: frozenset(types) for name, types in gold.chain_types().items()}
+    for index, box in enumerate(gold.boxes):
+        if present[box]:
+            extra = present[box] - due[box]
+            if extra > 0 and _restricted([chain_types[name] for name in owners.get(index, [])]):
+                causes["box twice: types that never merge"] += extra
+            elif extra > 0:
+                causes["box twice: unexplained"] += extra
+            present[box] = due[box] = 0
+        elif mentioned.isdisjoint(owners.get(index, [])):
+            causes["box lost: chain without mention"] += 1
+        elif overlap is not None and (overlap[index] >= MERGE_OVERLAP).sum() > 1:
+            causes["box lost: merged with a near-equal one"] += 1
+        else:
+            causes["box lost: unexplained"] += 1
+
+
+def _restricted(owners: list[frozenset[str]]) -> bool:
+    """Whether some of the chains that share a box have types of which our merging keeps boxes apart."""
+    singles = [frozenset([type_]) for types in owners for type_ in types]
+    return any(merge_overlap(first, second) is None for first, second in combinations(singles, 2))
+
+
+def _types(gold: Image) -> dict[Span, frozenset[str]]:
+    return {
+        (number, phrase.start, phrase.end): frozenset(phrase.types)
+        for number, caption in enumerate(gold.captions)
+        for phrase in caption.phrases
+    }

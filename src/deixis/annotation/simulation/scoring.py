@@ -1,0 +1,111 @@
+"""How close an annotated corpus comes to the truth: chains pairwise and by B³, boxes by precision and recall."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from deixis.corpus import Box, Corpus, Image
+from deixis.corpus.boxes import box_array, iou_matrix
+
+#: Boxes are the same from this overlap on.
+OVERLAP = 0.5
+
+Span = tuple[int, int, int]
+
+
+@dataclass
+class Tally:
+    """Right ones among those found and among those that should have been; sums of shares count like numbers."""
+
+    right: float = 0.0
+    found: float = 0.0
+    right_of_truth: float = 0.0
+    truth: float = 0.0
+
+    def figures(self) -> dict[str, float]:
+        """Precision, recall and F1 in percent; nothing found, or nothing to be found, counts as perfect."""
+        precision = self.right / self.found if self.found else 1.0
+        recall = self.right_of_truth / self.truth if self.truth else 1.0
+        f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+        named = {"precision": precision, "recall": recall, "f1": f1}
+        return {name: round(100 * value, 3) for name, value in named.items()}
+
+
+def score_corpus(annotated: Corpus, truth: Corpus) -> dict[str, dict[str, float]]:
+    """Chains (over mentions), boxes of images, and boxes of mentions, of all images that both corpora have."""
+    pairs, b_cubed, boxes, linked = Tally(), Tally(), Tally(), Tally()
+    overlaps: list[float] = []
+    for image in annotated:
+        gold = truth[image.id]
+        found, known = chain_of_mentions(image), chain_of_mentions(gold)
+        add_pairs(pairs, found, known)
+        add_b_cubed(b_cubed, found, known)
+        matched = matches(image.boxes, gold.boxes)
+        overlaps += matched
+        _add(boxes, len(matched), len(image.boxes), len(gold.boxes))
+        for span, chain in found.items():
+            own = image.chain_boxes(chain)
+            due = gold.chain_boxes(known[span]) if span in known else ()
+            _add(linked, len(matches(own, due)), len(own), len(due))
+    figures = {"pairs": pairs, "b_cubed": b_cubed, "boxes": boxes, "mention_boxes": linked}
+    scores = {name: tally.figures() for name, tally in figures.items()}
+    scores["boxes"]["mean_overlap"] = round(100 * float(np.mean(overlaps)), 3) if overlaps else 100.0
+    return scores
+
+
+def chain_of_mentions(image: Image) -> dict[Span, str]:
+    """Each mention's chain; of a phrase that names two chains, the first."""
+    found: dict[Span, str] = {}
+    for number, caption in enumerate(image.captions):
+        for phrase in caption.phrases:
+            if phrase.visual:
+                found.setdefault((number, phrase.start, phrase.end), phrase.chain)
+    return found
+
+
+def add_pairs(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
+    """Pairs of mentions in one chain, over the mentions that both have."""
+    both = found.keys() & truth.keys()
+    right = _pairs(Counter((found[m], truth[m]) for m in both))
+    _add(tally, right, _pairs(Counter(found[m] for m in both)), _pairs(Counter(truth[m] for m in both)))
+
+
+def add_b_cubed(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
+    """B³: for each mention, the share of its chain that is right, and the share of its true chain that was found."""
+    both = found.keys() & truth.keys()
+    joint = Counter((found[m], truth[m]) for m in both)
+    sizes, true_sizes = Counter(found[m] for m in both), Counter(truth[m] for m in both)
+    for mention in both:
+        common = joint[found[mention], truth[mention]]
+        tally.right += common / sizes[found[mention]]
+        tally.right_of_truth += common / true_sizes[truth[mention]]
+    tally.found += len(both)
+    tally.truth += len(both)
+
+
+def matches(found: tuple[Box, ...], truth: tuple[Box, ...]) -> list[float]:
+    """Overlaps of boxes matched one to one, the best first, down to `OVERLAP`."""
+    if not found or not truth:
+        return []
+    overlap = iou_matrix(box_array(found), box_array(truth))
+    matched = []
+    while (best := float(overlap.max())) >= OVERLAP:
+        row, column = np.unravel_index(overlap.argmax(), overlap.shape)
+        matched.append(best)
+        overlap[row, :] = overlap[:, column] = -1.0
+    return matched
+
+
+def _pairs(counts: Counter[Hashable]) -> int:
+    return sum(count * (count - 1) // 2 for count in counts.values())
+
+
+def _add(tally: Tally, right: int, found: int, truth: int) -> None:
+    tally.right += right
+    tally.right_of_truth += right
+    tally.found += found
+    tally.truth += truth

@@ -1,0 +1,326 @@
+"""`deixis annotate`: make a project, watch it, review and export it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.annotate_simulate import simulate
+from deixis.errors import DeixisError, InputError
+
+if TYPE_CHECKING:
+    from deixis.annotation.progress import Progress
+    from deixis.annotation.records import Settings
+    from deixis.annotation.workbench import Workbench
+    from deixis.corpus import Corpus
+
+app = typer.Typer(
+    no_args_is_help=True, help="Annotate captions with chains and boxes: the Flickr30k Entities workflow."
+)
+
+app.command()(simulate)
+
+ProjectPath = Annotated[
+    str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="link, chain, requirement, drawing, quality, coverage.")]
+WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
+
+
+class StartFrom(StrEnum):
+    CAPTIONS = "captions"
+    MENTIONS = "mentions"
+    CHAINS = "chains"
+    BOXES = "boxes"
+
+
+@app.command()
+def init(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus with captions.", show_default=False)],
+    project: ProjectPath,
+    start: Annotated[
+        StartFrom, typer.Option(help="What to take from the corpus; workers verify chains and boxes it has.")
+    ] = StartFrom.CAPTIONS,
+    known: Annotated[
+        str | None,
+        typer.Option(help="An annotated corpus, to test and watch workers with.", show_default=False),
+    ] = None,
+    known_each: Annotated[int, typer.Option(min=1, help="Questions with known answers a task.")] = 400,
+    split: Annotated[list[str] | None, typer.Option(help="Only these splits.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first images.", show_default=False)] = None,
+    solo: Annotated[bool, typer.Option(help="One person does it all: one opinion settles every question.")] = False,
+    settings: Annotated[
+        Path | None, typer.Option(help="A TOML file with settings of the workflow.", show_default=False)
+    ] = None,
+    pictures_in: Annotated[
+        Path | None, typer.Option(help="Pictures that are kept elsewhere.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of known questions.")] = 0,
+) -> None:
+    """Make a project from a corpus with captions: find its mentions and open the first questions.
+
+    Example: deixis annotate init pictures/ project.db
+    """
+    from random import Random
+
+    from deixis.annotation.project import create_project
+    from deixis.annotation.workbench import Workbench
+    from deixis.cli.output import progress_bar
+    from deixis.corpus import open_corpus
+    from deixis.corpus.combine import cut
+
+    chosen = _settings(settings, solo)
+    images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
+    places = {"corpus": str(corpus), "pictures": str(pictures_in or ""), "known_corpus": known or ""}
+    with progress_bar("Finding mentions") as progress:
+        create_project(
+            project,
+            images,
+            start=start.value,
+            known=None if known is None else open_corpus(known),
+            known_each=known_each,
+            settings=chosen,
+            chance=Random(seed),
+            places=places,
+            progress=progress,
+        )
+    with Workbench(project) as workbench:
+        _print_progress(workbench.progress())
+
+
+@app.command()
+def status(project: ProjectPath, json: JsonOption = False) -> None:
+    """Show how far a project is and what it took.
+
+    Example: deixis annotate status project.db
+    """
+    from deixis.cli.output import print_json
+
+    with _open(project) as workbench:
+        progress = workbench.progress()
+    print_json(progress) if json else _print_progress(progress)
+
+
+@app.command()
+def invite(
+    project: ProjectPath,
+    role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
+) -> None:
+    """Print a secret that lets one person join; it works once, within two weeks.
+
+    Example: deixis annotate invite project.db --role reviewer
+    """
+    from deixis.annotation.accounts import Accounts
+
+    with _open(project) as workbench:
+        typer.echo(Accounts(workbench.engine).invite(role))
+
+
+@app.command()
+def workers(project: ProjectPath, json: JsonOption = False) -> None:
+    """List the workers: what they answered, how well, and where they stand in each task.
+
+    Example: deixis annotate workers project.db
+    """
+    from deixis.annotation.records import TASKS
+    from deixis.cli.output import print_json, print_table
+
+    with _open(project) as workbench:
+        reports, decisions = workbench.workers(), workbench.decisions()
+    if json:
+        print_json({"workers": reports, "decisions": decisions})
+        return
+    rows = []
+    for report in reports:
+        cells = [
+            f"{report.standings[task]} ({report.judgments.get(task, 0)}"
+            + (f", {100 * report.accuracy[task]:.0f} %)" if task in report.accuracy else ")")
+            for task in TASKS
+        ]
+        rows.append([report.name, report.role, *cells])
+    print_table("Standing (answers, share right where known)", ["worker", "role", *TASKS], rows)
+
+
+@app.command()
+def suspend(
+    project: ProjectPath,
+    worker: WorkerName,
+    task: TaskName,
+    reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "by hand",
+) -> None:
+    """Take a task from a worker; what the worker answered in it is asked again.
+
+    Example: deixis annotate suspend project.db ann drawing --reason "boxes far too large"
+    """
+    with _open(project) as workbench:
+        workbench.suspend(workbench.worker_number(worker), _task(task), reason)
+        typer.echo(f"{workbench.refresh():,} images have questions to be asked again")
+
+
+@app.command()
+def reinstate(
+    project: ProjectPath,
+    worker: WorkerName,
+    task: TaskName,
+    reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "by hand",
+) -> None:
+    """Let a worker begin again in a task, with a clean record.
+
+    Example: deixis annotate reinstate project.db ann drawing
+    """
+    with _open(project) as workbench:
+        workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
+
+
+@app.command()
+def review(
+    project: ProjectPath,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """List what waits for a reviewer: chains that cycle, comments, questions that nobody is left for.
+
+    Example: deixis annotate review project.db
+    """
+    from deixis.cli.output import print_json
+
+    with _open(project) as workbench:
+        waiting = workbench.review_queue(limit)
+    if json:
+        print_json(waiting)
+    for entry in waiting if not json else ():
+        typer.echo(f"{entry.image}  {entry.key}  {entry.reason}")
+
+
+@app.command()
+def export(
+    project: ProjectPath,
+    out: Annotated[Path, typer.Argument(help="Where it goes: a folder, or a file.", show_default=False)],
+    to: Annotated[str, typer.Option(help="The format; `deixis corpus formats` lists them.")] = "flickr30k-entities",
+    finished_only: Annotated[bool, typer.Option(help="Leave out images with open questions.")] = False,
+    pictures: Annotated[bool, typer.Option(help="Copy the pictures too.")] = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write what was annotated as a corpus, boxes and chains merged.
+
+    Example: deixis annotate export project.db annotated/
+    """
+    from deixis.cli.writing import check_free, write_out
+
+    check_free(out, force)
+    with _open(project) as workbench:
+        exported = workbench.export(finished_only=finished_only)
+        corpus = _with_pictures(workbench, exported.corpus) if pictures else exported.corpus
+    counts = {"images_with_open_questions": exported.unfinished}
+    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json, counts=counts)
+
+
+@app.command()
+def stats(
+    project: ProjectPath,
+    chart: Annotated[Path | None, typer.Option(help="Also draw Fig. 2 here (.svg).", show_default=False)] = None,
+    json: JsonOption = False,
+) -> None:
+    """Table 1 of paper 0 for what was annotated so far.
+
+    Example: deixis annotate stats project.db --chart figure2.svg
+    """
+    from deixis.annotation.charts import bar_chart
+    from deixis.cli.output import print_json, print_table
+    from deixis.cli.writing import system_faults
+    from deixis.corpus.statistics import corpus_statistics
+    from deixis.files import write_text
+
+    with _open(project) as workbench:
+        counts = corpus_statistics(workbench.export().corpus)
+    if chart is not None:
+        rows = counts.by_type.values()
+        series = {
+            "chains": [float(row.chains) for row in rows],
+            "mentions": [float(row.mentions) for row in rows],
+            "boxes": [float(row.linked_boxes) for row in rows],
+        }
+        with system_faults(chart):
+            write_text(chart, bar_chart("Chains, mentions and boxes by type", list(counts.by_type), series))
+    if json:
+        print_json(counts)
+        return
+    cells = [
+        [name, f"{row.chains:,}", f"{row.mentions_per_chain:.2f}", f"{row.boxes_per_chain:.2f}"]
+        for name, row in counts.by_type.items()
+    ]
+    cells.append(["total", f"{counts.chains:,}", f"{counts.mentions_per_chain:.2f}", f"{counts.boxes_per_chain:.2f}"])
+    print_table("Chains, with mentions and boxes a chain", ["type", "chains", "mentions", "boxes"], cells)
+
+
+@app.command()
+def check(project: ProjectPath) -> None:
+    """Rebuild every state from the log of answers and compare it with the tables.
+
+    Example: deixis annotate check project.db
+    """
+    with _open(project) as workbench:
+        differences = workbench.check()
+    for line in differences:
+        typer.echo(line)
+    if differences:
+        raise typer.Exit(1)
+    typer.echo("the tables agree with the log")
+
+
+def _open(project: str) -> Workbench:
+    from deixis.annotation.workbench import Workbench
+
+    return Workbench(project)
+
+
+def _task(name: str) -> str:
+    from deixis.annotation.records import TASKS
+
+    if name not in TASKS:
+        raise DeixisError(f"{name!r} is no task; there are {', '.join(TASKS)}")
+    return name
+
+
+def _settings(file: Path | None, solo: bool) -> Settings:
+    import msgspec
+
+    from deixis.annotation.records import Settings
+
+    if file is None:
+        return Settings(solo=solo)
+    try:
+        found = msgspec.toml.decode(file.read_bytes(), type=Settings)
+    except OSError as fault:
+        raise InputError(file, fault.strerror or "cannot be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InputError(file, str(fault)) from None
+    return msgspec.structs.replace(found, solo=solo or found.solo)
+
+
+def _with_pictures(workbench: Workbench, corpus: Corpus) -> Corpus:
+    from deixis.annotation.pictures import project_pictures
+    from deixis.corpus import Corpus as CorpusRecord
+
+    return CorpusRecord(corpus, name=corpus.name, pictures=project_pictures(workbench.engine))
+
+
+def _print_progress(progress: Progress) -> None:
+    from deixis.cli.output import print_table
+
+    rows = [
+        [name, f"{task.open:,}", f"{task.judgments:,}", f"{task.voided:,}", f"{task.verification:,}"]
+        for name, task in progress.tasks.items()
+    ]
+    print_table("Questions", ["task", "open", "answered", "void", "verification"], rows)
+    typer.echo(f"{progress.finished:,} of {progress.images:,} images are finished; {progress.reviews:,} reviews wait")
+    typer.echo(
+        f"{progress.links_asked:,} link questions for {progress.mentions:,} mentions: all pairs would be "
+        f"{progress.mentions_squared:,} (|M|²), every mention with every chain {progress.mentions_times_chains:,}"
+    )

@@ -1,0 +1,114 @@
+"""`deixis annotate simulate`: replay an annotated corpus with simulated workers, and plot what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.corpus import Corpus
+
+
+def simulate(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus with chains and boxes.")],
+    out: Annotated[Path, typer.Option(help="A folder for the results and plots.", show_default=False)],
+    images: Annotated[int, typer.Option(min=1, help="Images to annotate again.")] = 500,
+    known: Annotated[int, typer.Option(min=1, help="Other images, for verification questions.")] = 300,
+    population: Annotated[
+        list[str] | None, typer.Option(help="Only these: error-0, error-2, error-5, error-10, mixed.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+) -> None:
+    """Replay an annotated corpus with simulated workers, one result file for each kind of crowd.
+
+    Example: deixis annotate simulate flickr30k_entities/annotations.zip --out results/annotation
+    """
+    from random import Random
+
+    from deixis.annotation.simulation.study import POPULATIONS, choose_images
+    from deixis.corpus import open_corpus
+
+    names = population or list(POPULATIONS)
+    unknown = [name for name in names if name not in POPULATIONS]
+    if unknown:
+        raise DeixisError(f"unknown population {unknown[0]!r}; there are {', '.join(POPULATIONS)}")
+    chosen, others = choose_images(open_corpus(corpus), images, known, Random(seed))
+    for name in names:
+        _simulate_one(chosen, others, name, seed, out)
+    _draw_plots(out)
+
+
+def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, out: Path) -> None:
+    import tempfile
+    from time import perf_counter
+
+    from deixis.annotation.simulation.study import run_study
+    from deixis.cli.output import progress_bar
+    from deixis.cli.writing import system_faults
+    from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
+
+    began = perf_counter()
+    with tempfile.TemporaryDirectory() as folder, progress_bar(name) as progress:
+        study = run_study(Path(folder) / "project.db", chosen, known, name, seed, progress)
+    result = make_result(
+        Protocol("annotation replay", "not applicable", {"population": name, "known_images": len(known)}),
+        study.figures,
+        corpus=corpus_reference(chosen),
+        seed=seed,
+        counts=study.counts,
+        readings=("Workflow of paper 0",),
+        duration=perf_counter() - began,
+    )
+    with system_faults(out):
+        save(result, out / f"replay-{name}.json")
+    _print_result(name, result.metrics, study.finished)
+
+
+def _print_result(name: str, metrics: object, finished: bool) -> None:
+    from deixis.cli.output import print_table
+    from deixis.evaluation.results import flatten
+
+    rows = [[key, f"{value:,.2f}"] for key, value in flatten(cast(dict[str, float], metrics))]
+    print_table(f"{name}{'' if finished else ' (did not come to its end)'}", ["figure", ""], rows)
+
+
+def _draw_plots(folder: Path) -> None:
+    """Plots of all replays in the folder: quality over the workers' error rate, and what linking costs."""
+    from deixis.annotation.charts import bar_chart, line_chart
+    from deixis.evaluation.results import load_folder
+    from deixis.files import write_text
+
+    found = {
+        str(result.protocol.parameters["population"]): cast(dict[str, dict[str, float]], result.metrics)
+        for result in load_folder(folder).values()
+        if result.protocol.name == "annotation replay"
+    }
+    rates = sorted((int(name.removeprefix("error-")), name) for name in found if name.startswith("error-"))
+    if rates:
+        series = {
+            "chains, pairwise F1": [found[name]["pairs"]["f1"] for _, name in rates],
+            "chains, B³ F1": [found[name]["b_cubed"]["f1"] for _, name in rates],
+            "boxes, precision": [found[name]["boxes"]["precision"] for _, name in rates],
+            "boxes, recall": [found[name]["boxes"]["recall"] for _, name in rates],
+        }
+        low = min(value for values in series.values() for value in values)
+        chart = line_chart(
+            "What comes out, by how often workers err",
+            "wrong answers, in percent",
+            [float(rate) for rate, _ in rates],
+            series,
+            float(int(low / 10) * 10) if low < 100 else 90.0,
+        )
+        write_text(folder / "quality.svg", chart)
+    names = sorted(found)
+    cost = {
+        "asked": [found[name]["links"]["asked_per_image"] for name in names],
+        "|M||C|": [found[name]["links"]["mentions_times_chains_per_image"] for name in names],
+        "|M|²": [found[name]["links"]["mentions_squared_per_image"] for name in names],
+    }
+    if names:
+        write_text(folder / "links.svg", bar_chart("Link questions an image", names, cost))
