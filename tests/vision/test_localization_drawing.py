@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image as Pillow
 
 from deixis.corpus import Box, Chain, Image, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
 from deixis.vision.localization_drawing import Example, FoundPhrase, _with_scores, draw_comparison
-from deixis.vision.palette import PAPER, chain_styles
+from deixis.vision.palette import PALETTE, PAPER
 
 
 @pytest.fixture
@@ -44,12 +45,18 @@ def share(drawing: Pillow.Image, colour: tuple[int, int, int]) -> int:
 
 
 def test_a_wrong_region_has_gaps_in_its_outline(image: Image) -> None:
-    colours = {chain: style.colour for chain, style in chain_styles(image).items()}
     both = draw_comparison(["only"], [example(image, (True, True))])
     one = draw_comparison(["only"], [example(image, (True, False))])
     assert both.size == one.size
-    assert share(one, colours["1"]) == share(both, colours["1"]) > 1000
-    assert 0 < share(one, colours["2"]) < 0.85 * share(both, colours["2"])
+    assert share(one, PALETTE[0]) == share(both, PALETTE[0]) > 1000
+    assert 0 < share(one, PALETTE[1]) < 0.85 * share(both, PALETTE[1])
+
+
+def test_two_mentions_of_one_chain_have_colours_of_their_own(image: Image) -> None:
+    phrases = [Phrase(0, 2, "1"), Phrase(3, 5, "1")]
+    mentions = make_image("two", width=200, height=100, captions=[make_caption("a man and a man", phrases=phrases)])
+    drawing = draw_comparison(["only"], [example(replace(image, captions=mentions.captions), (True, True))])
+    assert min(share(drawing, colour) for colour in PALETTE[:2]) > 1000
 
 
 def test_boxes_are_where_they_belong_on_the_enlarged_picture(image: Image) -> None:
@@ -57,7 +64,7 @@ def test_boxes_are_where_they_belong_on_the_enlarged_picture(image: Image) -> No
     ground = np.argwhere((drawing == (90, 90, 90)).all(axis=-1))
     (top, left), (bottom, right) = ground.min(axis=0), ground.max(axis=0) + 1
     assert (right - left) / (bottom - top) == pytest.approx(2, abs=0.02)
-    colour = chain_styles(image)["2"].colour
+    colour = PALETTE[1]
     rows, columns = np.nonzero((drawing[top:bottom, left:right] == colour).all(axis=-1))
     scale = (right - left) / image.width
     assert [columns.min(), rows.min(), columns.max(), rows.max()] == pytest.approx(

@@ -33,6 +33,9 @@ def compare(
     above: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose regions are drawn above.")],
     below: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose regions are drawn below.")],
     corpus: Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures, phrases and boxes.")],
+    pictures_in: Annotated[
+        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
+    ] = None,
     features: Annotated[
         list[Path] | None,
         typer.Option(
@@ -73,7 +76,7 @@ def compare(
 
     target = checked_device(device)
     with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus)
+        opened = open_corpus(corpus, pictures=pictures_in)
         stores = [FeatureStore(path) for path in features or []]
     chosen = _named(opened, image) if image else _drawn(opened, split, count, seed)
     with busy("Localizing"):

@@ -15,7 +15,7 @@ from PIL import ImageDraw
 from deixis.corpus import Box, Caption, Image, Phrase, make_caption
 from deixis.errors import DeixisError
 from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, INK, PAPER, ChainStyle, chain_styles
+from deixis.vision.palette import GREY, INK, PALETTE, PAPER, ChainStyle
 from deixis.vision.typesetting import draw_caption, font, printable, set_caption
 
 #: Width of a column, and the greatest height of a picture in it.
@@ -83,23 +83,19 @@ def _cell(example: Example, row: int) -> Pillow.Image:
     picture = example.picture.resize((size[0], size[1]), Pillow.Resampling.LANCZOS)
     original = (example.image.width or example.picture.width, example.image.height or example.picture.height)
     across, down = (shown / whole for shown, whole in zip(picture.size, original, strict=True))
-    styles = chain_styles(example.image)
     found = example.found[row]
-    draw_outlines(
-        picture,
-        [
-            Outline(one.box.scaled(across, down), ChainStyle(styles[one.phrase.chain].colour, dashed=not one.right))
-            for one in found
-        ],
-    )
+    # By phrase, not by chain: two mentions of one chain may be found in different places.
+    colours = [PALETTE[number % len(PALETTE)] for number in range(len(found))]
+    outlines = [
+        Outline(one.box.scaled(across, down), ChainStyle(colour, dashed=not one.right))
+        for one, colour in zip(found, colours, strict=True)
+    ]
+    draw_outlines(picture, outlines)
     caption = _with_scores(example.caption, found)
     setting = set_caption(caption, _TEXT, _COLUMN)
     cell = Pillow.new("RGB", (_COLUMN, picture.height + _GAP + setting.lines * setting.line_height), PAPER)
     cell.paste(picture, ((_COLUMN - picture.width) // 2, 0))
-    # Mentions of one chain may be found in different places: each is a chain of its own in the text.
-    own = {
-        str(number): ChainStyle(styles[one.phrase.chain].colour, dashed=False) for number, one in enumerate(found, 1)
-    }
+    own = {str(number): ChainStyle(colour, dashed=False) for number, colour in enumerate(colours, 1)}
     right = frozenset(str(number) for number, one in enumerate(found, 1) if one.right)
     draw_caption(ImageDraw.Draw(cell), setting, (0, picture.height + _GAP), _TEXT, own, right)
     return cell
