@@ -29,7 +29,8 @@ def planted(seed: int) -> GeneratedPhrases:
     looks = torch.randn(12, DIM, generator=torch.Generator().manual_seed(99))
     for chain in data.pair_chain.unique():
         pairs = (data.pair_chain == chain).nonzero()[:, 0]
-        data.pair_string[pairs] = string = data.pair_string[pairs[0]]
+        string = int(data.pair_string[pairs[0]])
+        data.pair_string[pairs] = string
         rows = data.positive_rows[data.positive_offsets[pairs[0]] : data.positive_offsets[pairs[0] + 1]]
         data.regions[rows] = looks[string] + 0.3 * data.regions[rows]
     data.strings = torch.eye(12)

@@ -177,7 +177,6 @@ class PhraseSampler:
         match, region = self._send(named | (target[:, None] == target[targets.text_owner])), self._send(place)
         candidates, real = self._send(negatives), self._send(real_negatives)
         text_owner, region_owner = self._send(targets.text_owner), self._send(targets.region_owner)
-        related = match[:, :pairs] | match[:, :pairs].T
         if self.picture_choices is not None:
             spoken = self.picture_choices.has(targets.base, targets.strings[:pairs])
             candidates = torch.cat([candidates, region[:pairs].expand(pairs, pairs)], 1)
@@ -192,6 +191,7 @@ class PhraseSampler:
         if self.recipe.neighbourhood != "sampling":
             return contrast
         # Eq. 4: regions described by the same text. Of regions that are in no pair nobody knows what describes them.
+        related = match[:, :pairs] | match[:, :pairs].T
         described = related[region_owner][:, region_owner]
         distinct = region[:, None] != region
         # Eq. 5: texts of the same visual data.
