@@ -84,15 +84,15 @@ def test_figures_are_those_of_a_walk_down_the_ranking(images: list[Image], level
     assert found.right + found.wrong + found.left_out == asked.labels.size
 
 
-def test_who_knows_scores_all_and_who_cannot_tell_scores_chance(images: list[Image]) -> None:
+def test_who_knows_scores_all_and_a_constant_scores_the_share_of_right_pairs(images: list[Image]) -> None:
     asked = presence_questions(images)
     number = {image.id: place for place, image in enumerate(images)}
     perfect = evaluate_presence(images, lambda image, phrases: asked.labels[:, number[image.id]] == 1)
     assert perfect.pooled == perfect.mean == 100
     constant = evaluate_presence(images, lambda image, phrases: np.zeros(len(phrases)))
-    assert constant.pooled == pytest.approx(constant.pooled_chance)
-    assert constant.mean == pytest.approx(constant.mean_chance)
-    assert 0 < constant.pooled_chance < 50
+    assert constant.pooled == pytest.approx(constant.pooled_constant)
+    assert constant.mean == pytest.approx(constant.mean_constant)
+    assert 0 < constant.pooled_constant < 50
 
 
 def test_scores_that_only_compare_within_a_phrase_lose_in_the_pool_alone(images: list[Image]) -> None:

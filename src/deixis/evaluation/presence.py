@@ -8,7 +8,8 @@ do show the phrase: the figures compare matchers, they are no absolute precision
 
 The pooled average precision ranks all (phrase, picture) pairs together, so it asks for scores that compare across
 pictures and across phrases; the mean over phrases ranks the pictures of one phrase at a time, so it asks for the first
-alone. Ties count against us; precision is interpolated at all points. Chance is the share of right pairs.
+alone. Ties count against us; precision is interpolated at all points. Beside both stands what one score for all pairs
+gets, the share of right pairs; in the mean over phrases, most of which are rare, a random order gets more than that.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ PresenceScorer = Callable[[Image, Sequence[Tokens]], Floats]
 
 @dataclass(frozen=True)
 class Presence:
-    """Average precisions in percent, chance's beside them, and what was ranked."""
+    """Average precisions in percent, those of one constant score beside them, and what was ranked."""
 
     pooled: float
-    pooled_chance: float
+    pooled_constant: float
     #: Over unique phrases, unweighted; by type, over the phrases that occur with the type.
     mean: float
-    mean_chance: float
+    mean_constant: float
     by_type: dict[str, float]
     phrases: int
     right: int
@@ -50,7 +51,7 @@ class Presence:
         return {
             "pooled_ap": self.pooled,
             "mean_ap": self.mean,
-            "chance": {"pooled_ap": self.pooled_chance, "mean_ap": self.mean_chance},
+            "constant_score": {"pooled_ap": self.pooled_constant, "mean_ap": self.mean_constant},
             "by_type": self.by_type,
         }
 
@@ -119,9 +120,9 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
     of_type = {name: [number for number, own in enumerate(asked.types) if name in own] for name in types}
     return Presence(
         pooled=100 * _average_precision(scores, asked.labels),
-        pooled_chance=100 * float(right.sum() / (right.sum() + wrong.sum())),
+        pooled_constant=100 * float(right.sum() / (right.sum() + wrong.sum())),
         mean=100 * float(single.mean()),
-        mean_chance=100 * float((right.sum(1) / (right.sum(1) + wrong.sum(1))).mean()),
+        mean_constant=100 * float((right.sum(1) / (right.sum(1) + wrong.sum(1))).mean()),
         by_type={name: 100 * float(single[chosen].mean()) for name, chosen in of_type.items() if chosen},
         phrases=len(asked.phrases),
         right=int(right.sum()),
