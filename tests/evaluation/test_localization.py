@@ -108,6 +108,29 @@ def test_recalls_by_type_and_phrase_agree_with_the_obvious_count(rule):
         assert counts == sorted(counts, reverse=True)
 
 
+@pytest.mark.parametrize("rule", ["merged", "any"])
+def test_boxes_of_each_phrase_are_held_to_that_phrase_alone(rule):
+    """The same proposals, given to each phrase in an order of its own, change nothing."""
+    for seed in range(10):
+        generator = np.random.default_rng(seed)
+        images = [random_image(generator, number) for number in range(6)]
+        shared = random_localizer(seed)
+
+        def own(image, queries, shared=shared, generator=generator):
+            boxes, scores = shared(image, queries)
+            orders = np.argsort(generator.random(scores.shape), axis=1)
+            return Localized(boxes[orders], np.take_along_axis(scores, orders, axis=1))
+
+        def repeated(image, queries, shared=shared):
+            boxes, scores = shared(image, queries)
+            return Localized(np.repeat(boxes[None], len(queries), axis=0), scores)
+
+        assert evaluate_localization(images, own, rule=rule) == evaluate_localization(images, shared, rule=rule)
+        # Suppression takes equal scores in the order of the boxes, which must therefore stay.
+        first, second = (evaluate_average_precision(images, one, rule=rule) for one in (repeated, shared))
+        assert first == second
+
+
 def test_a_plural_phrase_is_held_to_its_merged_box_or_to_any():
     gold = [np.array([[0, 0, 10, 10], [10, 0, 20, 10]], float)]
     proposals = np.array([[0, 0, 10, 10], [0, 0, 20, 10], [50, 50, 60, 60]], float)

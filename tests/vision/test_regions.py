@@ -9,7 +9,15 @@ import torch
 from PIL import Image as Pillow
 from torch import Tensor
 
-from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, roi_align, with_context
+from deixis.vision.regions import (
+    Maps,
+    box_coordinates,
+    box_crops,
+    region_vectors,
+    roi_align,
+    roi_align_each,
+    with_context,
+)
 
 
 def interpolate(plane: Tensor, y: float, x: float) -> float:
@@ -107,6 +115,24 @@ def test_box_coordinates_and_context() -> None:
     torch.testing.assert_close(box_coordinates(boxes, 200, 100), expected)
     joined = with_context(torch.arange(6.0).reshape(3, 2), torch.tensor([[7.0], [8.0]]), [2, 1])
     assert joined.tolist() == [[0, 1, 7], [2, 3, 7], [4, 5, 8]]
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_same_number_of_boxes_a_picture_gives_the_same(memory_format: torch.memory_format) -> None:
+    """With boxes in [0, 1], values and gradients of both are those of `roi_align`."""
+    generator = torch.Generator().manual_seed(4)
+    values = torch.randn(3, 5, 6, 9, generator=generator, dtype=torch.float64).to(memory_format=memory_format)
+    boxes = torch.stack([random_boxes(generator, 7, 1.0, 1.0) for _ in range(3)])
+    one, other = (values.clone().requires_grad_() for _ in range(2))
+    each = roi_align_each(one, boxes, bins=4, samples=3)
+    pixels = (boxes * torch.tensor([72.0, 48.0, 72.0, 48.0])).flatten(0, 1)
+    owners = torch.arange(3).repeat_interleave(7)
+    expected = roi_align(Maps(other, 8.0, (4.0, 4.0)), pixels, owners, bins=4, samples=3)
+    torch.testing.assert_close(each.flatten(0, 1).permute(0, 3, 1, 2), expected)
+    weights = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    (each.flatten(0, 1).permute(0, 3, 1, 2) * weights).sum().backward()
+    (expected * weights).sum().backward()
+    torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_box_crops_show_what_the_box_holds() -> None:

@@ -59,8 +59,9 @@ class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boxes: Annotated[float, Meta(ge=0)] = 1.0
     #: The proposer's own loss.
     proposer: Annotated[float, Meta(ge=0)] = 0.5
-    #: Regions name the words of the phrases that name them.
+    #: Regions name the words of the phrases that name them, those that are in `named` phrases at least.
     words: Annotated[float, Meta(ge=0)] = 0.3
+    named: Annotated[int, Meta(ge=1)] = 20
 
 
 class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,9 +158,9 @@ class GroundingTask:
         self.network = grounder.network
         device = training.pictures.device
         self._mirrored = mirrored_words(grounder.vocabulary).to(device)
-        self._names, classes = named_words(training, grounder.vocabulary)
         self.module = nn.ModuleDict({"network": self.network})
         if loss.words:
+            self._names, classes = named_words(training, grounder.vocabulary, loss.named)
             self.module["namer"] = nn.Linear(self.network.recipe.width, classes)
         self.module.to(device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -287,7 +288,7 @@ def forgotten(captions: Captions, chance: float, generator: torch.Generator) -> 
 def phrase_loss(answer: Grounding, gold: Tensor, targets: Literal["soft", "any"]) -> Tensor:
     """Cross-entropy of each phrase's softmax over the regions; phrases without a right region are left out."""
     with torch.no_grad():
-        overlap = aligned_iou(answer.boxes, gold[:, :, None])[0]
+        overlap = aligned_iou(answer.boxes.clamp(0, 1), gold[:, :, None])[0]
         real = answer.scores > -math.inf
         right = (overlap >= RIGHT_IOU) & real & (gold.amax(-1) > 0)[..., None]
         wanted = right * (overlap - NEAR_IOU)

@@ -31,9 +31,6 @@ from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import load_method
 from deixis.vision.reading import Skipped
 
-#: A word must be in so many phrases for regions to learn its name.
-NAMED = 20
-
 
 class GroundingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The words: those of the training captions that occur `minimum_count` times.
@@ -140,7 +137,7 @@ def new_grounder(
     return Grounder(network, vocabulary)
 
 
-def named_words(data: GroundingData, vocabulary: Vocabulary) -> tuple[Tensor, int]:
+def named_words(data: GroundingData, vocabulary: Vocabulary, minimum: int) -> tuple[Tensor, int]:
     """For each id of the vocabulary its class among the words that phrases often have, and how many classes there are.
 
     Words without a class have the class after the last.
@@ -153,7 +150,7 @@ def named_words(data: GroundingData, vocabulary: Vocabulary) -> tuple[Tensor, in
     chosen = [
         number
         for number, count in enumerate(counts)
-        if count >= NAMED and number != UNKNOWN and has_content(vocabulary.token(number))
+        if count >= minimum and number != UNKNOWN and has_content(vocabulary.token(number))
     ]
     classes = torch.full((len(vocabulary),), len(chosen))
     classes[chosen] = torch.arange(len(chosen))

@@ -52,7 +52,7 @@ class Grounder:
         pixels = squashed(picture, self.network.recipe.side)[None]
         answer, regions = self.answer(pixels, self.captions(mentions), mirror=self.mirror)
         real = regions.real[0]
-        boxes = answer.boxes[0, :, real].clamp(0, 1)
+        boxes = answer.boxes[0, :, real]
         scores = by_coverage(boxes, answer.scores[0, :, real])
         size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
         return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
@@ -70,7 +70,7 @@ class Grounder:
 
     @torch.no_grad()
     def answer(self, pixels: Tensor, captions: Captions, *, mirror: bool) -> tuple[Grounding, Regions]:
-        """Squashed pictures as bytes `(batch, 3, side, side)`, and their captions; on the network's device."""
+        """Squashed pictures as bytes `(batch, 3, side, side)` and their captions → boxes, clipped, and their scores."""
         network = self.network
         device = next(network.parameters()).device
         captions = Captions(*(field.to(device) for field in captions))
@@ -85,7 +85,7 @@ class Grounder:
                 other: Grounding = network(pyramid, regions._replace(boxes=mirrored(regions.boxes)), turned)
                 scores = (answer.scores.log_softmax(-1) + other.scores.log_softmax(-1)) / 2
                 answer = answer._replace(scores=scores, boxes=(answer.boxes + mirrored(other.boxes)) / 2)
-        return answer, regions
+        return answer._replace(boxes=answer.boxes.clamp(0, 1)), regions
 
     def save(self, path: str | Path) -> None:
         """Weights as float16 safetensors; recipe and words are in the file's metadata."""

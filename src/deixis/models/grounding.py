@@ -274,8 +274,9 @@ def by_coverage(boxes: Tensor, scores: Tensor, *, threshold: float = 0.5, count:
     for _ in range(min(count, scores.shape[-1])):
         # The box's own chance decides between boxes that cover the same.
         gain = (covers @ left[..., None]).squeeze(-1) + 1e-4 * chance
-        best = gain.masked_fill((ranked >= 0) | absent, -1.0).argmax(-1, keepdim=True)
-        ranked = ranked.scatter(-1, best, gain.gather(-1, best))
+        gain, best = gain.masked_fill((ranked >= 0) | absent, -1.0).max(-1, keepdim=True)
+        # Where all boxes are ranked, the one found is ranked already.
+        ranked = ranked.scatter(-1, best, torch.where(gain >= 0, gain, ranked.gather(-1, best)))
         left = left * (1 - covers.gather(-2, best[..., None].expand(*best.shape, covers.shape[-1])).squeeze(-2))
     return ranked.masked_fill(absent, -math.inf)
 
