@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -30,9 +29,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+pytestmark = pytest.mark.usefixtures("quick_runs")
 
 
 def without_times(records: list[Record]) -> list[Record]:
@@ -42,12 +39,13 @@ def without_times(records: list[Record]) -> list[Record]:
     ]
 
 
-def train_and_kill(out: Path, changes: dict[str, Any], moments: list[int]) -> int:
-    """Train in processes that are killed one after another at these moments; how many were."""
-    command = [sys.executable, "-m", "tests.learning.toy", str(out), json.dumps(changes), *map(str, moments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+def train_and_kill(jobs: list[tuple[Path, dict[str, Any], list[int]]]) -> list[int]:
+    """Train each job in processes that are killed one after another at its moments; how many were."""
+    given = json.dumps([(str(out), changes, moments) for out, changes, moments in jobs])
+    command = [sys.executable, "-m", "tests.learning.toy", given]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return msgspec.json.decode(done.stdout, type=list[int])
 
 
 def same_outcome(one: Path, other: Path) -> None:
@@ -58,16 +56,17 @@ def same_outcome(one: Path, other: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_killed_again_and_again_a_run_ends_with_the_same_bits_and_an_undoubled_log(tmp_path: Path, name: str) -> None:
-    changes = SCHEDULES[name]
-    toy_run(tmp_path / "whole", **changes)
-    moments = [random.Random(name).randrange(1, 25) for _ in range(12)]
-    killed = train_and_kill(tmp_path / "killed", changes, moments)
-    assert killed > 2, "the kills came too late to mean anything"
-    toy_run(tmp_path / "killed", **changes)
-    same_outcome(tmp_path / "killed", tmp_path / "whole")
-    assert len(read_starts(tmp_path / "killed")) > 2
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+def test_killed_again_and_again_a_run_ends_with_the_same_bits_and_an_undoubled_log(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    moments = [[chance.randrange(1, 25) for _ in range(12)] for _ in SCHEDULES]
+    jobs = [(tmp_path / name, changes, moments.pop()) for name, changes in SCHEDULES.items()]
+    assert min(train_and_kill(jobs)) > 2, "the kills came too late to mean anything"
+    for out, changes, _ in jobs:
+        toy_run(tmp_path / f"{out.name}, whole", **changes)
+        toy_run(out, **changes)
+        same_outcome(out, tmp_path / f"{out.name}, whole")
+        assert len(read_starts(out)) > 2
 
 
 @pytest.mark.slow
@@ -76,13 +75,13 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits_and_an_undoubled_l
 def test_killed_at_each_step_sync_and_rename_a_run_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     changes = SCHEDULES[name]
     toy_run(tmp_path / "whole", **changes)
-    for moment in range(1, 200):
-        out = tmp_path / f"killed at {moment}"
-        if not train_and_kill(out, changes, [moment]):
-            break
-        toy_run(out, **changes)
-        same_outcome(out, tmp_path / "whole")
-    assert 50 < moment < 199
+    killed = train_and_kill([(tmp_path / str(moment), changes, [moment]) for moment in range(1, 120)])
+    # Every moment of a run, and then those that it no longer has.
+    assert killed == sorted(killed, reverse=True)
+    assert 60 < sum(killed) < 119
+    for moment in range(1, sum(killed) + 1):
+        toy_run(tmp_path / str(moment), **changes)
+        same_outcome(tmp_path / str(moment), tmp_path / "whole")
 
 
 @pytest.mark.parametrize("fault", ["loss", "gradient"])
@@ -180,6 +179,7 @@ def test_the_outcome_depends_on_the_seed_alone_and_leaves_torch_as_it_was(tmp_pa
     assert weights[0] == weights[1] != weights[2]
 
 
+@pytest.mark.usefixtures("with_curves")
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     first = toy_run(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -1,8 +1,8 @@
 """A toy task for the trainer: a small network with dropout and batch normalization on made-up data.
 
-Run as a program it trains the task in processes that are killed at given moments:
-`python -m tests.learning.toy OUT SETTINGS MOMENT…` with the schedule as JSON; a moment is a number of steps, syncs and
-renames. Each process starts in OUT where the one before it was killed. It prints how many were killed.
+Run as a program it trains the task in processes that are killed: `python -m tests.learning.toy JOBS`, each job a run
+folder, changes of the schedule, and moments, counted in steps, syncs and renames. Each process goes on where the one
+before it was killed. It prints how many of each job were killed, as JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from deixis.learning import runs
 from deixis.learning.recipe import Recipe
 from deixis.learning.run_records import RunPlan, TrainingReport
 from deixis.learning.runs import RunFolder
@@ -109,6 +110,7 @@ def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:
     os.replace = lambda *names: (count(), rename(*names))  # type: ignore[assignment,return-value]
     # What was written outlives a killed process without being synced.
     os.fsync = count  # type: ignore[assignment]
+    runs.write_curves = lambda folder: folder  # type: ignore[assignment]
     task = ToyTask()
     task.before_loss = count
     toy_run(out, task, **changes)
@@ -116,8 +118,8 @@ def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:
 
 
 if __name__ == "__main__":
-    folder, settings = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2])
     # This process computes nothing itself, so that it can be forked safely; what takes long to import it imports once.
-    import_module("matplotlib.figure"), import_module("torch._dynamo")
-
-    sys.stdout.write(str(sum(_killed(folder, settings, int(moment)) for moment in sys.argv[3:])))
+    import_module("torch._dynamo")
+    jobs = msgspec.json.decode(sys.argv[1], type=list[tuple[str, dict[str, Any], list[int]]])
+    killed = [sum(_killed(Path(out), changes, moment) for moment in moments) for out, changes, moments in jobs]
+    sys.stdout.write(msgspec.json.encode(killed).decode())

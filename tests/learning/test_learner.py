@@ -1,0 +1,136 @@
+"""One step of the learner against torch's own optimizers, clipping, averaging; groups and freezing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from deixis.errors import DeixisError
+from deixis.learning.learner import Learner
+from tests.learning.toy import schedule
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+INPUTS = torch.randn(5, 8, 4, generator=torch.Generator().manual_seed(1))
+
+
+def descend(module: nn.Module, **settings: Any) -> Learner:
+    """Five steps at the full learning rate."""
+    learner = Learner(module, schedule(learning_rate=0.1, **settings))
+    for epoch, batch in enumerate(INPUTS, start=1):
+        learner.begin_epoch(epoch)
+        learner.step(module(batch).square().sum(), 1.0)
+    return learner
+
+
+def gradients(module: nn.Module) -> Tensor:
+    return torch.cat([value.grad.flatten() for value in module.parameters() if value.grad is not None])
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "make"),
+    [
+        ("adam", {"weight_decay": 0.1}, lambda values: torch.optim.Adam(values, 0.1, weight_decay=0.1)),
+        ("adamw", {"weight_decay": 0.1}, lambda values: torch.optim.AdamW(values, 0.1, weight_decay=0.1)),
+        ("sgd", {"momentum": 0.9}, lambda values: torch.optim.SGD(values, 0.1, momentum=0.9)),
+        ("rmsprop", {"momentum": 0.5}, lambda values: torch.optim.RMSprop(values, 0.1, momentum=0.5)),
+    ],
+)
+def test_steps_are_those_of_the_named_optimizer(name: str, settings: dict[str, Any], make: Any) -> None:
+    ours, theirs = network(), network()
+    descend(ours, optimizer=name, **settings)
+    optimizer = make(theirs.parameters())
+    for batch in INPUTS:
+        optimizer.zero_grad()
+        theirs(batch).square().sum().backward()
+        optimizer.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["norm", "value"])
+def test_gradients_are_clipped_all_together_or_each(kind: str) -> None:
+    free, clipped = network(), network()
+    norm = Learner(free, schedule(optimizer="sgd")).step(free(INPUTS[0]).square().sum(), 1.0)
+    learner = Learner(clipped, schedule(optimizer="sgd", clip={"kind": kind, "at": 0.5}))
+    assert learner.step(clipped(INPUTS[0]).square().sum(), 1.0) == norm == gradients(free).norm()
+    assert norm > 0.5
+    expected = gradients(free) * 0.5 / norm if kind == "norm" else gradients(free).clamp(-0.5, 0.5)
+    torch.testing.assert_close(gradients(clipped), expected)
+    # A gradient within the bound is left as it is.
+    calm = network()
+    Learner(calm, schedule(clip={"kind": kind, "at": 1e6})).step(calm(INPUTS[0]).square().sum(), 1.0)
+    assert torch.equal(gradients(calm), gradients(free))
+
+
+def test_the_average_is_that_of_torch_and_is_what_is_validated_and_kept() -> None:
+    ours, theirs = network(), network()
+    learner = Learner(ours, schedule(learning_rate=0.1, averaging=0.7))
+    moving: Any = get_ema_multi_avg_fn(0.7)  # type: ignore[no-untyped-call]
+    average = AveragedModel(theirs, multi_avg_fn=moving, use_buffers=True)
+    optimizer = torch.optim.Adam(theirs.parameters(), 0.1)
+    for batch in INPUTS:
+        learner.step(ours(batch).square().sum(), 1.0)
+        optimizer.zero_grad()
+        theirs(batch).square().sum().backward()
+        optimizer.step()
+        average.update_parameters(theirs)
+    expected = average.module.state_dict()
+    before = copy.deepcopy(ours.state_dict())
+    kept = learner.weights()
+    with learner.evaluating():
+        seen = copy.deepcopy(ours.state_dict())
+        assert not ours.training
+        assert not torch.is_grad_enabled()
+    for name in expected:
+        # A count (of batches seen) is not averaged.
+        if expected[name].is_floating_point():
+            torch.testing.assert_close(seen[name], expected[name])
+        assert torch.equal(seen[name], kept[name])
+        assert torch.equal(ours.state_dict()[name], before[name])
+    assert not torch.equal(seen["0.weight"], before["0.weight"])
+
+
+def test_a_group_has_its_share_of_the_rate_and_is_frozen_as_long_as_it_says() -> None:
+    module = network()
+    start = copy.deepcopy(module.state_dict())
+    groups = [{"prefix": "0", "rate": 0.25}, {"prefix": "1", "frozen_epochs": 2}]
+    learner = Learner(module, schedule(optimizer="sgd", learning_rate=0.1, groups=groups))
+    learner.begin_epoch(2)
+    learner.step(module(INPUTS[0]).square().sum(), 0.5)
+    for name, value in module.named_parameters():
+        share = {"0": 0.25, "1": None, "3": 1.0}[name[0]]
+        if share is None:
+            assert value.grad is None
+            assert torch.equal(value, start[name])
+        else:
+            torch.testing.assert_close(value.detach(), start[name] - 0.1 * 0.5 * share * value.grad)
+    # Its statistics rest too, and are learned like all else from the third epoch on.
+    assert torch.equal(module.state_dict()["1.running_mean"], start["1.running_mean"])
+    learner.begin_epoch(3)
+    learner.step(module(INPUTS[1]).square().sum(), 0.5)
+    assert not torch.equal(module.state_dict()["1.weight"], start["1.weight"])
+    assert not torch.equal(module.state_dict()["1.running_mean"], start["1.running_mean"])
+
+
+def test_what_needs_no_gradient_is_never_learned() -> None:
+    module = network()
+    module[0].requires_grad_(False)
+    start = copy.deepcopy(module.state_dict())
+    descend(module, optimizer="adamw", weight_decay=0.5)
+    assert torch.equal(module.state_dict()["0.weight"], start["0.weight"])
+    assert not torch.equal(module.state_dict()["3.weight"], start["3.weight"])
+    with pytest.raises(DeixisError, match="nothing to learn is named '0'"):
+        descend(module, groups=[{"prefix": "0"}])
+    with pytest.raises(DeixisError, match="no parameters to learn"):
+        descend(nn.Sequential(nn.ReLU()))
