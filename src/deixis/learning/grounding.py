@@ -159,8 +159,8 @@ class GroundingTask:
         device = training.pictures.device
         self._mirrored = mirrored_words(grounder.vocabulary).to(device)
         self.module = nn.ModuleDict({"network": self.network})
-        if loss.words:
-            self._names, classes = named_words(training, grounder.vocabulary, loss.named)
+        self._names, classes = named_words(training, grounder.vocabulary, loss.named)
+        if loss.words and classes:
             self.module["namer"] = nn.Linear(self.network.recipe.width, classes)
         self.module.to(device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -203,7 +203,7 @@ class GroundingTask:
             types = data.types[rows] & (boxes.amax(-1) > 0)[..., None]
             parts["proposer"] = proposer_loss(output, boxes, types)
             total = total + self.weights.proposer * parts["proposer"]
-        if self.weights.words:
+        if "namer" in self.module:
             parts["words"] = self._naming_loss(answer.regions, regions, captions, gold)
             total = total + self.weights.words * parts["words"]
         return Loss(total, {name: part.detach() for name, part in parts.items()})

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 #: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
 KINDS: dict[str, str] = {
     "cca": "deixis.learning.correlation",
+    "grounding": "deixis.learning.grounding",
     "phrases": "deixis.learning.phrases",
     "pictures": "deixis.learning.end_to_end",
     "sentences": "deixis.learning.sentences",

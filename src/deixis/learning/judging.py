@@ -1,0 +1,179 @@
+"""A finished run under the protocols that its kind calls for, as result records that name the rows they reproduce."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError
+from deixis.evaluation.localization import PhraseQuery
+from deixis.evaluation.matching import (
+    Pictures,
+    localization,
+    presence,
+    query_tokens,
+    retrieval,
+    sentence_retrieval,
+)
+from deixis.evaluation.papers import paper_tables
+from deixis.evaluation.presence import BestRegion
+from deixis.evaluation.results import Recipe as RecipeReference
+from deixis.evaluation.results import Result, flatten
+from deixis.features.store import FeatureStore
+from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
+from deixis.learning.runs import read_model, read_plan
+from deixis.learning.two_branch import find_store
+from deixis.matcher import Encodes, Scores, Tokens
+from deixis.models.matchers import CombinedMatcher, Embedding
+from deixis.text.chunker import Chunker
+
+
+@dataclasses.dataclass(frozen=True)
+class Combination:
+    """A row that two runs make together: eq. 2 of paper 0, eq. 8 of paper 1."""
+
+    row: str
+    #: Names of the recipes.
+    sentences: str
+    phrases: str
+    region_weight: float
+    gamma: float
+    squared: bool
+
+
+def read_recipe(run: str | Path) -> FitRecipe:
+    """The recipe of a run folder, with every setting."""
+    return check_recipe(dict(read_plan(run).recipe), str(run))
+
+
+def load_matcher(run: str | Path, device: torch.device) -> Any:
+    """The matcher of a finished run; what it can do is told by the protocols of `deixis.matcher`."""
+    read_model(run)
+    recipe = read_recipe(run)
+    return kind_of(recipe.kind).load_matcher(Path(run), recipe, device)
+
+
+def judge(
+    run: str | Path,
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    device: torch.device,
+    *,
+    split: str = "test",
+    folds: int = 1,
+) -> list[Result]:
+    """Score a run on a split: retrieval and sentence to sentence, or phrase localization and presence.
+
+    Args:
+        folds: of the retrieval; two on the 2,000 test images of COCO-mini is the 1K protocol.
+    """
+    recipe, matcher = read_recipe(run), load_matcher(run, device)
+    told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
+    of_phrases = recipe.kind == "phrases" or getattr(recipe, "pairs", None) == "phrases"
+    if of_phrases:
+        count = recipe.regions  # type: ignore[attr-defined]
+        pictures = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=True, regions_kept=count)
+        _remember_phrases(matcher, pictures)
+        found = localization(matcher, pictures, recall_at=(1, 5, 10, 100), precision=recipe.kind == "cca", **told)
+        results = [found, presence(BestRegion(matcher), pictures, **told)]
+    else:
+        boxes = getattr(recipe, "auxiliary", None) is not None
+        pictures = Pictures(corpus, split, find_store(stores, "image"), learned_from_boxes=boxes)
+        results = [retrieval(matcher, pictures, folds=folds, **told)]
+        if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
+            results.append(sentence_retrieval(matcher, pictures, **told))
+    pairs = read_model(run).report.figures.get("training_pairs")
+    if pairs is not None:
+        results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
+    return [_with_rows(result, recipe.rows) for result in results]
+
+
+def judge_combined(
+    sentences: str | Path,
+    phrases: str | Path,
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    device: torch.device,
+    combination: Combination,
+    *,
+    split: str = "test",
+) -> Result:
+    """Retrieval by whole pictures and sentences and by their regions and phrases together (`CombinedMatcher`).
+
+    The phrases of a sentence are those that the caption chunker finds.
+    """
+    whole, parts = read_recipe(sentences), read_recipe(phrases)
+    first, second = load_matcher(sentences, device), load_matcher(phrases, device)
+    for matcher, run in ((first, sentences), (second, phrases)):
+        if not isinstance(matcher, Embedding) or isinstance(matcher, Scores):
+            raise DeixisError(f"{run} has no space of its own in which distances could be taken")
+    combined = CombinedMatcher(
+        first,
+        second,
+        phrase_finder(),
+        region_weight=combination.region_weight,
+        gamma=combination.gamma,
+        squared=combination.squared,
+        device=device,
+    )
+    pictures = Pictures(
+        corpus,
+        split,
+        find_store(stores, "image"),
+        regions=find_store(stores, "proposals"),
+        learned_from_boxes=True,
+        regions_kept=parts.regions,  # type: ignore[attr-defined]
+    )
+    settings = [reference(whole).hash, reference(parts).hash, dataclasses.asdict(combination)]
+    digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
+    told = RecipeReference(f"{whole.name} + {parts.name}", digest)
+    return retrieval(combined, pictures, recipe=told, seed=whole.seed, rows=[combination.row])
+
+
+def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
+    """The phrases that the caption chunker finds in tokenized sentences."""
+    chunker = Chunker.load()
+
+    def find(texts: Sequence[Tokens]) -> list[list[Tokens]]:
+        spans = chunker.phrases_of(texts)
+        return [[tuple(text[start:end]) for start, end in own] for text, own in zip(texts, spans, strict=True)]
+
+    return find
+
+
+def reference(recipe: FitRecipe) -> RecipeReference:
+    """Name and hash of a recipe; its seed has no part in the hash, since results tell it by itself."""
+    settings = {**msgspec.to_builtins(recipe), "seed": None}
+    return RecipeReference(recipe.name, hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest())
+
+
+def _with_rows(result: Result, rows: Sequence[str]) -> Result:
+    """The result with those rows of the papers' tables that it has the figures of."""
+    names = {name for name, _ in flatten(result.metrics)}
+    own = []
+    for name in rows:
+        table = paper_tables().get(name) or paper_tables()[name.rpartition("/")[0]]
+        keys = table.keys
+        if table.one_run:
+            keys = tuple(f"{row.at}.{key}" if row.at else key for row in table.rows[-1:] for key in keys)
+        if any(key in names for key in keys):
+            own.append(name)
+    return msgspec.structs.replace(result, rows=tuple(own))
+
+
+def _remember_phrases(matcher: Any, pictures: Pictures) -> None:
+    """Encode every phrase of the split at once: text features work out a word once a call."""
+    strings = {
+        tuple(query_tokens(PhraseQuery(caption, phrase)))
+        for image in pictures.images
+        for caption in image.captions
+        for phrase in caption.phrases
+    }
+    matcher.encode_texts(sorted(strings))

@@ -1,0 +1,93 @@
+"""Region-phrase embedding and similarity (paper 1, section 4): recipes of the kind `phrases`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.checks import LocalizationCheck
+from deixis.learning.data import phrase_data
+from deixis.learning.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
+from deixis.learning.sampling import PairBatch, RankingBatch
+from deixis.learning.task import SizedBatches
+from deixis.learning.two_branch import (
+    Batch,
+    TwoBranchRecipe,
+    TwoBranchTask,
+    find_store,
+    fitted_text,
+    load_two_branch,
+    region_recipes,
+)
+from deixis.models.two_branch import SimilarityNetwork
+
+
+class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    learns_from_boxes: ClassVar[bool] = True
+
+    #: Proposals that are ranked, the best so many of each picture.
+    regions: Annotated[int, Meta(ge=1)] = 200
+    sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+
+
+class PhraseTask(TwoBranchTask):
+    """Validated by phrase localization among the proposals of the validation split."""
+
+    def __init__(
+        self,
+        recipe: PhraseRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        chains: FeatureStore,
+        proposals: FeatureStore,
+        device: torch.device,
+    ) -> None:
+        text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device)
+        self.data = phrase_data(training, chains, proposals, text, device=device)
+        self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
+        self.check = LocalizationCheck(self.held_out, recipe.regions)
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed)
+
+    def visual_rows(self, rows: Tensor) -> Tensor:
+        return self.data.regions[rows]
+
+    def text_rows(self, rows: Tensor) -> Tensor:
+        return self.data.strings[rows]
+
+    def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
+        pairs = isinstance(self.module.network, SimilarityNetwork)
+        return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
+
+    def validate(self) -> Mapping[str, float]:
+        network = self.module.network
+        strings = torch.cat([network.embed_texts(part) for part in torch.split(self.held_out.strings, 4096)])
+        if isinstance(network, SimilarityNetwork):
+            return self.check.figures(network.embed_images, strings, network.compare)
+        return self.check.figures(network.embed_images, strings)
+
+    def describe(self, batch: Batch) -> str:
+        images = self.data.pair_image.cpu()[batch.pairs[:5]].tolist()
+        return "phrases of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+
+RECIPE = PhraseRecipe
+load_matcher = load_two_branch
+
+
+def feature_recipes(recipe: PhraseRecipe) -> list[FeatureRecipe]:
+    return region_recipes(recipe.feature_recipe)
+
+
+def build_task(
+    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> PhraseTask:
+    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)

@@ -1,0 +1,121 @@
+"""The rows of the papers' tables: which recipes make them, trained and judged one after another, each result a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError
+from deixis.evaluation.results import load, save
+from deixis.features.store import FeatureStore
+from deixis.learning.judging import Combination, judge, judge_combined
+from deixis.learning.recipe import load_recipe, package_recipes
+from deixis.learning.running import run_recipe, stores_for
+from deixis.learning.trainer import Progress
+
+#: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
+FOLDS = {"coco-mini": 2}
+
+
+COMBINATIONS = (
+    Combination("paper0/table5/weighted-distance", "paper0/sentences", "paper0/phrases-n10", 0.3, 1.5, True),
+    Combination(
+        "paper1/table5/weighted-distance", "paper1/sentences-constraints", "paper1/phrases-constraints", 0.2, 1.0, False
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Material:
+    """A corpus that recipes name, and its feature stores; features that are not given are extracted and kept."""
+
+    corpus: Corpus
+    stores: Sequence[FeatureStore] = ()
+
+
+def recipes_of(names: Sequence[str]) -> list[str]:
+    """The recipes that make these rows or tables (`paper1/table2`), that a folder holds (`paper1`), or of this name."""
+    known = package_recipes()
+    found: dict[str, None] = {}
+    for name in names:
+        own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
+        own += [part for each in COMBINATIONS if _within(each.row, name) for part in (each.sentences, each.phrases)]
+        if not own:
+            raise DeixisError(f"no recipe makes {name!r}; `deixis recipes` lists what each makes")
+        found |= dict.fromkeys(own)
+    return list(found)
+
+
+def reproduce(
+    names: Sequence[str],
+    materials: Mapping[str, Material],
+    device: torch.device,
+    *,
+    runs: Path,
+    results: Path,
+    seeds: Sequence[int] = (0,),
+    split: str = "test",
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[Path]:
+    """Train and judge every recipe of some rows; what is finished already is not done again.
+
+    Args:
+        names: rows, tables, or recipes.
+        materials: by the names that recipes call corpora.
+        runs: where run folders go, `NAME-seed0` below it.
+        results: where result files go, under the recipe's name.
+        split: that results are of; choose on `val`, and score `test` once.
+        say: told of each step.
+
+    Yields:
+        The result files, those found included.
+    """
+    chosen = recipes_of(names)
+    known = package_recipes()
+    missing = sorted({known[name].corpus for name in chosen} - materials.keys())
+    if missing:
+        raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
+    for seed in seeds:
+        for name in chosen:
+            file, own = f"{name}-seed{seed}", materials[known[name].corpus]
+            if not _results(results, file):
+                say(f"{file}: training")
+                recipe = load_recipe(name, [f"seed={seed}"])
+                stores = own.stores or stores_for(recipe.recipe, own.corpus, device=device.type)
+                run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
+                say(f"{file}: scoring {split}")
+                folds = FOLDS.get(known[name].corpus, 1)
+                for result in judge(runs / file, own.corpus, stores, device, split=split, folds=folds):
+                    save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
+            yield from _results(results, file)
+        for each in COMBINATIONS:
+            if {each.sentences, each.phrases} <= set(chosen):
+                path = results / f"{each.row}-seed{seed}.json"
+                if not path.exists():
+                    say(f"{each.row}, seed {seed}: scoring {split}")
+                    own = materials[known[each.sentences].corpus]
+                    whole, parts = (runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
+                    stores = own.stores or [
+                        store
+                        for name in (each.sentences, each.phrases)
+                        for store in stores_for(load_recipe(name).recipe, own.corpus, device=device.type)
+                    ]
+                    save(judge_combined(whole, parts, own.corpus, stores, device, each, split=split), path)
+                yield path
+
+
+def _within(row: str, name: str) -> bool:
+    return row == name or row.startswith(f"{name}/")
+
+
+def _results(folder: Path, file: str) -> list[Path]:
+    """The results of a run; a file that is no result is an error here, not in the table made of it."""
+    found = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
+    for path in found:
+        load(path)
+    return found

@@ -1,0 +1,75 @@
+"""Image-sentence embedding and similarity (paper 1, section 5): recipes of the kind `sentences`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.checks import retrieval_figures
+from deixis.learning.data import sentence_data
+from deixis.learning.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.learning.task import SizedBatches
+from deixis.learning.two_branch import Batch, TwoBranchRecipe, TwoBranchTask, find_store, fitted_text, load_two_branch
+from deixis.models.two_branch import SimilarityNetwork
+
+
+class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
+
+
+class SentenceTask(TwoBranchTask):
+    """Validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self,
+        recipe: SentenceRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        store: FeatureStore,
+        device: torch.device,
+    ) -> None:
+        text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, store.image_vectors().shape[1], device)
+        self.data = sentence_data(training, store, text, device=device)
+        self.held_out = sentence_data(corpus.split("val"), store, text, device=device)
+        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
+
+    def visual_rows(self, rows: Tensor) -> Tensor:
+        return self.data.images[rows]
+
+    def text_rows(self, rows: Tensor) -> Tensor:
+        return self.data.texts[rows]
+
+    def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
+        pairs = isinstance(self.module.network, SimilarityNetwork)
+        return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
+
+    def validate(self) -> Mapping[str, float]:
+        network, held_out = self.module.network, self.held_out
+        if isinstance(network, SimilarityNetwork):
+            return retrieval_figures(network.score_all(held_out.images, held_out.texts), held_out.image_of)
+        texts = torch.cat([network.embed_texts(part) for part in torch.split(held_out.texts, 4096)])
+        return retrieval_figures(network.embed_images(held_out.images) @ texts.T, held_out.image_of)
+
+    def describe(self, batch: Batch) -> str:
+        images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+
+RECIPE = SentenceRecipe
+load_matcher = load_two_branch
+
+
+def feature_recipes(recipe: SentenceRecipe) -> list[FeatureRecipe]:
+    return [recipe.feature_recipe]
+
+
+def build_task(
+    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> SentenceTask:
+    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device)

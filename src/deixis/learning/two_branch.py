@@ -1,0 +1,176 @@
+"""Learning the two-branch networks of paper 1, whatever their pairs are: sentences (section 5) or phrases (section 4).
+
+`deixis.learning.sentences` and `deixis.learning.phrases` say what the pairs are and how they are validated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet
+from deixis.errors import DeixisError
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.losses import LogisticRecipe, LossRecipe, make_loss
+from deixis.learning.recipe import Recipe
+from deixis.learning.runs import read_weights
+from deixis.learning.sampling import PairBatch, RankingBatch
+from deixis.learning.task import Loss, SizedBatches
+from deixis.models.matchers import EmbeddingMatcher, SimilarityMatcher
+from deixis.models.two_branch import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
+from deixis.text.features import TextFeatures, TextRecipe, TokenIds, load_text_features, text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import SPECIALS
+
+#: The folder of fitted text features in a run.
+TEXT = "text"
+Batch = RankingBatch | PairBatch
+
+
+class TwoBranchRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sections that sentences and phrases share."""
+
+    text: TextRecipe
+    model: EmbeddingRecipe | SimilarityRecipe
+    loss: LossRecipe
+    #: Begin a recurrent branch with the vectors that `text.vectors` names.
+    word_vectors: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs = isinstance(self.model, SimilarityRecipe)
+        if pairs != isinstance(self.loss, LogisticRecipe):
+            raise ValueError("model.kind 'similarity' and loss.kind 'logistic' go together")
+        if (self.model.recurrent is None) != (self.text.kind != "tokens"):
+            raise ValueError("text.kind 'tokens' and a [model.recurrent] section go together")
+
+
+class TwoBranchTask(ABC):
+    """A `Task`: the network, its loss, and the rows of visual and text features that its batches name."""
+
+    def __init__(
+        self, recipe: TwoBranchRecipe, training: TrainingSet, text: TextFeatures, visual_dim: int, device: torch.device
+    ) -> None:
+        self.recipe, self.text, self.device = recipe, text, device
+        vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
+        self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
+
+    @abstractmethod
+    def visual_rows(self, rows: Tensor) -> Tensor:
+        """Visual features of the training data."""
+
+    @abstractmethod
+    def text_rows(self, rows: Tensor) -> Tensor:
+        """Text features, or token ids, of the training data."""
+
+    @abstractmethod
+    def batches(self, epoch: int) -> SizedBatches[Any]: ...
+
+    @abstractmethod
+    def validate(self) -> Mapping[str, float]: ...
+
+    @abstractmethod
+    def describe(self, batch: Batch) -> str: ...
+
+    def loss(self, batch: Batch) -> Loss:
+        network = self.module.network
+        images = network.embed_images(self.visual_rows(batch.images).float())
+        texts = network.embed_texts(self.text_rows(batch.texts))
+        if isinstance(batch, PairBatch):
+            assert isinstance(network, SimilarityNetwork)
+            total, parts = self.module.loss(network.compare(images[batch.image], texts[batch.text]), batch.labels)
+        else:
+            total, parts = self.module.loss(images, texts, batch.contrast)
+        return Loss(total, {**parts, **batch.statistics})
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / TEXT)
+
+
+class TwoBranchModule(nn.Module):
+    """The network and the loss, which may learn a temperature."""
+
+    network: TwoBranchEmbedding
+
+    def __init__(self, recipe: TwoBranchRecipe, visual_dim: int, text_dim: int, vectors: Tensor | None = None) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            self.network = make_network(recipe.model, visual_dim, text_dim, vectors)
+            self.loss = make_loss(recipe.loss)
+
+
+def make_network(
+    recipe: EmbeddingRecipe, visual_dim: int, text_dim: int, vectors: Tensor | None = None
+) -> TwoBranchEmbedding:
+    if isinstance(recipe, SimilarityRecipe):
+        return SimilarityNetwork(visual_dim, text_dim, recipe, vectors)
+    return TwoBranchEmbedding(visual_dim, text_dim, recipe, vectors)
+
+
+def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> TextFeatures:
+    """Text features fitted to the training captions; the vectors of all words of the corpus are kept beside them."""
+    also = [tokens_of(caption) for image in corpus for caption in image.captions]
+    return text_features(recipe, training, also=also, device=device.type)
+
+
+def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeatures) -> Tensor:
+    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`; zeros for a word that has none."""
+    if not isinstance(text, TokenIds):
+        raise DeixisError("word_vectors = true is for text.kind 'tokens' alone")
+    # A text of one word has that word's vector as its mean.
+    mean = text_features(msgspec.structs.replace(recipe, kind="mean", minimum_count=1), training)
+    words = torch.from_numpy(mean.transform([(word,) for word in text.vocabulary.words]))
+    return torch.cat([words.new_zeros(len(SPECIALS), words.shape[1]), words])
+
+
+def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
+    """Features of proposals, and of the merged drawn boxes by the same backbone."""
+    if proposals.regions is None:
+        raise DeixisError("phrases are matched with regions: `features` needs a [features.regions] section")
+    drawn = msgspec.structs.replace(proposals.regions, boxes="chains")
+    return [proposals, msgspec.structs.replace(proposals, regions=drawn)]
+
+
+def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
+    """The feature store for `image` (whole pictures), `chains` (merged drawn boxes) or `proposals`.
+
+    Where several would do, the first; a store of whole pictures alone goes before one that has regions too.
+    """
+    boxes = [(store.plan.provenance.get("regions") or {}).get("boxes", "") for store in stores]
+    if role == "image":
+        found = sorted(stores, key=lambda store: "regions" in store.plan.arrays)
+    else:
+        found = [
+            store
+            for store, kind in zip(stores, boxes, strict=True)
+            if kind and (kind == "chains") == (role == "chains")
+        ]
+    if not found:
+        needed = {
+            "image": "whole pictures (--features with any recipe)",
+            "chains": "merged drawn boxes (the feature recipe `chains`)",
+            "proposals": "proposals (a feature recipe with [regions])",
+        }[role]
+        raise DeixisError(f"this recipe needs a feature store of {needed}; give it with --features STORE")
+    return found[0]
+
+
+def load_two_branch(folder: Path, recipe: TwoBranchRecipe, device: torch.device) -> EmbeddingMatcher:
+    """The matcher of a finished run of sentences or phrases."""
+    text = load_text_features(folder / TEXT, device=device.type)
+    prefix = "network."
+    stored = read_weights(folder)
+    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    # What the images' branch takes stands in its first layer.
+    network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
+    network.load_state_dict(weights)
+    kind = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
+    return kind(network, text, device)
