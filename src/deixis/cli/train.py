@@ -35,6 +35,9 @@ def train(
         list[Path] | None,
         typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default=False),
     ] = None,
+    pictures_in: Annotated[
+        str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.", show_default=False)] = None,
     set_: Annotated[
@@ -63,7 +66,7 @@ def train(
     file = load_recipe(recipe, [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])])
     chosen, target = file.recipe, checked_device(device)
     with busy(f"Reading {corpus or chosen.corpus}"):
-        opened = _open_corpus(chosen, corpus)
+        opened = _open_corpus(chosen, corpus, pictures_in)
     if features:
         stores = [FeatureStore(path) for path in features]
     else:
@@ -129,12 +132,12 @@ def recipes(json: JsonOption = False) -> None:
         typer.echo(f"{name}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
 
 
-def _open_corpus(recipe: FitRecipe, given: str | None) -> Corpus:
+def _open_corpus(recipe: FitRecipe, given: str | None, pictures: str | None) -> Corpus:
     from deixis.corpus import open_corpus
 
     if given is None and recipe.corpus != "scenes" and not Path(recipe.corpus).exists():
         raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
-    return open_corpus(given or recipe.corpus)
+    return open_corpus(given or recipe.corpus, pictures=pictures)
 
 
 @contextmanager
