@@ -21,7 +21,14 @@ app = typer.Typer(
     no_args_is_help=True, help="Annotate captions with chains and boxes: the Flickr30k Entities workflow."
 )
 
-app.command()(simulate)
+
+@app.callback()
+def _needs() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("sqlalchemy") is None:
+        raise DeixisError("annotation projects need SQLAlchemy: pip install 'deixis[annotation]'")
+
 
 ProjectPath = Annotated[
     str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
@@ -272,6 +279,9 @@ def check(project: ProjectPath) -> None:
     if differences:
         raise typer.Exit(1)
     typer.echo("the tables agree with the log")
+
+
+app.command()(simulate)
 
 
 def _open(project: str) -> Workbench:
