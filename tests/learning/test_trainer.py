@@ -75,11 +75,11 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits_and_an_undoubled_l
 def test_killed_at_each_step_sync_and_rename_a_run_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     changes = SCHEDULES[name]
     toy_run(tmp_path / "whole", **changes)
-    killed = train_and_kill([(tmp_path / str(moment), changes, [moment]) for moment in range(1, 120)])
-    # Every moment of a run, and then those that it no longer has.
-    assert killed == sorted(killed, reverse=True)
-    assert 60 < sum(killed) < 119
-    for moment in range(1, sum(killed) + 1):
+    # Later moments are not in every run: a checkpoint at an epoch's end is left out soon after another.
+    moments = range(1, 80)
+    killed = train_and_kill([(tmp_path / str(moment), changes, [moment]) for moment in moments])
+    assert sum(killed) > 50
+    for moment in moments:
         toy_run(tmp_path / str(moment), **changes)
         same_outcome(tmp_path / str(moment), tmp_path / "whole")
 

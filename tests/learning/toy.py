@@ -19,6 +19,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from deixis.features.recipe import FeatureRecipe
 from deixis.learning import runs
 from deixis.learning.recipe import Recipe
 from deixis.learning.run_records import RunPlan, TrainingReport
@@ -87,6 +88,10 @@ def toy_run(folder: Path, task: ToyTask | None = None, **changes: Any) -> Traini
 RECIPE = ToyRecipe
 
 
+def feature_recipes(recipe: ToyRecipe) -> list[FeatureRecipe]:
+    return []
+
+
 def build_task(recipe: ToyRecipe, corpus: Any, stores: Any, device: torch.device) -> ToyTask:
     return ToyTask(recipe.seed, recipe.width)
 
@@ -108,6 +113,7 @@ def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:
 
     rename = os.replace
     os.replace = lambda *names: (count(), rename(*names))  # type: ignore[assignment,return-value]
+    torch.set_num_threads(1)
     # What was written outlives a killed process without being synced.
     os.fsync = count  # type: ignore[assignment]
     runs.write_curves = lambda folder: folder  # type: ignore[assignment]

@@ -1,0 +1,108 @@
+"""`deixis train`, `runs` and `recipes` as a person types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from deixis.cli import main
+from deixis.learning.recipe import KINDS
+from deixis.learning.runs import read_plan, read_weights
+from tests.learning.test_recipe import TOML
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the program: its exit code, standard output and standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["deixis", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "toy", "tests.learning.toy")
+    path = tmp_path / "toy.toml"
+    path.write_text(TOML, encoding="utf-8")
+    return path
+
+
+def test_train_keeps_the_best_epoch_and_tells_each_on_standard_error(run, recipe, tmp_path):
+    code, out, err = run("train", recipe, "--out", tmp_path / "run", "--set", "schedule.epochs=2", "--seed", 3)
+    assert code == 0
+    assert f"Trained toy into {tmp_path / 'run'}\nEpoch " in out
+    assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
+    assert "score -0." in err
+    plan = read_plan(tmp_path / "run")
+    assert (plan.recipe["seed"], plan.recipe["schedule"]["epochs"]) == (3, 2)
+    assert plan.corpus.splits.keys() >= {"train", "val", "test"}
+    assert (tmp_path / "run" / "recipe.toml").read_text(encoding="utf-8") == TOML
+    assert "deixis train" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert read_weights(tmp_path / "run")
+
+
+def test_the_same_command_leaves_a_finished_run_and_another_is_refused(run, recipe, tmp_path):
+    arguments = ("train", recipe, "--out", tmp_path / "run", "--json")
+    first = json.loads(run(*arguments)[1])
+    again = json.loads(run(*arguments)[1])
+    assert (first["found"], again["found"]) == (False, True)
+    assert first["report"] == again["report"]
+    code, out, err = run(*arguments, "--seed", 1)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"deixis: {tmp_path / 'run'}: holds a run of another recipe (recipe.seed is 0 there and 1 here); "
+        "choose another folder\n"
+    )
+
+
+def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
+    folder = tmp_path / "run"
+    run("train", recipe, "--out", folder)
+    (folder / "curves.png").unlink()
+    code, out, _ = run("runs", "show", folder, "--plot")
+    assert code == 0
+    assert "toy, seed 0" in out
+    assert "of 3 is kept" in out
+    assert (folder / "curves.png").exists()
+    found = json.loads(run("runs", "show", folder, "--json")[1])
+    assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
+    assert found["finished"]
+    best = max(found["epochs"], key=lambda epoch: epoch["figures"]["score"])
+    assert found["report"]["epoch"] == best["epoch"]
+    (folder / "model.json").unlink()
+    assert "Not finished" in run("runs", "show", folder)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--set", "schedule.epochs=0"], "schedule.epochs: Expected `int` >= 1"),
+        (["--set", "epochs"], "'epochs' is no setting"),
+        (["--set", "corpus=nowhere"], "toy is for the corpus 'nowhere'; say where it is with --corpus PATH"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+        (["--features", "nowhere"], "is not a feature store"),
+        (["--set", "schedule.figure=rsum"], "has no figure 'rsum'; it has: error, score"),
+    ],
+)
+def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
+    code, out, err = run("train", recipe, "--out", tmp_path / "run", *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert problem in err
+
+
+def test_recipes_are_listed(run):
+    code, out, _ = run("recipes")
+    listed = json.loads(run("recipes", "--json")[1])
+    assert code == 0
+    assert "paper1/sentences-bi" in listed
+    for name, recipe in listed.items():
+        assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
