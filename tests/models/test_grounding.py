@@ -129,7 +129,7 @@ def test_ranking_by_coverage_is_the_best_choice_of_boxes_or_nearly() -> None:
         logits = generator.normal(0, 1.5, 9).astype(np.float32)
         chance = np.exp(logits) / np.exp(logits).sum()
         hit = iou_matrix(boxes, boxes) >= 0.5
-        ranked = by_coverage(torch.from_numpy(boxes), torch.from_numpy(logits), count=3).numpy()
+        ranked = by_coverage(torch.from_numpy(boxes), torch.from_numpy(logits), 1.0, count=3).numpy()
         order = np.argsort(-ranked)
 
         def covered(chosen, chance=chance, hit=hit) -> float:
@@ -144,9 +144,16 @@ def test_ranking_by_coverage_is_the_best_choice_of_boxes_or_nearly() -> None:
         assert np.array_equal(order[3:], [number for number in np.argsort(-chance) if number not in order[:3]])
 
 
+def test_sharp_enough_it_ranks_by_score() -> None:
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.rand(20, 9, 2, 2, generator=generator).sort(2).values.flatten(2)
+    scores = torch.randn(20, 9, generator=generator)
+    assert torch.equal(by_coverage(boxes, scores, 1e4).argmax(-1), scores.argmax(-1))
+
+
 def test_absent_regions_are_never_ranked() -> None:
     boxes = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.2, 0.2]])
-    ranked = by_coverage(boxes, torch.tensor([1.0, -torch.inf, 0.0]))
+    ranked = by_coverage(boxes, torch.tensor([1.0, -torch.inf, 0.0]), 2.0)
     assert ranked[1] == -torch.inf
     assert ranked[0] > ranked[2] > 0
 

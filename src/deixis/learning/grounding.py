@@ -44,8 +44,8 @@ from deixis.vision.reading import Skipped
 
 #: Overlap with the phrase's box that makes a region right; from the second on, its box is taught to move.
 RIGHT_IOU, NEAR_IOU = 0.5, 0.4
-#: Pictures in a pass of the validation.
-PASS = 100
+#: Pictures in a pass of the validation, and what it tries beside the recipe's sharpness.
+PASS, SHARPNESS = 100, (1.0, 3.0)
 
 
 class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +84,8 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     features: None = None  # type: ignore[assignment]
     proposer: str = "learned"
     batch_size: Annotated[int, Meta(ge=1)] = 64
+    #: Whether the matcher looks at a picture's mirror image too.
+    mirror: bool = False
     text: GroundingText = GroundingText()
     model: GroundingRecipe = GroundingRecipe()
     loss: GroundingLoss = GroundingLoss()
@@ -129,7 +131,7 @@ def load_matcher(folder: Path, recipe: GroundingTraining, device: torch.device) 
     width = len(weights["proposer.lateral.0.weight"])
     network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
     network.load_state_dict(weights)
-    return Grounder(network.eval().to(device), vocabulary)
+    return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
 
 
 class GroundingBatch(NamedTuple):
@@ -228,36 +230,41 @@ class GroundingTask:
         self.grounder.vocabulary.save(folder / VOCABULARY)
 
     def validate(self) -> Mapping[str, float]:
-        """Recall@K of the validation split by merged boxes, and the proposals' upper bound before they are moved."""
-        return recalls(self.grounder, self.validation)
+        """`recalls` of the validation split, and beside them what a second look at the mirror image would give."""
+        once, twice = (recalls(self.grounder, self.validation, mirror=mirror) for mirror in (False, True))
+        return {**once, "r@1_mirrored": twice["r@1"]}
 
 
 def recalls(grounder: Grounder, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
-    """`evaluate_localization`'s overall row, all on the device.
+    """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
-    `r@K` ranks by coverage, as the matcher does; `r@1_by_score` is the plain softmax's. `upper_bound` is that of the
-    moved boxes, `proposals` that of the proposals themselves.
+    `r@K` are the matcher's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
+    `r@1_sharpness_S` is what another sharpness would give, `r@1_by_score` what ranking by plain scores would.
     """
-    ranks, plain, bounds = [], [], []
+    own = grounder.network.recipe.sharpness
+    ranks: dict[float, list[Tensor]] = {sharpness: [] for sharpness in (own, *SHARPNESS)}
+    plain, bounds = [], []
     for rows in torch.split(torch.arange(len(data)), PASS):
         here = rows.to(data.gold.device)
         answer, regions = grounder.answer(data.pictures[here], data.part(rows), mirror=mirror)
         gold = data.gold[here]
         right = aligned_iou(answer.boxes, gold[:, :, None])[0] >= RIGHT_IOU
-        ranks.append(first_right(by_coverage(answer.boxes, answer.scores), right))
+        for sharpness, found in ranks.items():
+            found.append(first_right(by_coverage(answer.boxes, answer.scores, sharpness), right))
         plain.append(first_right(answer.scores, right))
         bounds.append(((pairwise_iou(gold, regions.boxes) >= RIGHT_IOU) & regions.real[:, None]).any(-1))
     weight = data.weight / data.weight.sum() * 100
-    rank = torch.cat(ranks)
+    rank = {sharpness: torch.cat(found) for sharpness, found in ranks.items()}
 
     def share(hit: Tensor) -> float:
         return float((weight * hit).sum())
 
     return {
-        **{f"r@{k}": share((rank > 0) & (rank <= k)) for k in (1, 5, 10)},
-        "r@1_by_score": share(torch.cat(plain) == 1),
-        "upper_bound": share(rank > 0),
+        **{f"r@{k}": share((rank[own] > 0) & (rank[own] <= k)) for k in (1, 5, 10)},
+        "upper_bound": share(rank[own] > 0),
         "proposals": share(torch.cat(bounds)),
+        **{f"r@1_sharpness_{sharpness:g}": share(rank[sharpness] == 1) for sharpness in SHARPNESS},
+        "r@1_by_score": share(torch.cat(plain) == 1),
     }
 
 

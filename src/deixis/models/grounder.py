@@ -53,7 +53,7 @@ class Grounder:
         answer, regions = self.answer(pixels, self.captions(mentions), mirror=self.mirror)
         real = regions.real[0]
         boxes = answer.boxes[0, :, real]
-        scores = by_coverage(boxes, answer.scores[0, :, real])
+        scores = by_coverage(boxes, answer.scores[0, :, real], self.network.recipe.sharpness)
         size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
         return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
 

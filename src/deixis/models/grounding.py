@@ -54,6 +54,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reads: Literal["caption", "phrase"] = "caption"
     #: Move a region's box for each phrase.
     refine: bool = True
+    #: Of the probabilities by which boxes are ranked, see `by_coverage`.
+    sharpness: Annotated[float, Meta(gt=0)] = 2.0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.15
 
 
@@ -248,7 +250,7 @@ def offsets_to(boxes: Tensor, wanted: Tensor) -> Tensor:
     return torch.cat([(wanted_centre - centre) / size, (wanted_size / size).log()], -1)
 
 
-def by_coverage(boxes: Tensor, scores: Tensor, *, threshold: float = 0.5, count: int = 10) -> Tensor:
+def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: float = 0.5, count: int = 10) -> Tensor:
     """Rank boxes by how likely a hit is, since neighbours share the probability of one thing.
 
     The softmax of the scores is the chance that a region is the right one. The first box covers as much of it as one
@@ -258,13 +260,14 @@ def by_coverage(boxes: Tensor, scores: Tensor, *, threshold: float = 0.5, count:
     Args:
         boxes: `(…, regions, 4)`.
         scores: `(…, regions)` logits.
+        sharpness: what logits are multiplied by; more trusts single regions more, and far more ranks by score alone.
         threshold: intersection over union that makes a hit.
         count: after so many the rest are ranked by their own probability.
 
     Returns:
         New scores `(…, regions)`: the probability newly covered by each of the first boxes, below 0 for the rest.
     """
-    chance = scores.softmax(-1)
+    chance = (sharpness * scores).softmax(-1)
     low = torch.maximum(boxes[..., :, None, :2], boxes[..., None, :, :2])
     high = torch.minimum(boxes[..., :, None, 2:], boxes[..., None, :, 2:])
     inner = (high - low).clamp(min=0).prod(-1)
