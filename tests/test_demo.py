@@ -41,8 +41,20 @@ def test_what_is_said_is_what_the_result_files_hold(demo: tuple[Outcome, dict[st
         result = load(path)
         assert result.corpus is not None
         assert result.corpus.split == split
-        assert rows[f"{split}: {MATCHER}"][-1] == f"{result.metrics['mean_recall']:.1f}"
-        assert rows[f"{split}: chance"][-1] != rows[f"{split}: {MATCHER}"][-1]
+        assert rows[f"{split}: {MATCHER}, I→T"][-1] == f"{result.metrics['mean_recall']:.1f}"
+        assert rows[f"{split}: chance, I→T"][-1] != rows[f"{split}: {MATCHER}, I→T"][-1]
+
+
+def test_its_tables_fit_a_narrow_terminal(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    for title, rows in demo[1].items():
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        assert max(len(title), sum(widths) + 3 * len(widths) + 1) <= 80
+
+
+def test_captions_of_the_page_are_written_as_people_write(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    page = re.sub("<[^>]*>", "", demo[0].page.read_text(encoding="utf-8"))
+    assert "." in page
+    assert not re.search(r"\w [.,](\s|”)", page)
 
 
 def test_every_picture_of_the_page_is_there(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:

@@ -87,6 +87,28 @@ def test_stats_for_people_and_for_programs(deixis: Run, source: Path) -> None:
     ]
 
 
+def test_stats_of_captions_alone_say_nothing_of_boxes(deixis: Run, tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text("file,caption\na.jpg,A dog runs .\nb.jpg,A cat .\n")
+    Pillow.new("RGB", (6, 4)).save(tmp_path / "a.jpg")
+    Pillow.new("RGB", (6, 4)).save(tmp_path / "b.jpg")
+    table = deixis("stats", tmp_path).out
+    assert "captions / image" in table
+    assert "(none)" in table
+    for absent in ("box", "chain", "mention", "0.00", "0.0 %"):
+        assert absent not in table
+    assert json.loads(deixis("stats", tmp_path, "--json").out)["boxes"] == 0
+    assert json.loads(deixis("stats", tmp_path, "--split", "(none)", "--json").out)["images"] == 2
+    assert "no split 'test'; it has (none)" in deixis("stats", tmp_path, "--split", "test").err
+
+
+def test_ctrl_c_is_one_line_and_code_130(deixis: Run, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deixis.corpus.statistics.read_statistics", interrupted)
+    assert deixis("stats", source) == Outcome(130, "", "deixis: interrupted\n")
+
+
 def test_stats_become_a_result(deixis: Run, source: Path, tmp_path: Path) -> None:
     for splits, images in (([], 3), (["--split", "train"], 2)):
         out = tmp_path / f"{images}.json"
@@ -148,6 +170,14 @@ def test_show_draws_a_png(deixis: Run, source: Path, tmp_path: Path, monkeypatch
         outcome = deixis("show", source, *arguments)
         assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert not (tmp_path / "x.png").exists()
+
+
+def test_show_tells_where_there_is_no_picture(deixis: Run, source: Path, tmp_path: Path) -> None:
+    (source / "images" / "102.jpg").unlink()
+    assert deixis("show", source, "101", "--out", tmp_path / "a.png").err == ""
+    told = deixis("show", source, "102", "--out", tmp_path / "b.png")
+    assert told.code == 0
+    assert "its picture is not at hand" in told.err
 
 
 def test_what_is_there_is_never_lost(deixis: Run, source: Path, tmp_path: Path) -> None:

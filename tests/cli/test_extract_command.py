@@ -71,6 +71,16 @@ def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, 
     assert not (tmp_path / "store").exists()
 
 
+def test_ctrl_c_says_how_to_go_on(run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deixis.features.extraction.extract", interrupted)
+    np.save(tmp_path / "f.npy", np.ones((4, 2), np.float32))
+    code, _, errors = run(photos, "--features", tmp_path / "f.npy", "--out", tmp_path / "store")
+    assert (code, errors) == (130, "deixis: interrupted; run the same again to go on\n")
+
+
 def test_features_of_somebody_else_become_a_store(run: Run, photos: Path, tmp_path: Path) -> None:
     """Rows by order with copies, as VSE++ has them; then regions by id, with a missing row and one that is broken."""
     rows = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)

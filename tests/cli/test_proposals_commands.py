@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image as Pillow
@@ -49,6 +50,15 @@ def refused(done: tuple[int, str, str]) -> str:
     assert err.count("\n") == 1
     assert err.startswith("deixis: ")
     return err
+
+
+def test_a_corpus_without_splits_is_measured_whole(run, tmp_path):
+    scenes = scenes_corpus(6, size=(160, 120))
+    whole = scenes.with_images(msgspec.structs.replace(image, split="") for image in scenes)
+    write_corpus(whole, tmp_path / "whole", pictures=True)
+    code, out, err = run("report", tmp_path / "whole", "--method", "grid", "--json")
+    assert code == 0, err
+    assert json.loads(out)["images"] == 6
 
 
 def test_a_report_prints_and_writes_the_same_figures(run, corpus, tmp_path):

@@ -92,7 +92,8 @@ def test_papers_tables_need_no_folder_of_results(tmp_path: Path, monkeypatch: py
 
 
 def test_faults_are_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
-    assert "no paper 0 table 9" in refusal("table", "--paper", 0, "--table", 9, cwd=tmp_path)
+    assert "paper 0 has no table 9" in refusal("table", "--paper", 0, "--table", 9, cwd=tmp_path)
+    assert "no paper 9: they are numbered 0 to 4" in refusal("table", "--paper", 9, cwd=tmp_path)
     assert "--table needs --paper" in refusal("table", "--table", 9, cwd=tmp_path)
     assert "give it alone" in refusal("table", "--all", "--paper", 1, cwd=tmp_path)
     assert "no such folder" in refusal("table", "--results", "nowhere", cwd=tmp_path)

@@ -142,7 +142,14 @@ def test_tables_are_found_by_number_part_and_paper() -> None:
     assert "ICCV 2015" in paper_title(0)
 
 
-@pytest.mark.parametrize(("paper", "table"), [(9, None), (0, "9"), (-1, "1")])
-def test_a_table_that_no_paper_has_is_named(paper: int, table: str | None) -> None:
-    with pytest.raises(DeixisError, match=f"no paper {paper}.*deixis results papers"):
+@pytest.mark.parametrize(
+    ("paper", "table", "problem"),
+    [
+        (9, None, "no paper 9: .* 0 to 4"),
+        (-1, "1", "no paper -1"),
+        (0, "9", "paper 0 has no table 9; .*results papers"),
+    ],
+)
+def test_a_table_that_no_paper_has_is_named(paper: int, table: str | None, problem: str) -> None:
+    with pytest.raises(DeixisError, match=problem):
         find_tables(paper, table)

@@ -96,6 +96,10 @@ def show(
     with busy(f"Reading {path}"):
         corpus = open_corpus(path, format=format, pictures=pictures_in)
     drawing = draw_annotations(corpus, image, caption=caption)
+    if corpus.pictures is None or not corpus.pictures.has(corpus[image]):
+        typer.echo(
+            "its picture is not at hand, so the boxes stand on a blank; --pictures-in tells where it is", err=True
+        )
     with system_faults(out), atomic_write(out) as stream:
         drawing.save(stream, "PNG")
     typer.echo(f"Drew image {image} to {out} ({drawing.width} × {drawing.height})")
@@ -224,6 +228,7 @@ def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out:
 
 def _print_statistics(counts: Statistics) -> None:
     """The figures of section 2.4 and Table 1; the paper's beside ours where the corpus is the whole release."""
+    from deixis.corpus.records import NO_SPLIT
     from deixis.corpus.statistics import PAPER_FIGURES, is_flickr30k_entities
 
     release = is_flickr30k_entities(counts)
@@ -233,10 +238,12 @@ def _print_statistics(counts: Statistics) -> None:
     rows = [
         [_label(name), _figure(name, value), *([_figure(name, PAPER_FIGURES.get(name))] if release else [])]
         for name, value in figures.items()
+        if value or release
     ]
-    print_table("Figures", ["", "here", *(["paper"] if release else [])], rows)
+    title = "Figures" if len(rows) == len(figures) else "Figures that are not 0"
+    print_table(title, ["", "here", *(["paper"] if release else [])], rows)
     if counts.splits:
-        print_table("Splits", ["split", "images"], [[name or "(none)", f"{n:,}"] for name, n in counts.splits.items()])
+        print_table("Splits", ["split", "images"], [[name or NO_SPLIT, f"{n:,}"] for name, n in counts.splits.items()])
     if counts.by_type:
         _print_types(counts, release)
 

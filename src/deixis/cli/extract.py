@@ -31,7 +31,7 @@ def extract(
 
     Example: deixis extract photos/ --features image --out photos.features
     """
-    from deixis.cli.output import print_json, print_table, progress_bar
+    from deixis.cli.output import print_json, print_table, progress_bar, resumable
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
     from deixis.features.extraction import extract as run
@@ -55,7 +55,7 @@ def extract(
 
         mapper = make_mapper(recipe, device=device)
     origin = {"corpus": opened.fingerprint}
-    with progress_bar("Extracting") as progress:
+    with resumable(), progress_bar("Extracting") as progress:
         report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
     manifest, seconds = report.manifest, report.seconds["all"]
     outcome = {

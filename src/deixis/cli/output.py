@@ -39,6 +39,19 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console().print(table)
 
 
+class Interrupted(BaseException):
+    """A person pressed Ctrl-C in work that goes on where it was."""
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Around work that, started again, goes on where it was interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on standard error: images a second, time left; silent where that is no terminal."""

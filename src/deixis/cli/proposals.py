@@ -45,7 +45,12 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing 
 def report(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Pictures, phrases and boxes, in any format.")],
     method: MethodOption = "learned",
-    split: Annotated[str, typer.Option(help="The split to measure on.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="The split to measure on; test, or all images of a corpus without splits.", show_default=False
+        ),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.", show_default=False)] = None,
     edge_model: EdgeModelOption = None,
     pictures_in: PicturesOption = None,
@@ -71,7 +76,9 @@ def report(
     start = time.monotonic()
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus, pictures=pictures_in)
-    chosen = opened.split(split)
+    if split is None and set(opened.splits) != {""}:
+        split = "test"
+    chosen = opened if split is None else opened.split(split)
     if limit is not None:
         chosen = chosen.with_images(chosen.images[:limit])
     proposer = load_method(method, edge_model=edge_model, device=device)

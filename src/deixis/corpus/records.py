@@ -24,6 +24,8 @@ TYPES = ("people", "clothing", "bodyparts", "animals", "vehicles", "instruments"
 #: The type of phrases that name nothing one could see; their chain is `NOT_VISUAL_CHAIN`.
 NOT_VISUAL = "notvisual"
 NOT_VISUAL_CHAIN = "0"
+#: What the split of images that are in none is called where people read or write it.
+NO_SPLIT = "(none)"
 
 
 class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -285,7 +287,7 @@ class Corpus:
         return hash(self.fingerprint)
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{split or 'no split'}: {count}" for split, count in self.splits.items())
+        splits = ", ".join(f"{split or NO_SPLIT}: {count}" for split, count in self.splits.items())
         return f"<Corpus {self._name or '(unnamed)'}: {len(self)} images ({splits})>"
 
     @cached_property
@@ -316,12 +318,13 @@ class Corpus:
         return Corpus(images, name=self._name if name is None else name, pictures=self._pictures)
 
     def split(self, *names: str) -> Corpus:
-        """The images of one or more splits; an unknown name is an error that lists the known ones."""
-        unknown = [name for name in names if name not in self.splits]
-        if unknown:
-            known = ", ".join(repr(name) for name in self.splits)
-            raise DeixisError(f"corpus {self._name or '(unnamed)'} has no split {unknown[0]!r}; it has {known}")
-        return self.where(lambda image: image.split in names)
+        """The images of one or more splits, `NO_SPLIT` for those in none; an unknown name is an error."""
+        wanted = {"" if name == NO_SPLIT else name: name for name in names}
+        for split, name in wanted.items():
+            if split not in self.splits:
+                known = ", ".join(split or NO_SPLIT for split in self.splits)
+                raise DeixisError(f"corpus {self._name or '(unnamed)'} has no split {name!r}; it has {known}")
+        return self.where(lambda image: image.split in wanted)
 
     def where(self, keep: Callable[[Image], bool]) -> Corpus:
         """The images for which `keep` is true."""

@@ -29,6 +29,7 @@ from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, write_text
 from deixis.vision.drawing import draw_annotations
+from deixis.vision.typesetting import as_written
 
 #: Splits that are ranked. `unseen` holds combinations of words that never meet in training.
 RANKED = ("test", "unseen")
@@ -59,7 +60,8 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     start = time.monotonic()
     corpus = scenes_corpus(scenes)
     statistics = corpus_statistics(corpus)
-    say("1. The corpus: drawn scenes, annotated as Flickr30k Entities is", *_statistics_table(statistics))
+    drawn = f"{statistics.images:,} drawn scenes with {statistics.captions:,} captions"
+    say(f"1. The corpus: {drawn}", *_statistics_table(statistics))
 
     drawing = out / "scene.png"
     shown = corpus.split("test").images[:SHOWN_SCENES]
@@ -94,7 +96,7 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
             random_figures([len(image.captions) for image in split], ranking.image_to_text.candidates),
             random_figures([1] * ranking.text_to_image.queries, ranking.text_to_image.candidates),
         )
-        ranking_rows += [_ranking_row(f"{name}: chance", chance), _ranking_row(f"{name}: {MATCHER}", ranking)]
+        ranking_rows += [*_ranking_rows(f"{name}: chance", chance), *_ranking_rows(f"{name}: {MATCHER}", ranking)]
         twins = {kind: _twins_told(swaps(split), split, vectors, matcher) for kind, swaps in _TWINS.items()}
         twin_rows += [[f"{name}: {kind}", f"{told:.1f}", str(number)] for kind, (told, number) in twins.items()]
         path = out / "results" / f"{name}.json"
@@ -106,7 +108,10 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     test = corpus.split("test")
     vectors = matcher.encode_images(features_of(test))
     sections = [
-        ("The corpus", table(*_statistics_table(statistics))),
+        (
+            "The corpus",
+            paragraph(f"{drawn}, annotated as Flickr30k Entities is.") + table(*_statistics_table(statistics)),
+        ),
         ("Captions, phrases and boxes", _scenes(shown, corpus, out)),
         ("A first matcher", paragraph(MATCHER_TEXT) + table(RANKING_COLUMNS, ranking_rows)),
         ("What it finds", _queries(test, vectors, matcher, out)),
@@ -123,24 +128,13 @@ LEAD = (
 MATCHER_TEXT = (
     "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
     "I→T: a picture asks for its captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries "
-    "with at least one right answer among the first K. Ties count against the matcher."
+    "with at least one right answer among the first K, mR the mean of the six. Ties count against the matcher."
 )
 TWIN_TEXT = (
     "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
     "matcher without word order most exchanged twins are the same sentence, and a tie is not a right answer."
 )
-RANKING_COLUMNS = (
-    "split: matcher",
-    "I→T R@1",
-    "R@5",
-    "R@10",
-    "Med",
-    "T→I R@1",
-    "R@5",
-    "R@10",
-    "Med",
-    "mR",
-)
+RANKING_COLUMNS = ("split: matcher", "R@1", "R@5", "R@10", "median rank", "mR")
 TWIN_COLUMNS = ("split: twin", "true caption scores higher, %", "pairs")
 _TWINS: dict[str, Callable[[Corpus], list[Swap]]] = {"order exchanged": order_swaps, "another count": count_swaps}
 
@@ -173,15 +167,17 @@ def _result(
     return make_result(protocol, metrics, corpus=corpus_reference(corpus, split), seed=0, duration=duration)
 
 
-def _ranking_row(name: str, ranking: Ranking) -> list[str]:
-    cells = [name]
-    for figures in (ranking.image_to_text, ranking.text_to_image):
-        cells += [f"{figures.recall[k]:.1f}" for k in RECALL_AT] + [f"{figures.median_rank:g}"]
-    return [*cells, f"{ranking.mean_recall:.1f}"]
+def _ranking_rows(name: str, ranking: Ranking) -> list[list[str]]:
+    """A row a direction; the mean of the six recalls stands in the first."""
+    directions = (("I→T", ranking.image_to_text, f"{ranking.mean_recall:.1f}"), ("T→I", ranking.text_to_image, ""))
+    return [
+        [f"{name}, {direction}", *(f"{figures.recall[k]:.1f}" for k in RECALL_AT), f"{figures.median_rank:g}", mean]
+        for direction, figures, mean in directions
+    ]
 
 
 def _statistics_table(statistics: Statistics) -> tuple[Sequence[str], list[Sequence[str]]]:
-    columns = ("type", "chains", "mentions per chain", "boxes per chain", "% of images")
+    columns = ("type", "chains", "mentions / chain", "boxes / chain", "% of images")
     lines = [
         (
             name,
@@ -194,8 +190,7 @@ def _statistics_table(statistics: Statistics) -> tuple[Sequence[str], list[Seque
         if (row := statistics.by_type.get(name))
     ]
     total = (f"{statistics.mentions_per_chain:.2f}", f"{statistics.boxes_per_chain:.2f}", "")
-    images = f"all {statistics.images:,} images, {statistics.captions:,} captions"
-    return columns, [*lines, (images, f"{statistics.chains:,}", *total)]
+    return columns, [*lines, ("all", f"{statistics.chains:,}", *total)]
 
 
 def _picture_file(corpus: Corpus, image_id: str, out: Path) -> str:
@@ -224,5 +219,5 @@ def _queries(corpus: Corpus, vectors: Matrix, matcher: WordRegression, out: Path
             (_picture_file(corpus, hit.id, out), float(scores[row]), hit.id == image.id)
             for row, hit in zip(best, found, strict=True)
         ]
-        parts.append(hits(image.captions[0].text, pictures))
+        parts.append(hits(as_written(image.captions[0].tokens), pictures))
     return "\n".join(parts)

@@ -7,6 +7,7 @@ from html import escape
 
 from deixis.corpus import Caption, Image
 from deixis.vision.palette import chain_styles
+from deixis.vision.typesetting import as_written, stands_close
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #fbfaf7; --soft: #6a7180; --line: #d9d6cd; --good: #1a7f4b }
@@ -63,7 +64,7 @@ def annotated(image: Image, picture: str) -> str:
     )
     boxed = frozenset(chain.id for chain in image.chains if chain.boxes)
     captions = "\n".join(f"<p>{_marked(caption, colours, boxed)}</p>" for caption in image.captions)
-    alt = escape(image.captions[0].text if image.captions else image.id)
+    alt = escape(as_written(image.captions[0].tokens) if image.captions else image.id)
     return (
         f'<figure><svg viewBox="0 0 {image.width} {image.height}" role="img" aria-label="{alt}">'
         f'<image href="{escape(picture)}" width="{image.width}" height="{image.height}"/>\n{boxes}</svg>\n'
@@ -93,11 +94,12 @@ def _marked(caption: Caption, colours: dict[str, str], boxed: frozenset[str]) ->
             tag = '<mark class="abstract">'
         opening.setdefault(phrase.start, []).append(tag)
         closing[phrase.end] = closing.get(phrase.end, 0) + 1
-    words = [
-        "".join(opening.get(number, [])) + escape(token) + "</mark>" * closing.get(number + 1, 0)
-        for number, token in enumerate(caption.tokens)
-    ]
-    return " ".join(words)
+    html, previous = "", ""
+    for number, token in enumerate(caption.tokens):
+        gap = "" if not number or stands_close(previous, token) else " "
+        html += gap + "".join(opening.get(number, [])) + escape(token) + "</mark>" * closing.get(number + 1, 0)
+        previous = token
+    return html
 
 
 def _css(colour: tuple[int, int, int]) -> str:

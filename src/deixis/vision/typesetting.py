@@ -33,6 +33,19 @@ _CLOSE = frozenset(
 _OPEN = frozenset({"(", "[", "``", "$", "#"})
 
 
+def stands_close(previous: str, token: str) -> bool:
+    """Whether a token follows the one before it without a space."""
+    return token in _CLOSE or previous in _OPEN
+
+
+def as_written(tokens: Sequence[str]) -> str:
+    """A caption's tokens with the spaces a person would write."""
+    return "".join(
+        token if not number or stands_close(tokens[number - 1], token) else f" {token}"
+        for number, token in enumerate(tokens)
+    )
+
+
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
     """Pillow's bundled scalable font, so that a drawing looks the same on every machine."""

@@ -101,9 +101,11 @@ def find_tables(paper: int | None = None, table: str | None = None) -> list[Pape
         if (paper is None or candidate.paper == paper)
         and (wanted is None or candidate.id == f"table{wanted}" or candidate.id.startswith(f"table{wanted}-"))
     ]
+    if paper is not None and paper not in range(PAPERS):
+        raise DeixisError(f"there is no paper {paper}: they are numbered 0 to {PAPERS - 1}")
     if not found:
-        asked = " ".join(part for part in (f"paper {paper}" if paper is not None else "", f"table {wanted}") if part)
-        raise DeixisError(f"no {asked} among the papers' tables; `deixis results papers` lists them")
+        whose = "" if paper is None else f"paper {paper} has "
+        raise DeixisError(f"{whose}no table {wanted}; `deixis results papers` lists the tables")
     return found
 
 
