@@ -18,7 +18,11 @@ from deixis.cli import proposals as proposals_commands
 from deixis.cli import results as results_commands
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
+from deixis.cli.output import Interrupted
 from deixis.errors import DeixisError
+
+#: The exit code of a program that Ctrl-C ended.
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="deixis",
@@ -59,6 +63,14 @@ def main() -> None:
         line = " ".join(str(fault).split())
         sys.stderr.write(f"deixis: {line}\n")
         sys.exit(2)
+    except Interrupted:
+        sys.stderr.write("deixis: interrupted; run the same again to go on\n")
+        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # What typer makes of Ctrl-C.
+        if end.code == INTERRUPTED:
+            sys.stderr.write("deixis: interrupted\n")
+        raise
     except BrokenPipeError:
         # The reader of our output went away (`deixis … | head`): not an error, and nobody is left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
