@@ -243,6 +243,10 @@ def test_batches_are_decided_by_seed_and_epoch(recipe, corpus):
     one, other = loss(batch), loss(batch)
     assert one.total == other.total
     assert one.total != loss(batch._replace(seed=batch.seed + 1)).total
+    # And so are the weights to begin with.
+    state, again = task.module.state_dict(), build_task(recipe, corpus, [], CPU).module.state_dict()
+    learned = [name for name, _ in task.module.named_parameters()]
+    assert all(torch.equal(state[name], again[name]) for name in learned)
     assert set(one.parts) == {"phrases", "boxes", "proposer", "words"}
     weights = recipe.loss
     assert one.total == pytest.approx(

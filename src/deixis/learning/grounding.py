@@ -163,7 +163,9 @@ class GroundingTask:
         self.module = nn.ModuleDict({"network": self.network})
         self._names, classes = named_words(training, grounder.vocabulary, loss.named)
         if loss.words and classes:
-            self.module["namer"] = nn.Linear(self.network.recipe.width, classes)
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(seed)
+                self.module["namer"] = nn.Linear(self.network.recipe.width, classes)
         self.module.to(device)
         self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
