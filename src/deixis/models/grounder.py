@@ -27,8 +27,6 @@ from deixis.vision.proposer import Proposer, normalize, squashed
 MIRRORED = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
 
 _KIND = "deixis grounder 1"
-#: The backbone's classifier has no part in grounding, and is not kept.
-_NOT_KEPT = ("proposer.backbone._conv_head.", "proposer.backbone._bn1.", "proposer.backbone._fc.")
 
 
 class Grounder:
@@ -94,7 +92,6 @@ class Grounder:
         tensors = {
             name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
             for name, value in self.network.state_dict().items()
-            if not name.startswith(_NOT_KEPT)
         }
         metadata = {
             "kind": _KIND,
@@ -130,14 +127,14 @@ class Grounder:
         # Ids are by rank, which falling counts give back.
         vocabulary = Vocabulary({word: len(words) - rank for rank, word in enumerate(words)})
         network = empty_network(recipe, len(SPECIALS) + len(words), proposer_width=width)
-        expected = {name for name in network.state_dict() if not name.startswith(_NOT_KEPT)}
-        if tensors.keys() != expected:
-            raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
+        wrong = tensors.keys() ^ network.state_dict().keys()
+        if wrong:
+            raise InputError(path, "holds other weights than the network's", min(wrong))
         broken = [name for name, value in tensors.items() if not value.isfinite().all()]
         if broken:
             raise InputError(path, "holds numbers that are not finite", broken[0])
         try:
-            network.load_state_dict(tensors, strict=False)
+            network.load_state_dict(tensors)
         except RuntimeError as fault:
             problem = str(fault).splitlines()[-1].strip()
             raise InputError(path, f"holds other weights than the network's ({problem})") from None

@@ -90,6 +90,9 @@ class GroundingNetwork(nn.Module):
     def __init__(self, recipe: GroundingRecipe, proposer: Proposer, words: int, word_width: int = 300) -> None:
         super().__init__()
         self.recipe, self.proposer = recipe, proposer
+        # The backbone's classifier has no part in this: neither learned nor kept.
+        for name in ("_conv_head", "_bn1", "_fc"):
+            delattr(proposer.backbone, name)
         width, channels = recipe.width, proposer.backbone.pyramid_channels
         self.lateral = nn.ModuleList([nn.Conv2d(channel, recipe.map_width, 1) for channel in channels])
         self.fuse = nn.Sequential(
