@@ -166,11 +166,12 @@ def compare_ways(pairs: int, widths: tuple[int, ...], hardest: int) -> dict[str,
     times: dict[str, list[tuple[float, ...]]] = {way: [] for way in ways}
     first_losses: dict[str, float] = {}
     batches = list(SentenceSampler(data, SentenceSamplerRecipe(pairs), 0).triplets(1))
+    rows = unit_rows(pairs, 0), unit_rows(pairs, 1)
     for turn in range(TURNS + 1):
         batch = batches[turn % len(batches)]
         for way, loss in ways.items():
             whole = timed(step, networks[way], optimizers[way], data, batch, loss)
-            alone = timed(loss_forward_and_back, loss, batch)
+            alone = timed(forward_and_back, loss, *rows, batch)
             if turn:  # the first turn warms up
                 times[way].append((whole.seconds, whole.processor, alone.seconds))
             else:
@@ -187,8 +188,8 @@ def compare_ways(pairs: int, widths: tuple[int, ...], hardest: int) -> dict[str,
         "steps_per_s": {way: round(1 / found[0], 3) for way, found in medians.items()},
         "loss_ms": {way: round(1000 * found[2], 2) for way, found in medians.items()},
         "loss_of_all_triplets": {
-            "deixis": loss_forward_and_back(own_loss(msgspec.structs.replace(recipe, hardest=pairs)), batches[0]),
-            "pytorch-metric-learning": loss_forward_and_back(ways["pytorch-metric-learning"], batches[0]),
+            "deixis": forward_and_back(own_loss(msgspec.structs.replace(recipe, hardest=pairs)), *rows, batches[0]),
+            "pytorch-metric-learning": forward_and_back(ways["pytorch-metric-learning"], *rows, batches[0]),
         },
         "loss_of_first_step": {way: round(value, 4) for way, value in first_losses.items()},
         "times_faster": ratios(0),
@@ -209,13 +210,12 @@ def timed(work: Callable[..., Any], *arguments: Any) -> Timed:
     return Timed(time.perf_counter() - start, time.process_time() - processor, outcome)
 
 
-def loss_forward_and_back(loss: Way, batch: RankingBatch) -> float:
-    """The loss of random unit rows."""
-    generator = torch.Generator().manual_seed(0)
-    images, texts = (
-        torch.nn.functional.normalize(torch.randn(len(rows), 512, generator=generator)).requires_grad_()
-        for rows in (batch.images, batch.texts)
-    )
+def unit_rows(count: int, seed: int) -> Tensor:
+    rows = torch.randn(count, 512, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(rows).requires_grad_()
+
+
+def forward_and_back(loss: Way, images: Tensor, texts: Tensor, batch: RankingBatch) -> float:
     total = loss(images, texts, batch)
     total.backward()  # type: ignore[no-untyped-call]
     return total.item()
