@@ -38,7 +38,7 @@ def test_the_file_gives_the_same_embeddings(tower: PictureTower, tmp_path: Path)
 
 def test_as_a_backbone_its_vectors_are_the_tower_s_embeddings(tower: PictureTower, tmp_path: Path) -> None:
     save_tower(tower, tmp_path / "tower.safetensors")
-    backbone = load_backbone(str(tmp_path / "tower.safetensors"))
+    backbone = load_backbone(f"tower:{tmp_path}/tower.safetensors")
     pixels = np.random.default_rng(0).integers(0, 256, (50, 80, 3), np.uint8)
     crops = backbone.preprocess(Pillow.fromarray(pixels))
     assert crops.shape == (1, 3, 64, 64)

@@ -15,6 +15,7 @@ from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
+from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results as results_commands
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
@@ -39,6 +40,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(localize_commands.app, name="localize")
 app.add_typer(proposals_commands.app, name="proposals")
+app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
 app.add_typer(text_commands.app, name="text")
 app.command()(train_commands.train)

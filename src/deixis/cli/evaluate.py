@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.evaluate_run import RunOrCommand, run
 from deixis.cli.writing import check_free, system_faults
 from deixis.errors import DeixisError, InputError
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from deixis.evaluation.results import CorpusReference
     from deixis.evaluation.scores import Scores
 
-app = typer.Typer(no_args_is_help=True, help="Score any model's output under the papers' protocols.")
+app = typer.Typer(
+    cls=RunOrCommand,
+    no_args_is_help=True,
+    help="Score a trained run (`deixis evaluate RUN`), or any model's output, under the papers' protocols.",
+)
+app.command()(run)
 
 CaptionsPerImage = Annotated[
     int | None,

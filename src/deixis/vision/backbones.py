@@ -24,6 +24,8 @@ from deixis.vision.tower import PictureTower, load_tower
 from deixis.vision.weights import state_sha256
 
 DEFAULT = "efficientnet-lite2"
+#: Before the file of a trained tower.
+TOWER = "tower:"
 
 Crops = Literal["centre", "ten", "squash"]
 
@@ -162,15 +164,15 @@ def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, dev
     """A pretrained network by name.
 
     Args:
-        name: `efficientnet-lite0`, `-lite1` or `-lite2`, the file of a trained tower (.safetensors), or a network of an
+        name: `efficientnet-lite0`, `-lite1` or `-lite2`, a trained tower (`tower:` and its file), or a network of an
             optional package, `package:network`.
         weights: a file with other weights for it; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
     """
     if name in VARIANTS:
         return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device)
-    if name.endswith(".safetensors"):
-        return tower_backbone(load_tower(name), device)
+    if name.startswith(TOWER):
+        return tower_backbone(load_tower(name.removeprefix(TOWER)), device)
     from deixis.vision.extra_backbones import FAMILIES
 
     family, _, network = name.partition(":")
@@ -205,7 +207,7 @@ def tower_backbone(tower: PictureTower, device: str = "cpu") -> NetworkBackbone:
     weights_sha256, network = state_sha256(tower), tower.backbone
     network.fuse()
     return NetworkBackbone(
-        f"tower:{tower.backbone_name}",
+        f"{TOWER}{tower.backbone_name}",
         tower,
         NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), crops="squash"),
         vectors=tower,

@@ -1,7 +1,7 @@
 """A picture tower: an EfficientNet-Lite, pooling over its map, and a projection, trained end to end with a text branch.
 
 The pooled vector is the map's mean beside what learned queries attend to, so that small things count where they matter.
-Its file (safetensors) opens as a backbone: `load_backbone("run/tower.safetensors")` gives the tower's embeddings as
+Its file (safetensors) opens as a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings as
 the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.learning.end_to_end`.
 """
 

@@ -1,0 +1,72 @@
+"""`deixis evaluate RUN`: a trained run under the protocols of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from deixis.cli.writing import check_free, system_faults
+
+
+class RunOrCommand(TyperGroup):
+    """`deixis evaluate RUN` is short for `deixis evaluate run RUN`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).is_dir():
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+def run(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")],
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="STORE",
+            help="A feature store of it; may be repeated. Without, features are extracted and kept.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
+    folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write result records into this folder.", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score a trained run: retrieval and sentence to sentence, or phrase localization and presence.
+
+    Example: deixis evaluate runs/embedding --corpus joined/ --split val
+    """
+    from deixis.cli.output import busy, print_json, print_table
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.results import flatten, save
+    from deixis.features import FeatureStore
+    from deixis.learning.judging import judge, read_recipe
+    from deixis.learning.running import stores_for
+    from deixis.vision.learned_proposals import checked_device
+
+    recipe, target = read_recipe(run), checked_device(device)
+    opened = open_corpus(corpus)
+    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
+    with busy(f"Scoring {split}"):
+        results = judge(run, opened, stores, target, split=split, folds=folds)
+    if out is not None:
+        files = {out / f"{result.protocol.name.replace(' ', '-')}.json": result for result in results}
+        for path in files:
+            check_free(path, force)
+        with system_faults(out):
+            for path, result in files.items():
+                save(result, path)
+    if as_json:
+        print_json(results)
+        return
+    for result in results:
+        rows = [[name, f"{value:,.2f}"] for name, value in flatten(result.metrics) if "by_" not in name]
+        print_table(f"{result.protocol.name}, {split}", ["figure", "value"], rows)

@@ -1,0 +1,87 @@
+"""`deixis reproduce`: the rows of the papers' tables, trained, scored and set beside the papers' own figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.learning.reproducing import Material
+
+
+def reproduce(
+    tables: Annotated[
+        list[str], typer.Argument(metavar="TABLE…", help="Tables, rows or recipes: paper1/table2, paper0, …")
+    ],
+    corpus: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=PATH",
+            help="Where a corpus is that recipes name: flickr8k-entities=joined/. May be repeated.",
+        ),
+    ],
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=STORE",
+            help="A feature store of a corpus; may be repeated. Without, features are extracted and kept.",
+            show_default=False,
+        ),
+    ] = None,
+    runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Where result files go.")] = Path("results"),
+    seeds: Annotated[int, typer.Option(min=1, help="Train each recipe so many times, with seeds 0, 1, …")] = 1,
+    split: Annotated[str, typer.Option(help="The split that is scored.")] = "test",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    json: Annotated[bool, typer.Option("--json", help="Print the result files as JSON, and no tables.")] = False,
+) -> None:
+    """Train every recipe of some tables, score it, and print the tables with the papers' figures beside ours.
+
+    What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself.
+
+    Example: deixis reproduce paper1/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
+    """
+    from deixis.cli.output import busy, console, print_json
+    from deixis.evaluation.papers import paper_tables
+    from deixis.evaluation.results import load
+    from deixis.evaluation.tables import compare, markdown
+    from deixis.learning.reproducing import reproduce as reproduce_rows
+    from deixis.vision.learned_proposals import checked_device
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    target = checked_device(device)
+    with busy("Reading corpora"):
+        materials = _materials(corpus, features or [])
+    made = list(
+        reproduce_rows(tables, materials, target, runs=runs, results=results, seeds=range(seeds), split=split, say=say)
+    )
+    if json:
+        print_json([str(path) for path in made])
+        return
+    comparison = compare({str(path): load(path) for path in made})
+    shown = [table for table in paper_tables().values() if comparison.of_table(table)]
+    console().print(markdown(comparison, shown), markup=False, highlight=False, soft_wrap=True)
+
+
+def _materials(corpora: list[str], features: list[str]) -> dict[str, Material]:
+    from deixis.corpus import open_corpus
+    from deixis.features import FeatureStore
+    from deixis.learning.reproducing import Material
+
+    stores: dict[str, list[FeatureStore]] = {}
+    for name, path in map(_named, features):
+        stores.setdefault(name, []).append(FeatureStore(path))
+    return {name: Material(open_corpus(path), stores.get(name, ())) for name, path in map(_named, corpora)}
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise DeixisError(f"{text!r} is not NAME=PATH; recipes call corpora by name: `deixis recipes`")
+    return name, path
