@@ -13,7 +13,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features import mapper as mapper_room
 from deixis.features.boxes import MergedBoxes
 from deixis.features.kept import features_for, kept_folder
-from deixis.features.recipe import BUILT_IN
+from deixis.features.recipe import BUILT_IN, FeatureRecipe
 from tests.features.fakes import FakeMapper, make_corpus
 
 
@@ -68,6 +68,17 @@ def test_other_pictures_of_the_same_corpus_are_refused(made: list[str]) -> None:
 def test_without_pictures_and_store_nothing_can_be_had(made: list[str]) -> None:
     with pytest.raises(DeixisError, match="not at hand"):
         features_for(Corpus(make_corpus(5).images, name="bare"), BUILT_IN["image"])
+
+
+def test_a_file_of_features_is_kept_without_pictures(made: list[str], tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    np.save(tmp_path / "f.npy", rows)
+    recipe, corpus = FeatureRecipe(backbone=str(tmp_path / "f.npy")), make_corpus(5)
+    for same in (Corpus(corpus.images), corpus):
+        np.testing.assert_array_equal(features_for(same, recipe).image_vectors()[:], rows.astype(np.float16))
+    np.save(tmp_path / "f.npy", rows + 1)
+    assert features_for(corpus, recipe).image_vectors()[0][0] == np.float16(rows[0, 0] + 1)
+    assert made == []
 
 
 def test_merged_boxes_are_one_a_chain_in_the_order_of_chains() -> None:

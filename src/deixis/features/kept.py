@@ -43,11 +43,19 @@ def features_for(
     """
     folder = kept_folder(corpus, recipe)
     if not (folder / MANIFEST).exists():
-        from deixis.features.mapper import make_mapper
+        origin = {"corpus": corpus.fingerprint}
+        if recipe.from_file:
+            from deixis.features.precomputed import precomputed
 
-        mapper = make_mapper(recipe, device=device)
-        extract(corpus, mapper, folder, provenance={"corpus": corpus.fingerprint}, progress=progress)
+            rows, with_rows = precomputed(recipe, corpus)
+            extract(with_rows, rows, folder, provenance=origin, progress=progress)
+        else:
+            from deixis.features.mapper import make_mapper
+
+            extract(corpus, make_mapper(recipe, device=device), folder, provenance=origin, progress=progress)
     store = FeatureStore(folder)
+    if recipe.from_file:
+        return store
     pictures = corpus.pictures
     made_of = store.plan.provenance["pictures_sha256"]
     if pictures is not None and any(map(pictures.has, corpus)) and sample_hash(pictures, corpus) != made_of:
