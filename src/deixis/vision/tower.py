@@ -1,8 +1,8 @@
 """A picture tower: an EfficientNet-Lite, pooling over its map, and a projection, trained end to end with a text branch.
 
 The pooled vector is the map's mean beside what learned queries attend to, so that small things count where they matter.
-Its file (safetensors) opens as a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings as
-the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.learning.end_to_end`.
+Its file (safetensors) opens as a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings
+as the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.learning.end_to_end`.
 """
 
 from __future__ import annotations
