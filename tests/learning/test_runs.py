@@ -16,7 +16,7 @@ from PIL import Image
 
 from deixis.errors import DeixisError, InputError
 from deixis.learning.checkpoints import Position, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from deixis.learning.run_records import CorpusPlan, Note, RunPlan, SplitPlan, StorePlan
+from deixis.learning.run_records import CorpusPlan, EpochRecord, Note, RunPlan, SplitPlan, StorePlan
 from deixis.learning.runs import RunFolder, read_log, read_model, read_plan, read_weights, write_curves
 from tests.learning.test_trainer import interrupt_after, same_outcome
 from tests.learning.toy import CPU, ToyTask, plan, toy_run
@@ -139,6 +139,31 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     found = read_checkpoint(tmp_path)
     assert found is not None
     assert (found.position.step, found.damage) == (1, None)
+
+
+def test_a_full_disk_is_one_line_and_a_later_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy_run(tmp_path / "whole")
+    for allowed in range(1, 32, 6):
+        calls = itertools.count()
+
+        def fsync(descriptor: int, calls: Any = calls, allowed: int = allowed) -> None:
+            if next(calls) >= allowed:
+                raise OSError(28, "No space left on device")
+
+        out = tmp_path / str(allowed)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fsync)
+            with pytest.raises(DeixisError, match="No space left on device"):
+                toy_run(out)
+        toy_run(out)
+        same_outcome(out, tmp_path / "whole")
+
+
+def test_a_log_that_was_lost_is_no_reason_to_stop(tmp_path: Path) -> None:
+    interrupt_after(tmp_path, steps=8)
+    (tmp_path / "log.jsonl").unlink()
+    toy_run(tmp_path)
+    assert [record.epoch for record in read_log(tmp_path) if isinstance(record, EpochRecord)] == [2, 3]
 
 
 def test_weights_of_another_run_are_refused(tmp_path: Path) -> None:

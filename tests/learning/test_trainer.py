@@ -16,7 +16,7 @@ import torch
 from deixis.errors import DeixisError, InputError
 from deixis.learning.run_records import EpochRecord, Record, StepRecord, epochs_of
 from deixis.learning.runs import RunFolder, read_log, read_model, read_starts, read_weights
-from deixis.learning.trainer import Progress, train
+from deixis.learning.trainer import LOOK_EVERY, Progress, train
 from tests.learning.toy import CPU, ToyTask, plan, schedule, toy_run
 
 ROOT = Path(__file__).parents[2]
@@ -84,10 +84,11 @@ def test_killed_at_each_step_sync_and_rename_a_run_ends_with_the_same_bits(tmp_p
         same_outcome(tmp_path / str(moment), tmp_path / "whole")
 
 
-@pytest.mark.parametrize("fault", ["loss", "gradient"])
+@pytest.mark.parametrize(("fault", "every"), [("loss", 1), ("gradient", 1), ("loss", 4)])
 def test_a_loss_or_gradient_that_is_no_number_stops_the_run_and_names_step_and_batch(
-    tmp_path: Path, fault: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, every: int
 ) -> None:
+    monkeypatch.setitem(LOOK_EVERY, "cpu", every)
     task = ToyTask()
     bad = next(iter(task.batches(2)))[:1]
 
@@ -154,6 +155,20 @@ def test_a_figure_that_is_not_there_or_no_number_is_named(tmp_path: Path) -> Non
         toy_run(tmp_path / "nan", ToyTask(figures=[float("nan")]))
 
 
+def test_figures_and_parts_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    class Odd(ToyTask):
+        def loss(self, rows):  # type: ignore[no-untyped-def]
+            return super().loss(rows)._replace(parts={"odd": float("nan")})
+
+        def validate(self):  # type: ignore[no-untyped-def]
+            return {**super().validate(), "average_precision": float("nan")}
+
+    toy_run(tmp_path, Odd())
+    for record in read_log(tmp_path):
+        if isinstance(record, EpochRecord):
+            assert (record.parts, sorted(record.figures or {})) == ({}, ["error", "score"])
+
+
 def test_the_log_tells_every_step_and_the_means_of_every_epoch(tmp_path: Path) -> None:
     toy_run(tmp_path, learning_rate=0.01)
     records = read_log(tmp_path)
@@ -191,6 +206,16 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
         "recipe.toml", "run.json", "environment.json", "log.jsonl", "model.safetensors", "README.md", "curves.png",
         "model.json",
     }  # fmt: skip
+
+
+def test_it_does_not_matter_how_often_losses_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy_run(tmp_path / "always")
+    monkeypatch.setitem(LOOK_EVERY, "cpu", 4)
+    toy_run(tmp_path / "seldom")
+    same_outcome(tmp_path / "seldom", tmp_path / "always")
+    interrupt_after(tmp_path / "interrupted", steps=8)
+    toy_run(tmp_path / "interrupted")
+    same_outcome(tmp_path / "interrupted", tmp_path / "always")
 
 
 def test_progress_is_told_from_the_first_step_to_the_last_epoch(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def show(
     plot: Annotated[bool, typer.Option("--plot", help="Draw the run's curves.png anew.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """The epochs of a run, the one that is kept, and the time.
+    """The epochs of a run, the one that is kept, and the time; --json has every figure of every epoch.
 
     Example: deixis runs show runs/bi --plot
     """
@@ -105,7 +105,8 @@ def show(
             {"recipe": plan.recipe, "finished": report is not None, "report": report, "epochs": epochs, "notes": notes}
         )
         return
-    _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs)
+    decides = plan.recipe.get("schedule", {}).get("figure")
+    _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs, decides)
     if report is None:
         typer.echo("Not finished; the same `deixis train` goes on with it")
     else:
@@ -189,8 +190,9 @@ def _epoch_line(record: EpochRecord, epochs: int) -> str:
     return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
 
 
-def _print_epochs(title: str, epochs: Sequence[EpochRecord]) -> None:
-    names = list(dict.fromkeys(name for record in epochs for name in record.figures or {}))
+def _print_epochs(title: str, epochs: Sequence[EpochRecord], decides: str | None) -> None:
+    """A line an epoch, with the figure that decides; all figures where none does."""
+    names = [decides] if decides else list(dict.fromkeys(name for record in epochs for name in record.figures or {}))
     kept = max((record.epoch for record in epochs if record.best), default=None)
     rows = []
     for record in epochs:

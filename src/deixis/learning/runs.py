@@ -20,7 +20,8 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -82,7 +83,8 @@ class RunFolder:
         except OSError as fault:
             raise InputError(self.folder, f"cannot be written ({fault.strerror})") from None
         try:
-            self._begin()
+            with self._faults():
+                self._begin()
         except BaseException:
             self._lock.release()
             raise
@@ -120,40 +122,54 @@ class RunFolder:
         """The checkpoint to go on from, where there is one; the log ends where it was then."""
         checkpoint = read_checkpoint(self.folder / CHECKPOINTS)
         position = checkpoint.position if checkpoint else Position()
-        self._log = (self.folder / LOG).open("ab")
-        self._log.truncate(position.log_bytes)
+        with self._faults():
+            self._log = (self.folder / LOG).open("ab")
+            self._log.truncate(min(position.log_bytes, self._log.tell()))
+            self._log.seek(0, os.SEEK_END)
+            starts = read_starts(self.folder) if (self.folder / ENVIRONMENT).exists() else []
+            _write_json(self.folder / ENVIRONMENT, [*starts, _start(device, position)])
         if checkpoint is not None and checkpoint.damage is not None:
             self.log(Note(f"{checkpoint.damage}; the run goes on from the checkpoint before it"))
-        starts = _read_json(self.folder / ENVIRONMENT, list[Start]) if (self.folder / ENVIRONMENT).exists() else []
-        _write_json(self.folder / ENVIRONMENT, [*starts, _start(device, position)])
         return checkpoint
 
     def log(self, record: Record) -> None:
         assert self._log is not None, "resume() opens the log"
-        self._log.write(msgspec.json.encode(record) + b"\n")
-        self._log.flush()
+        with self._faults():
+            self._log.write(msgspec.json.encode(record) + b"\n")
+            self._log.flush()
 
     def checkpoint(self, position: Position, tensors: Mapping[str, Tensor]) -> None:
         """Save all that the rest of the run depends on."""
         assert self._log is not None, "resume() opens the log"
-        os.fsync(self._log.fileno())
-        position.log_bytes = self._log.tell()
-        write_checkpoint(self.folder / CHECKPOINTS, position, tensors)
+        with self._faults():
+            os.fsync(self._log.fileno())
+            position.log_bytes = self._log.tell()
+            write_checkpoint(self.folder / CHECKPOINTS, position, tensors)
 
     def finish(self, weights: Mapping[str, Tensor], report: TrainingReport) -> None:
         """Write the weights, the card and the curves, and with the last file mark the run as finished."""
         whole = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
-        digest = write_tensors(self.folder / WEIGHTS, whole)
-        write_text(self.folder / CARD, model_card(self.plan, report, read_starts(self.folder)))
-        if report.epochs:
-            try:
-                write_curves(self.folder)
-            except DeixisError as fault:
-                self.log(Note(str(fault)))
-        recipe = self.plan.recipe
-        _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
+        with self._faults():
+            digest = write_tensors(self.folder / WEIGHTS, whole)
+            write_text(self.folder / CARD, model_card(self.plan, report, read_starts(self.folder)))
+            if report.epochs:
+                try:
+                    write_curves(self.folder)
+                except DeixisError as fault:
+                    self.log(Note(str(fault)))
+            recipe = self.plan.recipe
+            _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
         # Of no more use, and several times as large as the weights.
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What the system refuses (no space, no permission) is told in one line."""
+        try:
+            yield
+        except OSError as fault:
+            told = f"cannot be written ({fault.strerror or fault}); what was saved before is whole"
+            raise DeixisError(f"{self.folder}: {told}") from None
 
 
 def read_plan(folder: str | Path) -> RunPlan:

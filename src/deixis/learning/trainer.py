@@ -28,8 +28,7 @@ from deixis.learning.schedule import Schedule
 from deixis.learning.task import KeepsFiles, Loss, Task
 
 #: Steps between looks at the losses. A look waits for the GPU, which should have work queued; the CPU waits anyway.
-LOOK_EVERY: Final = {"cpu": 1}
-LOOK_EVERY_ELSEWHERE: Final = 25
+LOOK_EVERY: Final = {"cpu": 1, "cuda": 25}
 #: An epoch's end is no reason for a checkpoint before ten times as long has passed as the last one took to write.
 CHECKPOINT_SHARE: Final = 10
 
@@ -132,7 +131,7 @@ class _Training:
         #: The weights to keep, as things stand: those of the best epoch so far.
         self.kept: dict[str, Tensor] = {}
         self.taken: list[_Step] = []
-        self.look_every = LOOK_EVERY.get(device.type, LOOK_EVERY_ELSEWHERE)
+        self.look_every = LOOK_EVERY[device.type]
         self.started = time.monotonic()
 
     def resume(self) -> None:
@@ -260,7 +259,7 @@ class _Training:
             raise DeixisError(f"schedule.figure: the validation has no figure {name!r}; it has: {known}")
         if name is not None and not math.isfinite(figures[name]):
             raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {self.position.epoch}")
-        return figures
+        return {name: value for name, value in figures.items() if math.isfinite(value)}
 
     def _checkpoint(self) -> None:
         self.position.seconds = self._seconds()
