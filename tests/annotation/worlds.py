@@ -17,11 +17,9 @@ NOUNS = {
 
 def made_up_image(number: int, chance: Random, captions: int = 5) -> Image:
     """An image of a few entities; each caption names some of them once. Scenes have no box."""
-    entities = []
-    for type_, nouns in NOUNS.items():
-        for noun in chance.sample(nouns, chance.randint(0, 2)):
-            entities.append((type_, noun))
-    entities = entities or [("people", "man")]
+    entities = [
+        (type_, noun) for type_, nouns in NOUNS.items() for noun in chance.sample(nouns, chance.randint(0, 2))
+    ] or [("people", "man")]
     boxes: list[Box] = []
     chains = []
     for index, (type_, _) in enumerate(entities):

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from deixis.corpus import Box
 from deixis.corpus.boxes import box_array, iou_matrix
 
@@ -59,11 +61,12 @@ def _cluster(flat: Sequence[Box], owners: Sequence[int], types: Sequence[frozens
         for second in range(first + 1, len(flat)):
             assert overlap is not None
             if _may_merge(first, second, overlap[first, second], owners, types):
-                pairs.append((-overlap[first, second], first, second))
+                corners = sorted(msgspec.structs.astuple(flat[index]) for index in (first, second))
+                pairs.append((-overlap[first, second], corners, first, second))
     cluster = list(range(len(flat)))
     members = {index: [index] for index in cluster}
-    joinable = {(first, second) for _, first, second in pairs}
-    for _, first, second in sorted(pairs):
+    joinable = {(first, second) for *_, first, second in pairs}
+    for *_, first, second in sorted(pairs):
         left, right = cluster[first], cluster[second]
         if left != right and all((min(a, b), max(a, b)) in joinable for a in members[left] for b in members[right]):
             for index in members.pop(right):
@@ -80,14 +83,16 @@ def _may_merge(first: int, second: int, overlap: float, owners: Sequence[int], t
 
 
 def _keepers(flat: Sequence[Box], cluster: Sequence[int]) -> dict[int, int]:
-    """The box that stands for each cluster: the one that overlaps the others most, the earliest of equals."""
+    """The box that stands for each cluster: the one that overlaps the others most; of equals, by its corners."""
     members: dict[int, list[int]] = {}
     for index, name in enumerate(cluster):
         members.setdefault(name, []).append(index)
     keepers = {}
     for name, indexes in members.items():
         array = box_array([flat[index] for index in indexes])
-        keepers[name] = indexes[int(iou_matrix(array, array).sum(1).argmax())]
+        nearness = iou_matrix(array, array).sum(1).round(9)
+        ranked = zip(nearness, map(msgspec.structs.astuple, (flat[index] for index in indexes)), indexes, strict=True)
+        keepers[name] = max(ranked)[-1]
     return keepers
 
 

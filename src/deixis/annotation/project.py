@@ -49,11 +49,15 @@ def create_project(
         places: paths to be remembered, such as those of the pictures.
     """
     settings = settings or Settings()
-    engine = schema.open_engine(where, durable=durable)
     if not len(corpus):
         raise DeixisError("a project needs at least one image")
+    engine = schema.open_engine(where, durable=durable)
     try:
         schema.create_tables(engine, where)
+    except BaseException:
+        engine.dispose()
+        raise
+    try:
         found = documents(corpus, start, Chunker.load(), EntityTypes.load())
         with schema.writing(engine) as connection:
             schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())

@@ -25,10 +25,8 @@ _items, _known, _log, _barred = schema.items, schema.known, schema.judgments, sc
 _WORKER: BindParameter[int] = bindparam("worker")
 _TASK: BindParameter[str] = bindparam("task")
 _NOW: BindParameter[float] = bindparam("now")
-_HELD = (
-    select(_items.c.id, _items.c.task)
-    .where(_items.c.worker_id == _WORKER, or_(_items.c.known_id.is_not(None), _items.c.leased_until > _NOW))
-    .order_by(_items.c.leased_until, _items.c.id)
+_HELD = select(_items.c.id, _items.c.task, _items.c.leased_until, _items.c.image_id).where(
+    _items.c.worker_id == _WORKER, or_(_items.c.known_id.is_not(None), _items.c.leased_until > _NOW)
 )
 _FREE_ITEMS = (
     select(_items.c.id, _items.c.image_id)
@@ -55,9 +53,10 @@ _COPY = insert(_items).returning(_items.c.id)
 
 
 def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], now: float) -> list[int]:
-    """The items a worker holds. A copy of a known question waits for its worker, however long."""
-    rows = connection.execute(_HELD, {"worker": worker, "now": now})
-    return [row.id for row in rows if row.task in tasks]
+    """The items a worker holds, as they were given. A copy of a known question waits for its worker, however long."""
+    rows = [row for row in connection.execute(_HELD, {"worker": worker, "now": now}) if row.task in tasks]
+    rows.sort(key=lambda row: (row.leased_until, PREFERENCE.index(row.task), row.image_id or 0, row.id))
+    return [row.id for row in rows]
 
 
 def lease_next(

@@ -7,6 +7,7 @@ stays of use whatever happens around it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import Literal
 
 import msgspec
@@ -193,8 +194,8 @@ def check_box(box: Box, width: int, height: int) -> Box:
     """A drawn box within the picture, or a `DeixisError` if nothing worth the name is left of it."""
     right, bottom = width or float("inf"), height or float("inf")
     cut = Box(max(0.0, float(box.x1)), max(0.0, float(box.y1)), min(right, float(box.x2)), min(bottom, float(box.y2)))
-    # NaN fails every comparison, so it is refused here too.
-    if not (cut.x2 - cut.x1 >= SMALLEST_SIDE and cut.y2 - cut.y1 >= SMALLEST_SIDE and cut.x2 + cut.y2 < float("inf")):
+    finite = all(map(isfinite, msgspec.structs.astuple(box)))
+    if not finite or cut.x2 - cut.x1 < SMALLEST_SIDE or cut.y2 - cut.y1 < SMALLEST_SIDE:
         raise DeixisError(f"a box needs {SMALLEST_SIDE:g} pixels each way inside the picture; this has {box}")
     return cut
 

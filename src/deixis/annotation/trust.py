@@ -27,8 +27,10 @@ class Standing(StrEnum):
 def test_standing(outcomes: Sequence[bool], settings: Settings) -> Standing:
     """After these answers to the qualification test, in all attempts one after the other."""
     length = settings.test_questions
+    if length == 0:
+        return Standing.FIRST_ITEMS
     attempts = [outcomes[start : start + length] for start in range(0, len(outcomes), length)]
-    if length == 0 or any(len(a) == length and sum(a) >= settings.test_share * length for a in attempts):
+    if any(len(a) == length and sum(a) >= settings.test_share * length for a in attempts):
         return Standing.FIRST_ITEMS
     finished = sum(len(attempt) == length for attempt in attempts)
     return Standing.FAILED if finished >= settings.test_attempts else Standing.TEST

@@ -99,11 +99,15 @@ class Workbench:
         if "://" not in self.where and not Path(where).is_file():
             raise DeixisError(f"{where}: no such annotation project; make one with `deixis annotate init`")
         self.engine = schema.open_engine(where, durable=durable)
-        schema.check_schema(self.engine, where)
         self._clock, self._chance, self._assistant = clock, chance or SystemRandom(), assistant
-        with schema.reading(self.engine) as connection:
-            self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
-            self._rules = standing_store.load_rules(connection, self.settings)
+        try:
+            schema.check_schema(self.engine, where)
+            with schema.reading(self.engine) as connection:
+                self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
+                self._rules = standing_store.load_rules(connection, self.settings)
+        except BaseException:
+            self.engine.dispose()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.annotate_simulate import simulate
-from deixis.errors import DeixisError, InputError
+from deixis.cli.annotate_simulate import SettingsOption, read_settings, simulate
+from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.annotation.progress import Progress
-    from deixis.annotation.records import Settings
     from deixis.annotation.workbench import Workbench
     from deixis.corpus import Corpus
 
@@ -61,9 +60,7 @@ def init(
     split: Annotated[list[str] | None, typer.Option(help="Only these splits.", show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first images.", show_default=False)] = None,
     solo: Annotated[bool, typer.Option(help="One person does it all: one opinion settles every question.")] = False,
-    settings: Annotated[
-        Path | None, typer.Option(help="A TOML file with settings of the workflow.", show_default=False)
-    ] = None,
+    settings: SettingsOption = None,
     pictures_in: Annotated[
         Path | None, typer.Option(help="Pictures that are kept elsewhere.", show_default=False)
     ] = None,
@@ -75,13 +72,17 @@ def init(
     """
     from random import Random
 
+    from msgspec.structs import replace
+
     from deixis.annotation.project import create_project
     from deixis.annotation.workbench import Workbench
     from deixis.cli.output import progress_bar
     from deixis.corpus import open_corpus
     from deixis.corpus.combine import cut
 
-    chosen = _settings(settings, solo)
+    chosen = read_settings(settings)
+    if solo:
+        chosen = replace(chosen, solo=True)
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
     places = {"corpus": str(corpus), "pictures": str(pictures_in or ""), "known_corpus": known or ""}
     with progress_bar("Finding mentions") as progress:
@@ -296,22 +297,6 @@ def _task(name: str) -> str:
     if name not in TASKS:
         raise DeixisError(f"{name!r} is no task; there are {', '.join(TASKS)}")
     return name
-
-
-def _settings(file: Path | None, solo: bool) -> Settings:
-    import msgspec
-
-    from deixis.annotation.records import Settings
-
-    if file is None:
-        return Settings(solo=solo)
-    try:
-        found = msgspec.toml.decode(file.read_bytes(), type=Settings)
-    except OSError as fault:
-        raise InputError(file, fault.strerror or "cannot be read") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise InputError(file, str(fault)) from None
-    return msgspec.structs.replace(found, solo=solo or found.solo)
 
 
 def _with_pictures(workbench: Workbench, corpus: Corpus) -> Corpus:

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
+    from deixis.annotation.records import Settings
     from deixis.corpus import Corpus
+
+SettingsOption = Annotated[
+    Path | None, typer.Option(help="A TOML file with settings of the workflow.", show_default=False)
+]
 
 
 def simulate(
@@ -21,6 +26,7 @@ def simulate(
     population: Annotated[
         list[str] | None, typer.Option(help="Only these: error-0, error-2, error-5, error-10, mixed.")
     ] = None,
+    settings: SettingsOption = None,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:
     """Replay an annotated corpus with simulated workers, one result file for each kind of crowd.
@@ -36,15 +42,18 @@ def simulate(
     unknown = [name for name in names if name not in POPULATIONS]
     if unknown:
         raise DeixisError(f"unknown population {unknown[0]!r}; there are {', '.join(POPULATIONS)}")
+    rules = read_settings(settings)
     chosen, others = choose_images(open_corpus(corpus), images, known, Random(seed))
     for name in names:
-        _simulate_one(chosen, others, name, seed, out)
+        _simulate_one(chosen, others, name, seed, rules, out)
     _draw_plots(out)
 
 
-def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, out: Path) -> None:
+def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings: Settings, out: Path) -> None:
     import tempfile
     from time import perf_counter
+
+    from msgspec import to_builtins
 
     from deixis.annotation.simulation.study import run_study
     from deixis.cli.output import progress_bar
@@ -52,10 +61,11 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, out: Path
     from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
 
     began = perf_counter()
+    rules = {key: value for key, value in to_builtins(settings).items() if not isinstance(value, list | tuple)}
     with tempfile.TemporaryDirectory() as folder, progress_bar(name) as progress:
-        study = run_study(Path(folder) / "project.db", chosen, known, name, seed, progress)
+        study = run_study(Path(folder) / "project.db", chosen, known, name, seed, settings, progress)
     result = make_result(
-        Protocol("annotation replay", "not applicable", {"population": name, "known_images": len(known)}),
+        Protocol("annotation replay", "not applicable", {"population": name, "known_images": len(known)} | rules),
         study.figures,
         corpus=corpus_reference(chosen),
         seed=seed,
@@ -112,3 +122,19 @@ def _draw_plots(folder: Path) -> None:
     }
     if names:
         write_text(folder / "links.svg", bar_chart("Link questions an image", names, cost))
+
+
+def read_settings(file: Path | None) -> Settings:
+    """The settings in a TOML file, or the defaults."""
+    import msgspec
+
+    from deixis.annotation.records import Settings
+
+    if file is None:
+        return Settings()
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=Settings)
+    except OSError as fault:
+        raise InputError(file, fault.strerror or "cannot be read") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise InputError(file, str(fault)) from None

@@ -9,6 +9,7 @@ from random import Random
 from statistics import median
 
 from deixis.annotation.project import create_project
+from deixis.annotation.records import Settings
 from deixis.annotation.simulation.causes import count_causes
 from deixis.annotation.simulation.replay import Population, Replay, replay
 from deixis.annotation.simulation.scoring import score_corpus
@@ -71,11 +72,12 @@ def run_study(
     known: Corpus,
     population: str,
     seed: int,
+    settings: Settings | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """Annotate `corpus` anew from its mentions, in a fresh project at `where`, and compare with what it had."""
     error, people = POPULATIONS[population]
-    create_project(where, corpus, start="mentions", known=known, chance=Random(seed), durable=False)
+    create_project(where, corpus, start="mentions", known=known, settings=settings, chance=Random(seed), durable=False)
     with Workbench(where, chance=Random(seed + 1), durable=False) as workbench:
         outcome = replay(workbench, truths(corpus, known), people, error, Random(seed + 2), progress)
         differences = workbench.check()

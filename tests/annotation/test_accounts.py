@@ -1,0 +1,58 @@
+"""Accounts: an invitation works once and not for ever, a session ends, secrets are not kept."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import select
+
+from deixis.annotation import schema
+from deixis.annotation.accounts import INVITATION_SECONDS, SESSION_SECONDS, Accounts
+from deixis.errors import DeixisError
+from tests.annotation.conftest import Clock, MakeBench
+
+
+def test_an_invitation_makes_one_worker_of_its_role(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    secret = accounts.invite("reviewer")
+    account = accounts.accept(secret, "ann")
+    assert account.role == "reviewer"
+    assert bench.worker_number("ann") == account.worker
+    with pytest.raises(DeixisError, match="used or expired"):
+        accounts.accept(secret, "bob")
+    late = accounts.invite()
+    clock.now += INVITATION_SECONDS + 1
+    with pytest.raises(DeixisError, match="used or expired"):
+        accounts.accept(late, "bob")
+    with pytest.raises(DeixisError, match="no role"):
+        accounts.invite("emperor")
+    taken = accounts.invite()
+    with pytest.raises(DeixisError, match="already"):
+        accounts.accept(taken, "ann")
+    assert accounts.accept(taken, "bob").name == "bob"
+
+
+def test_a_session_knows_its_worker_until_it_ends(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    worker = bench.add_worker("ann")
+    session, other = accounts.open_session(worker), accounts.open_session(worker)
+    account = accounts.account_of(session)
+    assert account is not None
+    assert (account.worker, account.name) == (worker, "ann")
+    accounts.close_session(session)
+    assert accounts.account_of(session) is None
+    assert accounts.account_of("nonsense") is None
+    clock.now += SESSION_SECONDS + 1
+    assert accounts.account_of(other) is None
+
+
+def test_no_secret_is_kept(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    secrets = [accounts.invite(), accounts.open_session(bench.add_worker("ann"))]
+    with schema.reading(bench.engine) as connection:
+        kept = [
+            str(row) for table in (schema.invitations, schema.sessions) for row in connection.execute(select(table))
+        ]
+    assert not any(secret in row for secret in secrets for row in kept)

@@ -1,0 +1,51 @@
+"""Verification questions: true of their image, balanced, and answered rightly by one who knows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+
+from deixis.annotation.known import known_questions, right_answer
+from deixis.annotation.records import ANSWERS, DRAWING, REQUIREMENT, TASKS
+from deixis.annotation.simulation.truth import truths
+from deixis.annotation.views import task_view
+from deixis.corpus import Box
+from tests.annotation.worlds import made_up_corpus
+
+CORPUS = made_up_corpus(60, seed=4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_who_knows_the_image_answers_rightly_and_who_errs_is_found_out(task: str) -> None:
+    known = truths(CORPUS)
+    questions = known_questions(CORPUS, 60, Random(1))[task]
+    assert len(questions) == 60
+    for entry in questions:
+        view = task_view(entry.question, entry.document, entry.document.mentions, "t", 0.0, test=False)
+        truth, encoded = known[entry.document.image.id], msgspec.json.encode(entry.truth)
+        assert right_answer(truth.right_answer(view), encoded)
+        assert not right_answer(truth.wrong_answer(view, Random(2)), encoded)
+
+
+def test_always_the_same_answer_is_wrong_half_of_the_time() -> None:
+    for task, questions in known_questions(CORPUS, 60, Random(1)).items():
+        if task not in (DRAWING, REQUIREMENT):
+            shares = Counter(entry.truth for entry in questions)
+            assert all(shares[answer] == 30 for answer in ANSWERS[task]), task
+
+
+def test_a_known_question_shows_nothing_of_its_answer() -> None:
+    for questions in known_questions(CORPUS, 20, Random(1)).values():
+        for entry in questions:
+            assert entry.document.given == ()
+            assert entry.document.image.boxes == ()
+
+
+def test_a_drawing_is_right_when_it_overlaps_the_missing_box() -> None:
+    truth = msgspec.json.encode((Box(0, 0, 100, 100),))
+    assert right_answer(Box(0, 0, 100, 70), truth)
+    assert not right_answer(Box(0, 0, 100, 50), truth)
+    assert not right_answer("no more", truth)

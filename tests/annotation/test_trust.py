@@ -1,0 +1,75 @@
+"""Standings from records: tests passed and failed, first items, and the watch that follows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from deixis.annotation.records import DRAWING, LINK, Settings
+from deixis.annotation.trust import Standing, alarmed, test_standing, work_standing
+
+SETTINGS = Settings()
+test_standing.__test__ = False  # type: ignore[attr-defined]
+
+
+def record(right: int, wrong: int) -> list[bool]:
+    return [False] * wrong + [True] * right
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "standing"),
+    [
+        ([], Standing.TEST),
+        (record(7, 0), Standing.TEST),
+        (record(8, 2), Standing.FIRST_ITEMS),
+        (record(7, 3), Standing.TEST),
+        (record(7, 3) + record(8, 2), Standing.FIRST_ITEMS),
+        (record(7, 3) + record(7, 3), Standing.FAILED),
+    ],
+)
+def test_the_qualification_test_can_be_tried_twice(outcomes: list[bool], standing: Standing) -> None:
+    assert test_standing(outcomes, SETTINGS) == standing
+
+
+@pytest.mark.parametrize(
+    ("task", "outcomes", "standing"),
+    [
+        (LINK, record(29, 0), Standing.FIRST_ITEMS),
+        (LINK, record(24, 6), Standing.TRUSTED),
+        (LINK, record(0, 6), Standing.FIRST_ITEMS),
+        (LINK, record(0, 7), Standing.SUSPENDED),
+        (DRAWING, record(20, 10), Standing.TRUSTED),
+        (DRAWING, record(0, 11), Standing.SUSPENDED),
+    ],
+)
+def test_the_first_items_earn_trust(task: str, outcomes: list[bool], standing: Standing) -> None:
+    assert work_standing(task, outcomes, SETTINGS) == standing
+
+
+def test_who_turns_bad_after_the_first_items_is_caught_within_three_hidden_questions() -> None:
+    good = record(30, 0) + record(40, 0)
+    assert work_standing(LINK, good + record(0, 2), SETTINGS) == Standing.TRUSTED
+    assert work_standing(LINK, good + record(0, 3), SETTINGS) == Standing.SUSPENDED
+
+
+def test_honest_workers_are_seldom_suspended_and_clickers_always() -> None:
+    chance = Random(1)
+
+    def suspended(error: float, answers: int, task: str = LINK) -> float:
+        trials = 300
+        return (
+            sum(alarmed(task, [chance.random() >= error for _ in range(answers)], SETTINGS) for _ in range(trials))
+            / trials
+        )
+
+    # A hundred hidden questions are five thousand answers.
+    assert suspended(0.02, 100) < 0.01
+    assert suspended(0.05, 100) < 0.06
+    assert suspended(0.5, 100) > 0.99
+    assert suspended(0.1, 300, DRAWING) < 0.02
+    assert suspended(0.5, 300, DRAWING) > 0.99
+
+
+def test_without_tests_everybody_starts_at_the_first_items() -> None:
+    assert test_standing([], Settings(test_questions=0)) == Standing.FIRST_ITEMS

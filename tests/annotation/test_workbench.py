@@ -1,0 +1,386 @@
+"""The workbench over a database: leases, answers counted once, trust, reviews, and tables that agree with the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+
+from deixis.annotation import schema
+from deixis.annotation.project import create_project
+from deixis.annotation.records import (
+    DRAWING,
+    LINK,
+    TASKS,
+    AcceptFix,
+    Answer,
+    BoxesFix,
+    ChainsFix,
+    Document,
+    Question,
+    Settings,
+)
+from deixis.annotation.simulation.truth import Truth, truths
+from deixis.annotation.views import TaskView
+from deixis.annotation.workbench import StaleTask, Workbench
+from deixis.corpus import Box, Corpus
+from deixis.errors import DeixisError, InputError
+from tests.annotation.conftest import Clock, MakeBench
+from tests.annotation.worlds import made_up_corpus
+
+
+def everything() -> dict[str, Truth]:
+    return truths(made_up_corpus(10), made_up_corpus(60, seed=99, first=1000))
+
+
+def answer(bench: Workbench, worker: int, view: TaskView, *, right: bool = True) -> str:
+    truth = everything_known[view.image]
+    said = truth.right_answer(view) if right else truth.wrong_answer(view, Random(0))
+    return bench.submit(worker, view.token, said).standing
+
+
+everything_known = everything()
+
+
+def work(bench: Workbench, workers: list[int], limit: int = 100_000) -> int:
+    """Right answers in turn until nobody finds a task."""
+    done = 0
+    idle = 0
+    while idle < len(workers) and done < limit:
+        worker = workers[0]
+        workers = [*workers[1:], worker]
+        view = bench.next_task(worker)
+        if view is None:
+            idle += 1
+            continue
+        idle = 0
+        answer(bench, worker, view)
+        done += 1
+    return done
+
+
+def count(bench: Workbench, table: Any) -> int:
+    with schema.reading(bench.engine) as connection:
+        return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def test_a_project_without_known_answers_comes_to_its_end_and_the_export_is_the_truth(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3)
+    done = work(bench, [bench.add_worker(name) for name in "abc"])
+    progress = bench.progress()
+    assert progress.finished == progress.images == 3
+    assert sum(task.judgments for task in progress.tasks.values()) == done == count(bench, schema.judgments)
+    assert bench.check() == []
+    exported = bench.export()
+    assert exported.unfinished == 0
+    for image, truth in zip(exported.corpus, made_up_corpus(3), strict=True):
+        assert chains_of(image) == chains_of(truth)
+
+
+def chains_of(image: Any) -> set[tuple[frozenset[tuple[int, int, int]], frozenset[Box], bool]]:
+    """Chains by what they hold, whatever their ids: mentions, boxes, scene or not."""
+    spans: dict[str, set[tuple[int, int, int]]] = {}
+    for number, caption in enumerate(image.captions):
+        for phrase in caption.phrases:
+            spans.setdefault(phrase.chain, set()).add((number, phrase.start, phrase.end))
+    return {(frozenset(spans[c.id]), frozenset(image.chain_boxes(c.id)), c.scene) for c in image.chains}
+
+
+def test_two_workers_never_hold_the_same_item_and_asking_again_gives_the_same_task(make_bench: MakeBench) -> None:
+    bench = make_bench(images=10)
+    workers = [bench.add_worker(f"w{number}") for number in range(8)]
+    views = {worker: bench.next_tasks(worker, count=2) for worker in workers}
+    tokens = [view.token for own in views.values() for view in own]
+    questions = [(view.image, view.captions, view.task) for own in views.values() for view in own]
+    assert len(set(tokens)) == len(tokens) >= 8
+    assert len(set(map(repr, questions))) == len(questions)
+    assert {worker: bench.next_tasks(worker, count=2) for worker in workers} == views
+
+
+def test_a_worker_who_walks_away_blocks_nobody_and_may_come_back_too_late(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    first, second = bench.add_worker("first"), bench.add_worker("second")
+    mine = bench.next_tasks(first, LINK, count=50)
+    assert bench.next_task(second, LINK) is None
+    clock.now += bench.settings.lease_seconds + 1
+    theirs = bench.next_task(second, LINK)
+    assert theirs is not None
+    lost = next(view for view in mine if view.captions == theirs.captions)
+    with pytest.raises(StaleTask):
+        answer(bench, first, lost)
+    answer(bench, second, theirs)
+    # A lease that ran out while nobody else wanted the item is still good.
+    late = [view for view in mine if view.token != lost.token]
+    for view in late:
+        answer(bench, first, view)
+    assert bench.check() == []
+
+
+def test_an_answer_sent_again_is_counted_once_and_nobody_answers_for_another(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2)
+    worker, other = bench.add_worker("w"), bench.add_worker("o")
+    view = bench.next_task(worker)
+    assert view is not None
+    with pytest.raises(StaleTask):
+        bench.submit(other, view.token, view.answers[0])
+    receipt = bench.submit(worker, view.token, view.answers[0])
+    assert bench.submit(worker, view.token, view.answers[0]) == receipt
+    assert count(bench, schema.judgments) == 1
+    with pytest.raises(StaleTask):
+        bench.submit(other, view.token, view.answers[0])
+
+
+def test_an_answer_that_does_not_fit_leaves_the_task_with_the_worker(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2)
+    worker = bench.add_worker("w")
+    view = bench.next_task(worker, DRAWING)
+    while view is None:
+        other = bench.next_task(worker)
+        assert other is not None
+        answer(bench, worker, other)
+        view = bench.next_task(worker, DRAWING)
+    for nonsense in ("maybe", Box(5, 5, 5, 5), Box(9, 9, 1, 1), Box(600, 600, 700, 700), Box(float("nan"), 0, 9, 9)):
+        with pytest.raises(DeixisError):
+            bench.submit(worker, view.token, nonsense)
+    assert bench.next_task(worker, DRAWING) == view
+    bench.submit(worker, view.token, Box(-5, 400, 90, 900))
+    drawn = bench.export().corpus
+    assert all(box.y2 <= 500 and box.x1 >= 0 for image in drawn for box in image.boxes)
+
+
+def test_a_task_given_back_goes_to_another(make_bench: MakeBench) -> None:
+    bench = make_bench(images=1)
+    first, second = bench.add_worker("first"), bench.add_worker("second")
+    mine = bench.next_tasks(first, LINK, count=50)
+    bench.release(first, mine[0].token)
+    theirs = bench.next_task(second, LINK)
+    assert theirs is not None
+    assert theirs.captions == mine[0].captions
+
+
+def test_workers_are_tested_then_watched_in_their_first_items_and_then_now_and_then(make_bench: MakeBench) -> None:
+    bench = make_bench(images=10, known=60, test_questions=4, first_items=6, hidden_share=0.25)
+    worker = bench.add_worker("w")
+    standings = []
+    tests = 0
+    for _ in range(60):
+        view = bench.next_task(worker, LINK)
+        if view is None:
+            break
+        tests += view.test
+        standings.append(answer(bench, worker, view))
+    assert tests == 4
+    assert [standing for standing, _ in Counter(standings).items()] == ["test", "first items", "trusted"]
+    assert Counter(standings)["test"] == 3
+    assert Counter(standings)["first items"] == 6
+    links = bench.progress().tasks[LINK]
+    later = links.verification - 10
+    assert 0 < later < links.judgments, "hidden questions stand among the work, and are not all of it"
+    assert bench.workers()[0].accuracy[LINK] == 1.0
+
+
+def test_who_fails_the_test_gets_no_work_and_may_be_reinstated(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=4, first_items=6)
+    worker = bench.add_worker("w")
+    for _ in range(4 * bench.settings.test_attempts):
+        view = bench.next_task(worker, LINK)
+        assert view is not None
+        assert view.test
+        standing = answer(bench, worker, view, right=False)
+    assert standing == "failed the test"
+    assert bench.next_task(worker, LINK) is None
+    assert bench.progress().tasks[LINK].judgments == 0
+    bench.reinstate(worker, LINK, "had a bad day")
+    view = bench.next_task(worker, LINK)
+    assert view is not None
+    assert view.test
+    assert [decision.standing for decision in bench.decisions()] == ["failed the test", "test"]
+
+
+def test_a_worker_who_turns_bad_is_suspended_and_the_answers_are_asked_again(make_bench: MakeBench) -> None:
+    bench = make_bench(images=10, known=60, test_questions=2, first_items=4, hidden_share=0.3)
+    worker = bench.add_worker("w")
+    standing = ""
+    answered = 0
+    while standing != "suspended":
+        view = bench.next_task(worker, LINK)
+        assert view is not None, "ran out of work before being caught"
+        answered += 1
+        standing = answer(bench, worker, view, right=answered <= 12)
+    before = bench.progress().tasks[LINK]
+    assert before.judgments == before.voided > 0
+    assert bench.next_task(worker, LINK) is None
+    bench.refresh()
+    assert bench.progress().links_asked == 0
+    assert bench.check() == []
+    helper = bench.add_worker("helper")
+    work(bench, [helper], limit=60)
+    assert bench.progress().links_asked > 0
+
+
+def test_drawers_are_judged_by_box_quality_and_good_boxes_outlive_their_drawer(make_bench: MakeBench) -> None:
+    bench = make_bench(images=10, first_items=5)
+    helpers = [bench.add_worker(name) for name in "abc"]
+    bad = bench.add_worker("bad")
+    for drawn in range(2000):
+        for helper in helpers:
+            for task in TASKS:
+                view = bench.next_task(helper, task) if task != DRAWING else None
+                if view is not None:
+                    answer(bench, helper, view)
+        view = bench.next_task(bad, DRAWING)
+        if view is None:
+            break
+        right = drawn < 3
+        said = everything_known[view.image].right_answer(view) if right else Box(480, 480, 490, 490)
+        if bench.submit(bad, view.token, said).standing == "suspended":
+            break
+    report = next(report for report in bench.workers() if report.id == bad)
+    assert report.standings[DRAWING] == "suspended"
+    kept = {box for image in bench.export().corpus for box in image.boxes}
+    assert Box(480, 480, 490, 490) not in kept
+    assert len(kept) >= 1
+    bench.refresh()
+    assert bench.check() == []
+
+
+def test_reviewers_settle_comments_and_fix_by_hand_with_history(make_bench: MakeBench) -> None:
+    bench = make_bench(images=1)
+    worker, reviewer = bench.add_worker("w"), bench.add_worker("r", "reviewer")
+    view = bench.next_task(worker)
+    assert view is not None
+    bench.submit(worker, view.token, view.answers[0], "this is no phrase")
+    (waiting,) = bench.review_queue()
+    assert (waiting.image, waiting.reason) == (view.image, "this is no phrase")
+    assert bench.next_task(worker, None) is not None
+    with pytest.raises(DeixisError, match="no task of worker"):
+        bench.next_task(worker, "review")
+    seen = bench.inspect_image(view.image)
+    with pytest.raises(DeixisError, match="only reviewers"):
+        bench.fix(worker, view.image, AcceptFix(waiting.key), seen.version)
+    bench.fix(reviewer, view.image, AcceptFix(waiting.key), seen.version, "it is one")
+    assert bench.review_queue() == []
+    # The image has changed since: a fix made for what was seen before is refused.
+    with pytest.raises(DeixisError, match="changed since"):
+        bench.fix(reviewer, view.image, AcceptFix(waiting.key), seen.version)
+    now = bench.inspect_image(view.image)
+    ids = [mention.id for mention in now.document.mentions]
+    bench.fix(reviewer, view.image, ChainsFix((tuple(ids),)), now.version)
+    now = bench.inspect_image(view.image)
+    assert [chain.mentions for chain in now.chains] == [tuple(ids)]
+    bench.fix(reviewer, view.image, BoxesFix(ids[0], (Box(1, 1, 50, 50),)), now.version)
+    done = bench.inspect_image(view.image)
+    assert done.finished
+    assert [event.what for event in done.history if event.what == "fix"] == ["fix"] * 3
+    assert done.history[0].comment == "this is no phrase"
+    assert bench.check() == []
+    (image,) = bench.export().corpus
+    assert image.boxes == (Box(1, 1, 50, 50),)
+
+
+@pytest.mark.parametrize(
+    "fix",
+    [
+        ChainsFix((("9:9-9",),)),
+        BoxesFix("9:9-9", (Box(1, 1, 9, 9),)),
+        BoxesFix("0:0-2", (), "box"),
+        AcceptFix("nonsense"),
+    ],
+)
+def test_a_fix_that_does_not_fit_its_image_is_refused(make_bench: MakeBench, fix: Any) -> None:
+    bench = make_bench(images=1)
+    reviewer = bench.add_worker("r", "reviewer")
+    with pytest.raises(DeixisError, match="image0"):
+        bench.fix(reviewer, "image0", fix, bench.inspect_image("image0").version)
+    assert count(bench, schema.fixes) == 0
+
+
+def test_a_question_that_everybody_has_answered_waits_for_a_reviewer(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2)
+    only = bench.add_worker("only")
+    work(bench, [only])
+    assert bench.progress().finished < 2
+    reasons = {entry.reason for entry in bench.review_queue()}
+    assert reasons == {"every worker has been asked already"}
+
+
+def test_the_check_finds_a_table_that_disagrees_with_the_log(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2)
+    assert bench.check() == []
+    with schema.writing(bench.engine) as connection:
+        connection.execute(update(schema.items).where(schema.items.c.id == 1).values(key="link nobody nowhere"))
+    assert len(bench.check()) == 1
+
+
+class FirstAnswer:
+    """Proposes the first answer of every question with words."""
+
+    def propose(self, question: Question, document: Document) -> Answer | None:
+        return "same" if question.task == LINK else None
+
+
+def test_the_share_of_accepted_proposals_is_recorded(make_bench: MakeBench, place: str) -> None:
+    make_bench(images=5).close()
+    with Workbench(place, assistant=FirstAnswer(), durable=False) as bench:
+        worker = bench.add_worker("w")
+        for said in ("same", "different", "same"):
+            view = bench.next_task(worker, LINK)
+            assert view is not None
+            assert view.proposal == "same"
+            bench.submit(worker, view.token, said)
+        links = bench.progress().tasks[LINK]
+        assert (links.proposed, links.accepted) == (3, 2)
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_is_brought_up(
+    make_bench: MakeBench, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bench(images=1).close()
+    ran = []
+    monkeypatch.setattr(schema, "MIGRATIONS", (lambda connection: ran.append(connection.dialect.name),))
+    Workbench(place).close()
+    Workbench(place).close()
+    assert len(ran) == 1
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="newer"):
+        Workbench(place)
+
+
+def test_a_project_is_made_once_and_wholly_or_not_at_all(place: str) -> None:
+    with pytest.raises(DeixisError, match="at least one image"):
+        create_project(place, Corpus([]))
+    with pytest.raises(DeixisError, match="questions for"):
+        create_project(place, made_up_corpus(2), start="mentions", known=made_up_corpus(1), durable=False)
+    create_project(place, made_up_corpus(2), start="mentions", durable=False)
+    with pytest.raises(InputError, match="already"):
+        create_project(place, made_up_corpus(3), start="mentions", durable=False)
+    with Workbench(place) as bench:
+        assert bench.progress().images == 2, "the project that was there is untouched"
+
+
+def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="deixis annotate init"):
+        Workbench(tmp_path / "missing.db")
+    (tmp_path / "text.db").write_text("not a database, but long enough to look like a file of one" * 20)
+    with pytest.raises(InputError, match="cannot be opened"):
+        Workbench(tmp_path / "text.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(InputError, match="holds no annotation project"):
+        Workbench(tmp_path / "empty.db")
+    with pytest.raises(DeixisError, match="neither a file nor a database"):
+        Workbench("nonsense://there")
+
+
+def test_settings_come_back_as_they_were_given(make_bench: MakeBench) -> None:
+    assert make_bench(images=1, solo=True, cycle_limit=7).settings == Settings(solo=True, cycle_limit=7)
+
+
+def test_one_person_alone_can_finish(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2, solo=True)
+    work(bench, [bench.add_worker("me")])
+    assert bench.progress().finished == 2
+    assert bench.check() == []
