@@ -22,6 +22,7 @@ from deixis.evaluation.matching import (
     retrieval,
     sentence_retrieval,
 )
+from deixis.evaluation.mentions import mention_localization
 from deixis.evaluation.papers import paper_tables
 from deixis.evaluation.presence import BestRegion
 from deixis.evaluation.results import Recipe as RecipeReference
@@ -30,7 +31,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
 from deixis.learning.two_branch import find_store
-from deixis.matcher import Encodes, Scores, Tokens
+from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 
@@ -76,6 +77,9 @@ def judge(
     """
     recipe, matcher = read_recipe(run), load_matcher(run, device)
     told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
+    if isinstance(matcher, LocalizesMentions):
+        regions = recipe.model.regions  # type: ignore[attr-defined]
+        return [_with_rows(mention_localization(matcher, corpus, split, regions=regions, **told), recipe.rows)]
     of_phrases = recipe.kind == "phrases" or getattr(recipe, "pairs", None) == "phrases"
     if of_phrases:
         count = recipe.regions  # type: ignore[attr-defined]

@@ -126,6 +126,9 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
         raise InputError(str(path), f"is no TOML: {fault}") from None
     for override in overrides:
         apply_override(settings, override)
+    if any(not override.startswith("seed=") for override in overrides):
+        # With other settings it makes no row of a paper any more.
+        settings.pop("rows", None)
     return RecipeFile(text, check_recipe(settings, str(path)))
 
 

@@ -86,5 +86,5 @@ class KeepsFiles(Protocol):
     """A task whose model needs more than its weights (a vocabulary, fitted text features)."""
 
     def save(self, folder: Path) -> None:
-        """Write that into the run folder; called once, before the run counts as finished."""
+        """Write that into the run folder; called once, with the weights that are kept, before the run is finished."""
         ...

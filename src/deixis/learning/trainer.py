@@ -281,6 +281,7 @@ class _Training:
             seconds=round(self._seconds(), 3),
             parameters=sum(value.numel() for value in self.task.module.parameters()),
         )
+        self.task.module.load_state_dict(self.kept)
         if isinstance(self.task, KeepsFiles):
             self.task.save(self.run.folder)
         self.run.finish(self.kept, report)
