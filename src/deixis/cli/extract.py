@@ -10,7 +10,13 @@ import typer
 
 def extract(
     corpus: Annotated[Path, typer.Argument(help="A corpus with pictures: folder, zip or file; or `scenes`.")],
-    features: Annotated[str, typer.Option(help="A recipe: image, ten-crop, regions, drawn, chains, or a .toml file.")],
+    features: Annotated[
+        str,
+        typer.Option(
+            help="A recipe: image, ten-crop, regions, drawn, chains, or a .toml file. Or a file of features: "
+            ".npy, .npz, .safetensors."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The store's folder. One that was begun is finished.")],
     split: Annotated[list[str] | None, typer.Option(help="Only the images of this split; may be repeated.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
