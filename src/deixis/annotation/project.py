@@ -98,7 +98,7 @@ def _write_images(
             number = next(numbers)
             state = image_state(document, (), (), settings)
             row = {"id": number, "name": document.image.id, "document": msgspec.json.encode(document)}
-            image_rows.append(row | {"version": 0, "stale": False} | summary(state))
+            image_rows.append(row | {"version": 0} | summary(state))
             for question in state.questions:
                 encoded = msgspec.json.encode(question)
                 item_rows.append({"image_id": number, "task": question.task, "key": question.key, "question": encoded})

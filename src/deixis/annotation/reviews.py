@@ -190,7 +190,7 @@ def image_states(
     columns = (images.c.finished, images.c.mentions, images.c.chains, images.c.links)
     last = 0
     while True:
-        query = select(images.c.id, images.c.document, images.c.stale, *columns)
+        query = select(images.c.id, images.c.document, *columns)
         rows = list(connection.execute(query.where(images.c.id > last).order_by(images.c.id).limit(BLOCK)))
         if not rows:
             return
@@ -201,15 +201,16 @@ def image_states(
             document = decode_document(row.document)
             state = image_state(document, judgments.get(row.id, []), fixes.get(row.id, []), settings)
             kept = {column.name: getattr(row, column.name) for column in columns}
-            yield row.id, document, state, kept | {"stale": row.stale}
+            yield row.id, document, state, kept
 
 
 def differences(connection: Connection, settings: Settings) -> list[str]:
     """Where the tables that are kept for speed disagree with the log. Images marked for refreshing are passed over."""
     items = schema.items
     found = []
+    stale = set(connection.execute(select(schema.stale.c.image_id)).scalars())
     for number, document, state, kept in image_states(connection, settings):
-        if kept.pop("stale"):
+        if number in stale:
             continue
         name = document.image.id
         if kept != summary(state):

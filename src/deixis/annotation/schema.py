@@ -51,13 +51,14 @@ images = Table(
     Column("document", LargeBinary, nullable=False),
     # Raised by every change of the image; a fix that was made for an older version is refused.
     Column("version", Integer, nullable=False, default=0),
-    Column("stale", Boolean, nullable=False, default=False),
     Column("finished", Boolean, nullable=False, default=False),
     Column("mentions", Integer, nullable=False, default=0),
     Column("chains", Integer, nullable=False, default=0),
     Column("links", Integer, nullable=False, default=0),
 )
-Index("images_stale", images.c.id, sqlite_where=images.c.stale, postgresql_where=images.c.stale)
+
+# Images some of whose judgments were voided: their items are to be derived anew.
+stale = Table("stale", metadata, Column("image_id", ForeignKey("images.id"), primary_key=True))
 
 workers = Table(
     "workers",

@@ -128,9 +128,13 @@ def suspend(connection: Connection, worker: int, task: str, standing: Standing, 
         .where(void.c.judgment_id.is_(None), or_(log.c.task != DRAWING, log.c.id.not_in(passed)))
     )
     connection.execute(insert(void).from_select(["judgment_id", "decision_id"], hit))
-    concerned = select(log.c.image_id).join(void, void.c.judgment_id == log.c.id).where(void.c.decision_id == decision)
-    images = schema.images
-    connection.execute(update(images).where(images.c.id.in_(concerned)).values(stale=True))
+    concerned = (
+        select(log.c.image_id)
+        .distinct()
+        .join(void, void.c.judgment_id == log.c.id)
+        .where(void.c.decision_id == decision, log.c.image_id.not_in(select(schema.stale.c.image_id)))
+    )
+    connection.execute(insert(schema.stale).from_select(["image_id"], concerned))
     items = schema.items
     own = (items.c.worker_id == worker, items.c.task == task)
     connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))

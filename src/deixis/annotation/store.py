@@ -98,8 +98,10 @@ _TAKE = (
 _SUMMARIZE = (
     update(schema.images)
     .where(schema.images.c.id == bindparam("image"))
-    .values({name: bindparam(f"new_{name}") for name in ("stale", "finished", "mentions", "chains", "links")})
+    .values({name: bindparam(f"new_{name}") for name in ("finished", "mentions", "chains", "links")})
 )
+
+_FRESH = delete(schema.stale).where(schema.stale.c.image_id == bindparam("image"))
 
 
 def take_image(connection: Connection, image_id: int) -> int:
@@ -113,7 +115,8 @@ def refresh_image(connection: Connection, image_id: int, settings: Settings) -> 
     write_items(connection, image_id, state.questions)
     drawers = write_outcomes(connection, image_id, state)
     values = {f"new_{name}": value for name, value in summary(state).items()}
-    connection.execute(_SUMMARIZE, {"image": image_id, "new_stale": False, **values})
+    connection.execute(_SUMMARIZE, {"image": image_id, **values})
+    connection.execute(_FRESH, {"image": image_id})
     return state, drawers
 
 

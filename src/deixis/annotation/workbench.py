@@ -61,7 +61,7 @@ _KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.te
     schema.known.c.id == bindparam("number")
 )
 _RECORD = insert(schema.judgments).returning(schema.judgments.c.id)
-_STALE = select(schema.images.c.id).where(schema.images.c.stale).order_by(schema.images.c.id)
+_STALE = select(schema.stale.c.image_id).order_by(schema.stale.c.image_id)
 _SOME_STALE = _STALE.limit(REFRESH_AT_ONCE)
 
 

@@ -7,9 +7,8 @@ those that the recipe names, each tried from the same sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -36,18 +35,14 @@ BLOCK = 4096
 
 
 class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The region-phrase CCA under a stacked auxiliary embedding, already chosen, and the features of its regions."""
+    """The region-phrase CCA under a stacked auxiliary embedding, and the features of its regions."""
 
     features: FeatureRecipe
     exemplars: Annotated[int, Meta(ge=0)] = 10
-    ridge: float = 0.01
-    power: float = 1.0
 
 
 class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`exemplars`: keep so many random pairs of each phrase (Table 4 of paper 0); 0 keeps all."""
-
-    learns_from_boxes: ClassVar[bool] = True
 
     pairs: Literal["sentences", "phrases"]
     text: TextRecipe = TextRecipe()
@@ -55,7 +50,7 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 100
     components: Annotated[int, Meta(ge=1)] | None = None
-    ridges: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0)
+    ridges: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     powers: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
     auxiliary: AuxiliaryRecipe | None = None
 
@@ -66,9 +61,13 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
         if self.pairs == "phrases" and self.auxiliary:
             raise ValueError("an auxiliary embedding is stacked under sentences, not under phrases")
 
+    @property
+    def learns_from_boxes(self) -> bool:
+        return self.pairs == "phrases" or self.auxiliary is not None
+
 
 class CorrelationFit:
-    """What `deixis.learning.trainer.fit` runs."""
+    """What `deixis.learning.fitting.fit` runs."""
 
     def __init__(
         self,
@@ -84,16 +83,18 @@ class CorrelationFit:
 
     def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
         """Sum, solve and choose; the figures are those of the validation split, `training_pairs` beside them."""
-        recipe = self.recipe
+        recipe, device = self.recipe, self._device.type
         if recipe.pairs == "phrases":
-            pairs = self._phrases()
-            count = self._sum(self._new(), _phrase_blocks(pairs, self._kept(pairs, recipe.exemplars)))
-            figures = self._choose(self._localization(), "localization.r@1", say)
+            self.cca = NormalizedCCA(recipe.components, device=device)
+            return self._fit_phrases(self.cca, recipe.exemplars, say)
+        if recipe.auxiliary is None:
+            self.cca = NormalizedCCA(recipe.components, device=device)
         else:
-            data = self._sentences(self._training)
-            count = self._sum(self._new(), _sentence_blocks(data))
-            figures = self._choose(self._retrieval(), "rsum", say)
-        return {**figures, "training_pairs": float(count)}
+            auxiliary = NormalizedCCA(device=device)
+            self._fit_phrases(auxiliary, recipe.auxiliary.exemplars, say)
+            self.cca = StackedAuxiliaryEmbedding(auxiliary, recipe.components, device=device)
+        blocks = _sentence_blocks(self._sentences(self._training))
+        return self._fit(self.cca, blocks, self._retrieval(self.cca), "rsum", say)
 
     def save(self, folder: Path) -> None:
         self.cca.save(folder / CCA)
@@ -102,45 +103,36 @@ class CorrelationFit:
     def weights(self) -> dict[str, Tensor]:
         return {"correlations": torch.from_numpy(self.cca.correlations_.copy())}
 
-    def _new(self) -> NormalizedCCA:
-        components, device = self.recipe.components, self._device.type
-        if self.recipe.auxiliary is None:
-            return NormalizedCCA(components, device=device)
-        chosen = self.recipe.auxiliary
-        auxiliary = NormalizedCCA(ridge=chosen.ridge, power=chosen.power, device=device)
-        pairs = self._phrases()
-        for x, y in _phrase_blocks(pairs, self._kept(pairs, chosen.exemplars)):
-            auxiliary.partial_fit(x, y)
-        return StackedAuxiliaryEmbedding(auxiliary, components, device=device)
+    def _fit_phrases(self, cca: NormalizedCCA, exemplars: int, say: Callable[[str], None]) -> Mapping[str, float]:
+        data = self._phrase_data(self._training)
+        strings = data.pair_string.cpu().numpy()
+        generator = np.random.default_rng(self.recipe.seed)
+        kept = resample(strings.tolist(), exemplars, generator) if exemplars else np.arange(len(strings))
+        blocks = _phrase_blocks(data, torch.from_numpy(kept).to(self._device))
+        return self._fit(cca, blocks, self._localization(cca), "localization.r@1", say)
 
-    def _sum(self, cca: NormalizedCCA, blocks: Iterator[tuple[Tensor, Tensor]]) -> int:
-        self.cca, count = cca, 0
+    def _fit(
+        self,
+        cca: NormalizedCCA,
+        blocks: Iterator[tuple[Tensor, Tensor]],
+        check: Callable[[], Mapping[str, float]],
+        decides: str,
+        say: Callable[[str], None],
+    ) -> Mapping[str, float]:
+        """Sum the pairs, try ridges and exponents, keep the best by the deciding figure."""
         for x, y in blocks:
             cca.partial_fit(x, y)
-            count += len(x)
-        return count
-
-    def _choose(
-        self, check: Callable[[], Mapping[str, float]], decides: str, say: Callable[[str], None]
-    ) -> Mapping[str, float]:
-        """Try ridges and exponents, keep the best by the deciding figure."""
         tried: list[tuple[float, float, Mapping[str, float]]] = []
-        solved = None
-        for ridge, power in product(self.recipe.ridges, self.recipe.powers):
-            self.cca.set_params(ridge=ridge, power=power)
-            if ridge != solved:
-                self.cca.solve()
-                solved = ridge
-            figures = check()
-            tried.append((ridge, power, figures))
-            say(f"ridge {ridge:g}, power {power:g}: {decides} {figures[decides]:.2f}")
+        for ridge in self.recipe.ridges:
+            cca.set_params(ridge=ridge).solve()
+            for power in self.recipe.powers:
+                cca.set_params(power=power)
+                figures = check()
+                tried.append((ridge, power, figures))
+                say(f"ridge {ridge:g}, power {power:g}: {decides} {figures[decides]:.2f}")
         ridge, power, figures = max(tried, key=lambda trial: trial[2][decides])
-        self.cca.set_params(ridge=ridge, power=power)
-        self.cca.solve()
-        return {**figures, "ridge": ridge, "power": power}
-
-    def _phrases(self) -> PhraseData:
-        return self._phrase_data(self._training)
+        cca.set_params(ridge=ridge, power=power).solve()
+        return {**figures, "ridge": ridge, "power": power, "training_pairs": float(cca.n_samples_seen_)}
 
     def _phrase_data(self, source: TrainingSet | Corpus) -> PhraseData:
         chains, proposals = find_store(self._stores, "chains"), find_store(self._stores, "proposals")
@@ -151,27 +143,21 @@ class CorrelationFit:
             source, find_store(self._stores, "image"), self.text, device=self._device, dtype=torch.float32
         )
 
-    def _kept(self, pairs: PhraseData, exemplars: int) -> Tensor:
-        strings = pairs.pair_string.cpu().numpy()
-        generator = np.random.default_rng(self.recipe.seed)
-        kept = resample(strings.tolist(), exemplars, generator) if exemplars else np.arange(len(strings))
-        return torch.from_numpy(kept).to(self._device)
-
-    def _localization(self) -> Callable[[], Mapping[str, float]]:
+    def _localization(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
         data = self._phrase_data(self._validation)
         check = LocalizationCheck(data, self.recipe.regions)
 
         def figures() -> Mapping[str, float]:
-            strings = torch.from_numpy(self.cca.encode_y(data.strings)).to(self._device)
-            return check.figures(lambda rows: torch.from_numpy(self.cca.encode_x(rows)).to(self._device), strings)
+            strings = torch.from_numpy(cca.encode_y(data.strings)).to(self._device)
+            return check.figures(lambda rows: torch.from_numpy(cca.encode_x(rows)).to(self._device), strings)
 
         return figures
 
-    def _retrieval(self) -> Callable[[], Mapping[str, float]]:
+    def _retrieval(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
         data = self._sentences(self._validation)
 
         def figures() -> Mapping[str, float]:
-            scores = self.cca.encode_x(data.images) @ self.cca.encode_y(data.texts).T
+            scores = cca.encode_x(data.images) @ cca.encode_y(data.texts).T
             return retrieval_figures(torch.from_numpy(scores).to(self._device), data.image_of)
 
         return figures

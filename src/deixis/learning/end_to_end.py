@@ -66,6 +66,8 @@ class PictureSamplerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class PictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: None are stored: the tower looks at pictures.
+    features: None = None  # type: ignore[assignment]
     text: TextRecipe = TextRecipe(kind="tokens", minimum_count=2)
     model: TowerRecipe = TowerRecipe()
     loss: InfoNCERecipe | HardestNegativeRecipe = InfoNCERecipe()

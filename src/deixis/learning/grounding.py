@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import torch
@@ -78,8 +78,6 @@ class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole recipe. `proposer` is where the network begins: `learned`, or the file of a trained proposer."""
 
-    learns_from_boxes: ClassVar[bool] = True
-
     #: None are stored: the network looks at pictures.
     features: None = None  # type: ignore[assignment]
     proposer: str = "learned"
@@ -90,6 +88,10 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     model: GroundingRecipe = GroundingRecipe()
     loss: GroundingLoss = GroundingLoss()
     augmentation: Augmentation = Augmentation()
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
 
 
 RECIPE = GroundingTraining

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from msgspec import Meta
@@ -30,11 +30,13 @@ from deixis.models.two_branch import SimilarityNetwork
 
 
 class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    learns_from_boxes: ClassVar[bool] = True
-
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 200
     sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
 
 
 class PhraseTask(TwoBranchTask):

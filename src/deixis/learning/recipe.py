@@ -22,7 +22,7 @@ from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Meta
@@ -53,9 +53,6 @@ KINDS: dict[str, str] = {
 class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every recipe has. A kind extends it with its own sections, each a struct beside the code it configures."""
 
-    #: Whether this kind learns from drawn boxes; model cards tell it.
-    learns_from_boxes: ClassVar[bool] = False
-
     name: Annotated[str, Meta(min_length=1)]
     kind: str
     about: str = ""
@@ -71,6 +68,11 @@ class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         for row in self.rows:
             if row not in _known_rows():
                 raise ValueError(f"rows: the papers' tables have no row {row!r}; `deixis results papers` lists them")
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        """Whether drawn boxes have a part in the training; model cards tell it."""
+        return False
 
     @property
     def feature_recipe(self) -> FeatureRecipe:
