@@ -75,6 +75,7 @@ def test_a_project_without_known_answers_comes_to_its_end_and_the_export_is_the_
     assert progress.finished == progress.images == 3
     assert sum(task.judgments for task in progress.tasks.values()) == done == count(bench, schema.judgments)
     assert bench.check() == []
+    assert bench.agreement() == {"coverage": 100.0, "requirement": 100.0}
     exported = bench.export()
     assert exported.unfinished == 0
     for image, truth in zip(exported.corpus, made_up_corpus(3), strict=True):
@@ -160,6 +161,9 @@ def test_a_task_given_back_goes_to_another(make_bench: MakeBench) -> None:
     theirs = bench.next_task(second, LINK)
     assert theirs is not None
     assert theirs.captions == mine[0].captions
+    bench.release(second, theirs.token)
+    assert bench.next_task(second, LINK) is None, "who gave it back does not get it again"
+    assert bench.check() == []
 
 
 def test_workers_are_tested_then_watched_in_their_first_items_and_then_now_and_then(make_bench: MakeBench) -> None:

@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy import Connection, case, func, select
 
 from deixis.annotation import schema
-from deixis.annotation.records import REVIEW, TASKS
+from deixis.annotation.records import COVERAGE, REQUIREMENT, REVIEW, TASKS
 from deixis.annotation.standing_store import Rules, Standings
 
 
@@ -99,6 +99,23 @@ def measure_progress(connection: Connection) -> Progress:
     fixes = connection.execute(select(func.count()).select_from(schema.fixes)).scalar_one()
     counts = {name: int(getattr(row, name)) for name in row._fields}
     return Progress(reviews=open_questions.get(REVIEW, 0), fixes=fixes, tasks=tasks, **counts)
+
+
+def measure_agreement(connection: Connection) -> dict[str, float]:
+    """By task: on how many of the questions with several answers, in percent, all of them are the same."""
+    log = schema.judgments
+    several = (
+        select(log.c.task, func.count(log.c.answer.distinct()).label("answers"))
+        .where(log.c.image_id.is_not(None), log.c.task.in_((REQUIREMENT, COVERAGE)))
+        .group_by(log.c.image_id, log.c.key, log.c.task)
+        .having(func.count() > 1)
+        .subquery()
+    )
+    share = 100 * func.avg(case((several.c.answers == 1, 1.0), else_=0.0))
+    return {
+        row[0]: round(float(row[1]), 2)
+        for row in connection.execute(select(several.c.task, share).group_by(several.c.task))
+    }
 
 
 def worker_reports(connection: Connection, rules: Rules) -> list[WorkerReport]:

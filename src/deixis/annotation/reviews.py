@@ -138,13 +138,22 @@ def image_number(connection: Connection, name: str) -> int:
     return int(number)
 
 
-def add_fix(connection: Connection, reviewer: int, name: str, fix: Fix, version: int, comment: str, now: float) -> int:
+def add_fix(
+    connection: Connection,
+    reviewer: int,
+    name: str,
+    fix: Fix,
+    version: int,
+    comment: str,
+    settings: Settings,
+    now: float,
+) -> int:
     """Write a fix that fits the image; returns the image's number. The image is held, its items are not yet renewed."""
     number = image_number(connection, name)
     held = take_image(connection, number)
     if held != version + 1:
         raise DeixisError(f"image {name}: changed since you looked at it (version {held - 1}, not {version})")
-    document, _, state = load_state(connection, number, Settings())
+    document, _, state = load_state(connection, number, settings)
     fix = _checked(fix, document, state, name)
     values = {"image_id": number, "worker_id": reviewer, "fix": msgspec.json.encode(fix), "created": now}
     connection.execute(insert(schema.fixes).values(comment=comment.strip(), **values))

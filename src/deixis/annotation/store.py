@@ -19,8 +19,8 @@ from deixis.annotation.workflow import ImageState, image_state
 
 Value = TypeVar("Value")
 RETRIES = 10
-#: PostgreSQL's codes for a transaction that was given up for others' sake.
-_GIVEN_UP = ("40001", "40P01")
+#: PostgreSQL's codes: could not be serialized, deadlock, another wrote the same key.
+_GIVEN_UP = ("40001", "40P01", "23505")
 
 _encode = msgspec.json.Encoder().encode
 _document = msgspec.json.Decoder(Document)
@@ -30,7 +30,7 @@ _fix: msgspec.json.Decoder[Fix] = msgspec.json.Decoder(Fix)
 
 
 def with_retries(engine: Engine, attempt: Callable[[Connection], Value]) -> Value:
-    """Run a writing transaction, again where PostgreSQL broke a deadlock by giving it up."""
+    """Run a writing transaction, again where PostgreSQL gave it up for another that came in between."""
     for _ in range(RETRIES):
         try:
             with schema.writing(engine) as connection:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, select, updat
 from deixis.annotation import reviews, schema, standing_store
 from deixis.annotation.export import Export, export_corpus
 from deixis.annotation.known import right_answer
-from deixis.annotation.progress import Progress, WorkerReport, measure_progress, worker_reports
+from deixis.annotation.progress import Progress, WorkerReport, measure_agreement, measure_progress, worker_reports
 from deixis.annotation.queue import held_items, lease_next
 from deixis.annotation.records import (
     DRAWING,
@@ -212,10 +212,15 @@ class Workbench:
         return with_retries(self.engine, attempt)
 
     def release(self, worker: int, token: str) -> None:
-        """Give a task back unanswered. A verification question stays with its worker."""
-        items = schema.items
-        own = (items.c.token == token, items.c.worker_id == worker, items.c.known_id.is_(None))
-        with_retries(self.engine, lambda c: c.execute(update(items).where(*own).values(schema.FREE)))
+        """Give a task back unanswered: others get it, this worker no more. A verification question stays."""
+
+        def attempt(connection: Connection) -> None:
+            item = self._own_item(connection, worker, token)
+            if item is not None and item.known_id is None:
+                connection.execute(schema.RELEASE, {"number": item.id})
+                connection.execute(insert(schema.barred).values(item_id=item.id, worker_id=worker))
+
+        with_retries(self.engine, attempt)
 
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
         """The image of a task the worker holds, and whether it is one of the known corpus."""
@@ -240,6 +245,11 @@ class Workbench:
     def progress(self) -> Progress:
         with schema.reading(self.engine) as connection:
             return measure_progress(connection)
+
+    def agreement(self) -> dict[str, float]:
+        """Of the questions that several workers answered, by task: the share, in percent, on which all agreed."""
+        with schema.reading(self.engine) as connection:
+            return measure_agreement(connection)
 
     def workers(self) -> list[WorkerReport]:
         with schema.reading(self.engine) as connection:
@@ -267,7 +277,7 @@ class Workbench:
         def attempt(connection: Connection) -> int:
             if role_of(connection, reviewer) == "worker":
                 raise DeixisError("only reviewers and administrators correct by hand")
-            number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self._clock())
+            number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self.settings, self._clock())
             self._refresh(connection, number)
             return number
 

@@ -84,7 +84,7 @@ def init(
     if solo:
         chosen = replace(chosen, solo=True)
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
-    places = {"corpus": str(corpus), "pictures": str(pictures_in or ""), "known_corpus": known or ""}
+    places = {"corpus": _lasting(corpus), "pictures": _lasting(pictures_in), "known_corpus": _lasting(known)}
     with progress_bar("Finding mentions") as progress:
         create_project(
             project,
@@ -107,11 +107,18 @@ def status(project: ProjectPath, json: JsonOption = False) -> None:
 
     Example: deixis annotate status project.db
     """
+    from msgspec.structs import asdict
+
     from deixis.cli.output import print_json
 
     with _open(project) as workbench:
-        progress = workbench.progress()
-    print_json(progress) if json else _print_progress(progress)
+        progress, agreement = workbench.progress(), workbench.agreement()
+    if json:
+        print_json({**asdict(progress), "agreement": agreement})
+        return
+    _print_progress(progress)
+    for task, share in agreement.items():
+        typer.echo(f"workers agree on {share:.1f} % of the questions of box {task} that several were asked")
 
 
 @app.command()
@@ -283,6 +290,13 @@ def check(project: ProjectPath) -> None:
 
 
 app.command()(simulate)
+
+
+def _lasting(path: str | Path | None) -> str:
+    """A path that leads to the same place from any folder; a name that is no path (`scenes`) stays."""
+    if path is None:
+        return ""
+    return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
 def _open(project: str) -> Workbench:
