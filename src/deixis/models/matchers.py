@@ -80,7 +80,8 @@ class EmbeddingMatcher(Embedding):
     def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Array) -> Array:
         parts = []
         for start in range(0, len(rows), BLOCK):
-            block = torch.from_numpy(np.ascontiguousarray(rows[start : start + BLOCK])).to(self._device)
+            # A copy, since a view of a store's file cannot be written to.
+            block = torch.from_numpy(np.array(rows[start : start + BLOCK])).to(self._device)
             parts.append(function(block.float() if block.is_floating_point() else block).cpu().numpy())
         return np.concatenate(parts)
 
