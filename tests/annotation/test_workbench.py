@@ -375,8 +375,9 @@ def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     with pytest.raises(InputError, match="holds no annotation project"):
         Workbench(tmp_path / "empty.db")
-    with pytest.raises(DeixisError, match="neither a file nor a database"):
-        Workbench("nonsense://there")
+    with pytest.raises(DeixisError, match="neither a file nor a database") as told:
+        Workbench("nonsense://me:secret@there/db")
+    assert "secret" not in str(told.value)
 
 
 def test_settings_come_back_as_they_were_given(make_bench: MakeBench) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from deixis.annotation.mentions import given_document
 from deixis.annotation.records import (
     ALL,
+    ANSWERS,
     BAD,
     BOX,
     CHAIN,
@@ -64,17 +65,23 @@ def right_answer(answer: Answer, truth: bytes) -> bool:
 
 
 def known_questions(images: Iterable[Image], each: int, chance: Random) -> dict[str, list[KnownQuestion]]:
-    """Up to `each` questions a task, in random order, balanced over the answers."""
-    pools: dict[tuple[str, str], list[KnownQuestion]] = {}
+    """Up to `each` questions a task, in random order, balanced over the answers; from as few images as that takes."""
+    images = list(images)
+    chance.shuffle(images)
+    kinds = [(task, answer) for task in TASKS for answer in (ANSWERS[task] if task != DRAWING else (BOX,))]
+    pools: dict[tuple[str, str], list[KnownQuestion]] = {kind: [] for kind in kinds}
     for image in images:
         for question in _of_image(image, chance):
-            answer = question.truth if isinstance(question.truth, str) else "box"
-            pools.setdefault((question.question.task, answer), []).append(question)
+            answer = question.truth if isinstance(question.truth, str) else BOX
+            pools[question.question.task, answer].append(question)
+        if min(map(len, pools.values())) >= each:
+            break
+    pools = {kind: pool for kind, pool in pools.items() if pool}
     found: dict[str, list[KnownQuestion]] = {task: [] for task in TASKS}
-    for (task, _), pool in sorted(pools.items(), key=lambda entry: len(entry[1])):
+    for (task, _), pool in pools.items():
         chance.shuffle(pool)
-        kinds = sum(name == task for name, _ in pools)
-        found[task] += pool[: -(-each // kinds)]
+        answers = sum(name == task for name, _ in pools)
+        found[task] += pool[: -(-each // answers)]
     for questions in found.values():
         chance.shuffle(questions)
     return {task: questions[:each] for task, questions in found.items()}

@@ -6,6 +6,7 @@ kept for speed; `Workbench.check` compares. SQLite (in WAL mode) by default, Pos
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -223,12 +224,17 @@ def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
         engine = create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
     except (ArgumentError, NoSuchModuleError) as fault:
-        raise DeixisError(f"{text}: is neither a file nor a database URL ({fault})") from None
+        raise DeixisError(f"{shown(text)}: is neither a file nor a database URL ({fault})") from None
     except ModuleNotFoundError as fault:
-        raise DeixisError(f"{text}: needs the Python package {fault.name}") from None
+        raise DeixisError(f"{shown(text)}: needs the Python package {fault.name}") from None
     if engine.dialect.name == "sqlite":
         _tune_sqlite(engine, durable)
     return engine
+
+
+def shown(where: str | Path) -> str:
+    """A project's place as it may be printed: without the password of a database URL."""
+    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", str(where))
 
 
 _POOL: dict[str, Any] = {"pool_size": 10, "max_overflow": 50}
@@ -271,7 +277,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def create_tables(engine: Engine, where: str | Path) -> None:
     """Make the tables of a new project; a database that has one already is refused."""
     if is_project(engine, where):
-        raise InputError(str(where), "holds an annotation project already")
+        raise InputError(shown(where), "holds an annotation project already")
     with writing(engine) as connection:
         metadata.create_all(connection)
         connection.execute(insert(project).values(key="schema", value=str(schema_version())))
@@ -281,18 +287,18 @@ def is_project(engine: Engine, where: str | Path) -> bool:
     try:
         return inspect(engine).has_table("project")
     except DBAPIError as fault:
-        raise InputError(str(where), f"cannot be opened as a database ({fault.orig})") from None
+        raise InputError(shown(where), f"cannot be opened as a database ({fault.orig})") from None
 
 
 def check_schema(engine: Engine, where: str | Path) -> None:
     """Bring an older database to this version; refuse a newer one, or one that is no project."""
     if not is_project(engine, where):
-        raise InputError(str(where), "holds no annotation project")
+        raise InputError(shown(where), "holds no annotation project")
     with reading(engine) as connection:
         version = int(get_value(connection, "schema") or 0)
     if version > schema_version():
         problem = f"has schema {version}, and this Deixis knows {schema_version()}: it was made by a newer one"
-        raise InputError(str(where), problem)
+        raise InputError(shown(where), problem)
     if version < schema_version():
         with writing(engine) as connection:
             for step in MIGRATIONS[version - 1 :]:

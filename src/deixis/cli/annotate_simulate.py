@@ -53,19 +53,22 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings:
     import tempfile
     from time import perf_counter
 
-    from msgspec import to_builtins
+    from msgspec.structs import asdict
 
+    from deixis.annotation.records import Settings
     from deixis.annotation.simulation.study import run_study
     from deixis.cli.output import progress_bar
     from deixis.cli.writing import system_faults
     from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
 
     began = perf_counter()
-    rules = {key: value for key, value in to_builtins(settings).items() if not isinstance(value, list | tuple)}
+    defaults = asdict(Settings())
+    parameters: dict[str, str | int | float | bool] = {"population": name, "known_images": len(known)}
+    parameters |= {rule: str(value) for rule, value in asdict(settings).items() if value != defaults[rule]}
     with tempfile.TemporaryDirectory() as folder, progress_bar(name) as progress:
         study = run_study(Path(folder) / "project.db", chosen, known, name, seed, settings, progress)
     result = make_result(
-        Protocol("annotation replay", "not applicable", {"population": name, "known_images": len(known)} | rules),
+        Protocol("annotation replay", "not applicable", parameters),
         study.figures,
         corpus=corpus_reference(chosen),
         seed=seed,
@@ -89,6 +92,7 @@ def _print_result(name: str, metrics: object, finished: bool) -> None:
 def _draw_plots(folder: Path) -> None:
     """Plots of all replays in the folder: quality over the workers' error rate, and what linking costs."""
     from deixis.annotation.charts import bar_chart, line_chart
+    from deixis.annotation.simulation.study import POPULATIONS
     from deixis.evaluation.results import load_folder
     from deixis.files import write_text
 
@@ -114,7 +118,7 @@ def _draw_plots(folder: Path) -> None:
             float(int(low / 10) * 10) if low < 100 else 90.0,
         )
         write_text(folder / "quality.svg", chart)
-    names = sorted(found)
+    names = [name for name in POPULATIONS if name in found]
     cost = {
         "asked": [found[name]["links"]["asked_per_image"] for name in names],
         "|M||C|": [found[name]["links"]["mentions_times_chains_per_image"] for name in names],
