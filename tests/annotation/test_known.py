@@ -24,7 +24,7 @@ def test_who_knows_the_image_answers_rightly_and_who_errs_is_found_out(task: str
     questions = known_questions(CORPUS, 60, Random(1))[task]
     assert len(questions) == 60
     for entry in questions:
-        view = task_view(entry.question, entry.document, entry.document.mentions, "t", 0.0, test=False)
+        view = task_view(entry.question, entry.document, "t", 0.0, test=False)
         truth, encoded = known[entry.document.image.id], msgspec.json.encode(entry.truth)
         assert right_answer(truth.right_answer(view), encoded)
         assert not right_answer(truth.wrong_answer(view, Random(2)), encoded)

@@ -109,15 +109,15 @@ def take_image(connection: Connection, image_id: int) -> int:
     return int(connection.execute(_TAKE, {"image": image_id}).scalar_one())
 
 
-def refresh_image(connection: Connection, image_id: int, settings: Settings) -> tuple[ImageState, set[int]]:
-    """Derive a taken image anew and write its open questions; also gives the drawers whose record changed."""
+def refresh_image(connection: Connection, image_id: int, settings: Settings) -> set[int]:
+    """Derive a taken image anew and write its open questions; returns the drawers whose record changed."""
     _, _, state = load_state(connection, image_id, settings)
     write_items(connection, image_id, state.questions)
     drawers = write_outcomes(connection, image_id, state)
     values = {f"new_{name}": value for name, value in summary(state).items()}
     connection.execute(_SUMMARIZE, {"image": image_id, **values})
     connection.execute(_FRESH, {"image": image_id})
-    return state, drawers
+    return drawers
 
 
 def summary(state: ImageState) -> dict[str, int | bool]:

@@ -15,7 +15,6 @@ from deixis.annotation.records import (
     REVIEW,
     Answer,
     Document,
-    Mention,
     Question,
     by_id,
 )
@@ -63,10 +62,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     proposal: Answer | None = None
 
 
-def task_view(
-    question: Question, document: Document, mentions: tuple[Mention, ...], token: str, expires: float, *, test: bool
-) -> TaskView:
-    known = by_id(mentions)
+def task_view(question: Question, document: Document, token: str, expires: float, *, test: bool) -> TaskView:
+    known = by_id(document.mentions)
     spans: dict[int, list[tuple[int, int]]] = {}
     for name in question.mentions:
         if name in known:

@@ -11,62 +11,31 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from deixis.annotation import reviews, schema, standing_store
+from deixis.annotation.desk import Desk, Receipt, Shown, StaleTask
 from deixis.annotation.export import Export, export_corpus
-from deixis.annotation.known import right_answer
 from deixis.annotation.progress import Progress, WorkerReport, measure_agreement, measure_progress, worker_reports
 from deixis.annotation.queue import held_items, lease_next
-from deixis.annotation.records import (
-    DRAWING,
-    REVIEW,
-    TASKS,
-    Answer,
-    Document,
-    Fix,
-    Mention,
-    MentionsFix,
-    Question,
-    Settings,
-    check_answer,
-)
-from deixis.annotation.standing_store import Standings
-from deixis.annotation.store import (
-    all_fixes,
-    decode_document,
-    decode_question,
-    load_document,
-    refresh_image,
-    take_image,
-    with_retries,
-)
+from deixis.annotation.records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings
+from deixis.annotation.store import take_image, with_retries
 from deixis.annotation.trust import Standing
-from deixis.annotation.views import TaskView, task_view
+from deixis.annotation.views import TaskView
 from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 
+__all__ = ["Assistant", "Receipt", "StaleTask", "Workbench"]
+
 #: Marked images that a request for a task derives anew on its way, so that no request waits for all of them.
 REFRESH_AT_ONCE = 10
 
-_ITEM = select(schema.items).where(schema.items.c.id == bindparam("number"))
-_OWN_ITEM = select(schema.items).where(
-    schema.items.c.token == bindparam("token"), schema.items.c.worker_id == bindparam("worker")
-)
-_KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.test).where(
-    schema.known.c.id == bindparam("number")
-)
-_RECORD = insert(schema.judgments).returning(schema.judgments.c.id)
 _STALE = select(schema.stale.c.image_id).order_by(schema.stale.c.image_id)
 _SOME_STALE = _STALE.limit(REFRESH_AT_ONCE)
-
-
-class StaleTask(DeixisError):
-    """The task is no longer the worker's: its lease ran out and another answered, or it is not needed any more."""
 
 
 class Assistant(Protocol):
@@ -74,13 +43,6 @@ class Assistant(Protocol):
 
     def propose(self, question: Question, document: Document) -> Answer | None:
         """An answer to show beside the question, or None."""
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """An answer that was recorded: the judgment's number, and the worker's standing in the task after it."""
-
-    judgment: int
-    standing: str
 
 
 class Workbench:
@@ -105,6 +67,7 @@ class Workbench:
             with schema.reading(self.engine) as connection:
                 self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
                 self._rules = standing_store.load_rules(connection, self.settings)
+                self._desk = Desk(self._rules, clock)
         except BaseException:
             self.engine.dispose()
             raise
@@ -158,7 +121,7 @@ class Workbench:
     def next_tasks(self, worker: int, task: str | None = None, count: int = 1) -> list[TaskView]:
         """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing."""
 
-        def attempt(connection: Connection) -> list[TaskView]:
+        def attempt(connection: Connection) -> list[Shown]:
             now = self._clock()
             for number in connection.execute(_SOME_STALE).scalars().all():
                 self._refresh(connection, number)
@@ -172,9 +135,9 @@ class Workbench:
                 if number is None:
                     break
                 numbers.append(number)
-            return [self._view(connection, number) for number in numbers]
+            return [self._desk.show(connection, number) for number in numbers]
 
-        return with_retries(self.engine, attempt)
+        return [self._assisted(shown) for shown in with_retries(self.engine, attempt)]
 
     def submit(self, worker: int, token: str, answer: Answer, comment: str = "") -> Receipt:
         """Record the answer to a task. Sent again after a lost reply, it is recognised and counted once.
@@ -184,38 +147,13 @@ class Workbench:
             DeixisError: the answer does not fit the question; the task stays with the worker.
         """
 
-        def attempt(connection: Connection) -> Receipt:
-            item = self._own_item(connection, worker, token)
-            if item is None:
-                return self._repeated(connection, worker, token)
-            if item.task == REVIEW:
-                raise DeixisError("a review is answered with a fix")
-            known = item.known_id is not None
-            if known:
-                document, truth = self._known(connection, item.known_id)
-            else:
-                take_image(connection, item.image_id)
-                # Whoever held the image before may have closed the question.
-                if self._own_item(connection, worker, token) is None:
-                    raise StaleTask("this task is no longer needed; there is a next one")
-                document, truth = load_document(connection, item.image_id)[0], None
-            question = decode_question(item.question)
-            checked = check_answer(question, answer, document.image.width, document.image.height)
-            judgment = self._record(connection, item, worker, checked, comment)
-            if truth is not None:
-                correct = right_answer(checked, truth)
-                standing = self._settle_known(connection, item, judgment, worker, correct)
-            else:
-                standing = self._settle_real(connection, item, worker)
-            return Receipt(judgment, str(standing))
-
-        return with_retries(self.engine, attempt)
+        return with_retries(self.engine, lambda c: self._desk.answer(c, worker, token, answer, comment))
 
     def release(self, worker: int, token: str) -> None:
         """Give a task back unanswered: others get it, this worker no more. A verification question stays."""
 
         def attempt(connection: Connection) -> None:
-            item = self._own_item(connection, worker, token)
+            item = self._desk.own_item(connection, worker, token)
             if item is not None and item.known_id is None:
                 connection.execute(schema.RELEASE, {"number": item.id})
                 connection.execute(insert(schema.barred).values(item_id=item.id, worker_id=worker))
@@ -225,12 +163,10 @@ class Workbench:
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
         """The image of a task the worker holds, and whether it is one of the known corpus."""
         with schema.reading(self.engine) as connection:
-            item = self._own_item(connection, worker, token)
+            item = self._desk.own_item(connection, worker, token)
             if item is None:
                 raise StaleTask("this task is not yours any more")
-            if item.known_id is not None:
-                return self._known(connection, item.known_id)[0].image, True
-            return load_document(connection, item.image_id)[0].image, False
+            return self._desk.document_of(connection, item)[0].image, item.known_id is not None
 
     def refresh(self) -> int:
         """Derive all marked images anew (after a suspension), each in its own transaction; returns how many."""
@@ -278,7 +214,7 @@ class Workbench:
             if role_of(connection, reviewer) == "worker":
                 raise DeixisError("only reviewers and administrators correct by hand")
             number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self.settings, self._clock())
-            self._refresh(connection, number)
+            self._desk.renew(connection, number)
             return number
 
         return with_retries(self.engine, attempt)
@@ -294,73 +230,17 @@ class Workbench:
         with schema.reading(self.engine) as connection:
             return reviews.differences(connection, self.settings)
 
-    # Inside a transaction
-
-    def _own_item(self, connection: Connection, worker: int, token: str) -> Row[Any] | None:
-        return connection.execute(_OWN_ITEM, {"token": token, "worker": worker}).one_or_none()
-
-    def _repeated(self, connection: Connection, worker: int, token: str) -> Receipt:
-        log = schema.judgments
-        row = connection.execute(
-            select(log.c.id, log.c.task).where(log.c.token == token, log.c.worker_id == worker)
-        ).one_or_none()
-        if row is None:
-            raise StaleTask("this task went to somebody else or is no longer needed; there is a next one")
-        return Receipt(row.id, str(Standings(connection, worker, self._rules).of(row.task)))
-
-    def _known(self, connection: Connection, known_id: int) -> tuple[Document, bytes]:
-        row = connection.execute(_KNOWN, {"number": known_id}).one()
-        return decode_document(row.document), row.truth
-
-    def _record(self, connection: Connection, item: Row[Any], worker: int, answer: Answer, comment: str) -> int:
-        values = {name: getattr(item, name) for name in ("image_id", "known_id", "task", "key", "proposal", "token")}
-        values |= {"worker_id": worker, "answer": msgspec.json.encode(answer), "comment": comment.strip()}
-        values["created"] = self._clock()
-        return int(connection.execute(_RECORD, values).scalar_one())
-
-    def _settle_known(
-        self, connection: Connection, item: Row[Any], judgment: int, worker: int, correct: bool
-    ) -> Standing:
-        test = connection.execute(_KNOWN, {"number": item.known_id}).one().test
-        connection.execute(delete(schema.items).where(schema.items.c.id == item.id))
-        values = {"judgment_id": judgment, "worker_id": worker, "task": item.task, "test": test, "correct": correct}
-        connection.execute(insert(schema.outcomes).values(values))
-        return standing_store.judge_anew(connection, worker, item.task, self._rules, self._clock())
-
-    def _settle_real(self, connection: Connection, item: Row[Any], worker: int) -> Standing:
-        connection.execute(schema.RELEASE, {"number": item.id})
-        self._renew(connection, item.image_id)
-        return Standings(connection, worker, self._rules).of(item.task)
-
     def _refresh(self, connection: Connection, image_id: int) -> None:
         take_image(connection, image_id)
-        self._renew(connection, image_id)
+        self._desk.renew(connection, image_id)
 
-    def _renew(self, connection: Connection, image_id: int) -> None:
-        """Write what a taken image's log gives now, and judge those anew whose boxes were judged."""
-        _, drawers = refresh_image(connection, image_id, self.settings)
-        for drawer in sorted(drawers):
-            standing_store.judge_anew(connection, drawer, DRAWING, self._rules, self._clock())
-
-    def _view(self, connection: Connection, number: int) -> TaskView:
-        item = connection.execute(_ITEM, {"number": number}).one()
-        question = decode_question(item.question)
-        if item.known_id is not None:
-            known = connection.execute(_KNOWN, {"number": item.known_id}).one()
-            document, test = decode_document(known.document), known.test
-            mentions = document.mentions
-        else:
-            document, test = load_document(connection, item.image_id)[0], False
-            mentions = _latest_mentions(connection, item.image_id, document)
-        view = task_view(question, document, mentions, item.token, item.leased_until, test=test)
-        if self._assistant is None or test or question.task == REVIEW:
-            return view
-        proposal = self._assistant.propose(question, document)
+    def _assisted(self, shown: Shown) -> TaskView:
+        """The task with a proposal, where there is an assistant; a model takes its time outside of any transaction."""
+        if self._assistant is None or shown.view.test or shown.view.task == REVIEW:
+            return shown.view
+        proposal = self._assistant.propose(shown.question, shown.document)
         encoded = None if proposal is None else msgspec.json.encode(proposal)
-        connection.execute(update(schema.items).where(schema.items.c.id == number).values(proposal=encoded))
-        return msgspec.structs.replace(view, proposal=proposal)
-
-
-def _latest_mentions(connection: Connection, image_id: int, document: Document) -> tuple[Mention, ...]:
-    fixes = all_fixes(connection, image_id, image_id).get(image_id, [])
-    return next((fix.mentions for fix in reversed(fixes) if isinstance(fix, MentionsFix)), document.mentions)
+        items = schema.items
+        change = update(items).where(items.c.token == shown.view.token).values(proposal=encoded)
+        with_retries(self.engine, lambda connection: connection.execute(change))
+        return msgspec.structs.replace(shown.view, proposal=proposal)
