@@ -9,17 +9,22 @@ disk. The wait is taken from next_task and submit, in milliseconds.
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import platform
+import sqlite3
 import tempfile
 from pathlib import Path
 from random import Random
 from time import perf_counter
 
 import numpy as np
+import sqlalchemy
 
 from deixis.annotation.project import create_project
 from deixis.annotation.workbench import Workbench
 from deixis.corpus import Box, open_corpus
-from deixis.evaluation.results import Protocol, corpus_reference, flatten, make_result, save
+from deixis.files import write_text
 
 WORKERS = 20
 
@@ -44,10 +49,10 @@ def measure(where: Path, answers: int, chance: Random) -> dict[str, dict[str, fl
         bench.progress()
         status = perf_counter() - began
     figures = {
-        name: {f"p{rank}": 1000 * float(np.percentile(values, rank)) for rank in (50, 99)}
+        name: {f"p{rank}": round(1000 * float(np.percentile(values, rank)), 2) for rank in (50, 99)}
         for name, values in waits.items()
     }
-    return figures | {"progress": {"once": 1000 * status}}
+    return figures | {"progress": {"once": round(1000 * status, 2)}}
 
 
 def main() -> None:
@@ -66,16 +71,24 @@ def main() -> None:
         seconds = perf_counter() - began
         size = where.stat().st_size / 1e6
         figures = measure(where, options.answers, Random(0))
-    metrics = {"init": {"seconds": seconds, "megabytes": size}, "milliseconds": figures}
-    for name, value in flatten(metrics):
-        print(f"{name:<40} {value:10.2f}")
+    record = {
+        "benchmark": "annotation",
+        "images": len(corpus),
+        "captions": sum(len(image.captions) for image in corpus),
+        "init_s": round(seconds, 2),
+        "megabytes": round(size, 1),
+        "answers": options.answers,
+        "workers": WORKERS,
+        "milliseconds": figures,
+        "load_average": os.getloadavg()[0],
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "sqlalchemy": sqlalchemy.__version__,
+    }
+    print(json.dumps(record, indent=2))
     if options.out is not None:
-        protocol = Protocol("annotation benchmark", "not applicable", {"answers": options.answers, "workers": WORKERS})
-        counts = {"images": len(corpus), "captions": sum(len(image.captions) for image in corpus)}
-        save(
-            make_result(protocol, metrics, corpus=corpus_reference(corpus), counts=counts, duration=seconds),
-            options.out,
-        )
+        write_text(options.out, json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

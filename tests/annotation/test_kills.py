@@ -85,17 +85,16 @@ def storm(where: str, folder: Path, workers: int, kills: int, seconds: float) ->
 def assert_nothing_lost(where: str, told: set[str]) -> None:
     with Workbench(where) as bench:
         with schema.reading(bench.engine) as connection:
-            kept = list(connection.execute(select(schema.judgments.c.token)).scalars())
-            asked = [
-                tuple(row)
-                for row in connection.execute(
-                    select(schema.judgments.c.worker_id, schema.judgments.c.image_id, schema.judgments.c.key)
-                )
-            ]
+            log = schema.judgments
+            kept = list(connection.execute(select(log.c.token)).scalars())
+            rows = list(connection.execute(select(log.c.worker_id, log.c.task, log.c.image_id, log.c.key)))
+        asked = [tuple(row) for row in rows]
+        settled = [(row.image_id, row.key) for row in rows if row.task in ("link", "chain", "quality")]
         assert len(told) > 20, "the workers got nothing done"
         assert told <= set(kept), "an acknowledged answer is gone"
         assert len(set(kept)) == len(kept)
         assert len(set(asked)) == len(asked), "a worker's answer to one question was counted twice"
+        assert len(set(settled)) == len(settled), "two workers were asked what one had to answer"
         assert bench.check() == []
         # Leases of the dead run out; nothing else is left of them.
         assert sum(task.judgments for task in bench.progress().tasks.values()) == len(kept)

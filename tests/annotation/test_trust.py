@@ -7,10 +7,9 @@ from random import Random
 import pytest
 
 from deixis.annotation.records import DRAWING, LINK, Settings
-from deixis.annotation.trust import Standing, alarmed, test_standing, work_standing
+from deixis.annotation.trust import Standing, alarmed, standing_at_work, standing_in_test
 
 SETTINGS = Settings()
-test_standing.__test__ = False  # type: ignore[attr-defined]
 
 
 def record(right: int, wrong: int) -> list[bool]:
@@ -29,7 +28,7 @@ def record(right: int, wrong: int) -> list[bool]:
     ],
 )
 def test_the_qualification_test_can_be_tried_twice(outcomes: list[bool], standing: Standing) -> None:
-    assert test_standing(outcomes, SETTINGS) == standing
+    assert standing_in_test(outcomes, SETTINGS) == standing
 
 
 @pytest.mark.parametrize(
@@ -44,13 +43,13 @@ def test_the_qualification_test_can_be_tried_twice(outcomes: list[bool], standin
     ],
 )
 def test_the_first_items_earn_trust(task: str, outcomes: list[bool], standing: Standing) -> None:
-    assert work_standing(task, outcomes, SETTINGS) == standing
+    assert standing_at_work(task, outcomes, SETTINGS) == standing
 
 
 def test_who_turns_bad_after_the_first_items_is_caught_within_three_hidden_questions() -> None:
     good = record(30, 0) + record(40, 0)
-    assert work_standing(LINK, good + record(0, 2), SETTINGS) == Standing.TRUSTED
-    assert work_standing(LINK, good + record(0, 3), SETTINGS) == Standing.SUSPENDED
+    assert standing_at_work(LINK, good + record(0, 2), SETTINGS) == Standing.TRUSTED
+    assert standing_at_work(LINK, good + record(0, 3), SETTINGS) == Standing.SUSPENDED
 
 
 def test_honest_workers_are_seldom_suspended_and_clickers_always() -> None:
@@ -72,4 +71,4 @@ def test_honest_workers_are_seldom_suspended_and_clickers_always() -> None:
 
 
 def test_without_tests_everybody_starts_at_the_first_items() -> None:
-    assert test_standing([], Settings(test_questions=0)) == Standing.FIRST_ITEMS
+    assert standing_in_test([], Settings(test_questions=0)) == Standing.FIRST_ITEMS

@@ -84,6 +84,9 @@ def test_settings_come_from_a_file_and_faults_in_it_are_told(corpus: Path, tmp_p
     (tmp_path / "bad.toml").write_text("cycles = 5\n")
     with pytest.raises(DeixisError, match=r"bad\.toml.*cycles"):
         run("init", corpus, tmp_path / "two.db", "--settings", tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_text("hidden_share = 2.0\n")
+    with pytest.raises(DeixisError, match="hidden_share"):
+        run("init", corpus, tmp_path / "two.db", "--settings", tmp_path / "bad.toml")
     with pytest.raises(DeixisError, match="already"):
         run("init", corpus, tmp_path / "one.db")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from deixis.annotation.records import AcceptFix, BoxesFix, ChainsFix, Fix, Judgment, MentionsFix
 
@@ -51,9 +51,6 @@ class Answers:
             return None
         self.used.add(found[place].id)
         return found[place]
-
-    def all(self, key: str) -> Sequence[Judgment]:
-        return self._by_key.get(key, ())
 
     def accepted(self, review_key: str) -> bool:
         return review_key in self._accepted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -132,6 +132,13 @@ class AcceptFix(msgspec.Struct, frozen=True, tag="accept"):
 Fix = MentionsFix | ChainsFix | BoxesFix | AcceptFix
 
 
+#: Settings come from people: a share is between 0 and 1, a count not below 0.
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Rate = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Odds = Annotated[float, msgspec.Meta(gt=1)]
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a project is run. The defaults are the paper's where it gives them."""
 
@@ -140,30 +147,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: One person does it all: one opinion settles every question, and own boxes may be judged.
     solo: bool = False
     #: "No more" while others want a box, so often about the same boxes, sends a chain to review.
-    cycle_limit: int = 3
+    cycle_limit: Count = 3
     #: Bad boxes one after the other that send a chain to review.
-    bad_box_limit: int = 6
+    bad_box_limit: Count = 6
     #: So many boxes of one chain send it to review; the release has 40 at most.
-    box_limit: int = 60
+    box_limit: Count = 60
     #: A task that is not answered within these seconds goes to the next worker.
-    lease_seconds: float = 600.0
+    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
     #: Questions of the qualification test of each task, and the share of right answers that passes it.
-    test_questions: int = 10
-    test_share: float = 0.8
-    test_attempts: int = 2
+    test_questions: Count = 10
+    test_share: Share = 0.8
+    test_attempts: Count = 2
     #: The first items of a worker in a task, and the share of right answers (or good boxes) that earns trust.
-    first_items: int = 30
-    first_share: float = 0.8
-    first_share_drawing: float = 0.65
+    first_items: Count = 30
+    first_share: Share = 0.8
+    first_share_drawing: Share = 0.65
     #: Share of hidden verification questions afterwards.
-    hidden_share: float = 0.02
+    hidden_share: Share = 0.02
     #: A trusted worker is suspended once the answers whose truth is known speak `alarm` times more for one who errs at
     #: `bad_error` than for one who errs at `usual_error`. A drawer's boxes also suffer from errors of those who judge.
-    usual_error: float = 0.1
-    usual_error_drawing: float = 0.2
-    bad_error: float = 0.5
-    alarm: float = 100.0
-    alarm_drawing: float = 1000.0
+    usual_error: Rate = 0.1
+    usual_error_drawing: Rate = 0.2
+    bad_error: Rate = 0.5
+    alarm: Odds = 100.0
+    alarm_drawing: Odds = 1000.0
 
     @property
     def agreement(self) -> int:

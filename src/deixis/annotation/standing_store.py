@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_
 
 from deixis.annotation import schema
 from deixis.annotation.records import DRAWING, Settings
-from deixis.annotation.trust import Standing, test_standing, work_standing
+from deixis.annotation.trust import Standing, standing_at_work, standing_in_test
 
 #: So many of the latest outcomes are looked at; evidence from before them has long worn off.
 LATEST = 200
@@ -71,10 +71,10 @@ def judge_anew(connection: Connection, worker: int, task: str, rules: Rules, now
     if before in _BARRED:
         return before
     if before == Standing.TEST:
-        after = test_standing(_outcomes(connection, worker, task, True, since), rules.settings)
+        after = standing_in_test(_outcomes(connection, worker, task, True, since), rules.settings)
         after = rules.after_test(task) if after == Standing.FIRST_ITEMS else after
     else:
-        after = work_standing(task, _outcomes(connection, worker, task, False, since), rules.settings)
+        after = standing_at_work(task, _outcomes(connection, worker, task, False, since), rules.settings)
     if after != before:
         if after in _BARRED:
             suspend(connection, worker, task, after, "too many wrong answers", now)

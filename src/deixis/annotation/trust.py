@@ -24,7 +24,7 @@ class Standing(StrEnum):
     SUSPENDED = "suspended"
 
 
-def test_standing(outcomes: Sequence[bool], settings: Settings) -> Standing:
+def standing_in_test(outcomes: Sequence[bool], settings: Settings) -> Standing:
     """After these answers to the qualification test, in all attempts one after the other."""
     length = settings.test_questions
     if length == 0:
@@ -36,7 +36,7 @@ def test_standing(outcomes: Sequence[bool], settings: Settings) -> Standing:
     return Standing.FAILED if finished >= settings.test_attempts else Standing.TEST
 
 
-def work_standing(task: str, outcomes: Sequence[bool], settings: Settings) -> Standing:
+def standing_at_work(task: str, outcomes: Sequence[bool], settings: Settings) -> Standing:
     """After a passed test, with these outcomes of the first items and of all that came later."""
     first, later = outcomes[: settings.first_items], outcomes[settings.first_items :]
     share = settings.first_share_drawing if task == DRAWING else settings.first_share
