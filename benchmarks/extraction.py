@@ -191,6 +191,7 @@ def main() -> None:
         for number, image in enumerate(cycle(there))
     )
     corpus = opened.with_images(islice(again, options.pictures))
+    load = os.getloadavg()[0]
     result = {
         "benchmark": "extraction",
         "command": f"python benchmarks/extraction.py PICTURES --pictures {options.pictures} --device {options.device}",
@@ -198,6 +199,8 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
         "machine": platform.machine(),
+        # Waiting programs before the run: with others at work, threads wait for each other and ratios mean little.
+        "load_before": load,
         "against_a_plain_loop": against_a_plain_loop(corpus.with_images(corpus.images[:COMPARED]), options.device),
         "by_stage": by_stage(corpus, options.device),
     }
