@@ -1,0 +1,69 @@
+"""Sentences from a model that tells the next word: beam search over many pictures at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+#: Tensors with one row a sentence in the making.
+State = tuple[Tensor, ...]
+#: The last words `(rows,)` and the states before them → log-probabilities of the next `(rows, words)`, and new states.
+NextWord = Callable[[Tensor, State], tuple[Tensor, State]]
+
+
+class Spoken(NamedTuple):
+    """A sentence by its word ids, without start and end, and the logarithm of its probability."""
+
+    words: list[int]
+    score: float
+
+
+@torch.no_grad()
+def beam_search(step: NextWord, state: State, *, start: int, end: int, width: int, longest: int) -> list[list[Spoken]]:
+    """For every row of `state` at most `width` sentences, best first.
+
+    A sentence's score is the sum of the log-probabilities of its words and of the end, without regard to its length. A
+    beam as wide as there are beginnings of sentences finds the best of all of them.
+
+    Args:
+        step: tells the next word; −∞ for one that may not be said.
+        state: what it begins with.
+        start, end: ids of the words that begin and end a sentence.
+        width: how many sentences are kept in the making.
+        longest: words of a sentence at most, the end not counted.
+    """
+    pictures, device = len(state[0]), state[0].device
+    state = tuple(part.repeat_interleave(width, 0) for part in state)
+    first = torch.arange(pictures, device=device)[:, None] * width
+    scores = torch.full((pictures, width), -torch.inf, device=device)
+    scores[:, 0] = 0.0
+    # Words so far; rows of one sentence are filled up with `end`.
+    words = torch.full((pictures, width, longest), end, device=device)
+    done_words, done_scores = words, torch.full_like(scores, -torch.inf)
+    last = torch.full((pictures * width,), start, device=device)
+    for length in range(longest + 1):
+        log_probabilities, state = step(last, state)
+        following = scores[..., None] + log_probabilities.view(pictures, width, -1)
+        done_scores, kept = torch.cat([done_scores, following[..., end]], 1).topk(width)
+        done_words = torch.cat([done_words, words], 1).gather(1, kept[..., None].expand(-1, -1, longest))
+        following[..., end] = -torch.inf
+        scores, chosen = following.flatten(1).topk(width)
+        # Scores only fall: what is worse than every finished sentence never comes back.
+        if length == longest or bool((scores[:, 0] <= done_scores[:, -1]).all()):
+            break
+        origin, word = chosen // following.shape[-1], chosen % following.shape[-1]
+        words = words.gather(1, origin[..., None].expand(-1, -1, longest)).clone()
+        words[..., length] = word
+        state = tuple(part[(first + origin).flatten()] for part in state)
+        last = word.flatten()
+    return [
+        [
+            Spoken(row[: row.index(end)] if end in row else row, score)
+            for row, score in zip(rows, own, strict=True)
+            if score > -torch.inf
+        ]
+        for rows, own in zip(done_words.tolist(), done_scores.tolist(), strict=True)
+    ]
