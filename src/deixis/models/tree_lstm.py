@@ -1,0 +1,351 @@
+"""The H-LSTM of paper 2 (section 3.2.1, eqs. 2–8) over trees of any shape, level by level for a whole mini-batch.
+
+A node's state depends on what is below it alone, so every different subtree of a corpus is one node of a `Forest`:
+"a man" is worked out once a batch, however many captions have it. A batch of trees is a `Plan`: its nodes ordered by
+their height, which NumPy makes from tables that were filled once a tree. The network then takes one matrix product a
+level for each kind of child, forward and backward; its gradient is written out below, since the graph that autograd
+would record costs more than the arithmetic. A child-sum Tree-LSTM (one kind of child) and a chain LSTM (a node a word,
+its only child the word before) are forests of another shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from deixis.text.trees import Tree
+
+Numbers = NDArray[np.int64]
+Shape = Literal["h-lstm", "tree-lstm", "chain"]
+#: The label of a noun phrase.
+NOUN_PHRASE = "NP"
+#: The word id of a node without a word; its x_j is zero.
+NO_WORD = 0
+
+
+class _Lists:
+    """Lists of numbers of any length, one after another."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._ends: list[int] = [0]
+        self._arrays = (np.empty(0, np.int64), np.zeros(1, np.int64))
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def append(self, values: Sequence[int]) -> None:
+        self._values.extend(values)
+        self._ends.append(len(self._values))
+
+    def gather(self, chosen: Numbers) -> tuple[Numbers, Numbers]:
+        """The lists of these numbers end to end, and how long each is."""
+        if len(self._arrays[1]) != len(self._ends):
+            self._arrays = np.array(self._values, np.int64), np.array(self._ends, np.int64)
+        values, ends = self._arrays
+        lengths = ends[chosen + 1] - ends[chosen]
+        shift = np.repeat(ends[chosen] - (np.cumsum(lengths) - lengths), lengths)
+        return values[shift + np.arange(len(shift))], lengths
+
+
+class Level(NamedTuple):
+    """The nodes of one height, noun phrases first: bounds in a plan's rows, edges and words."""
+
+    start: int
+    nouns_end: int
+    end: int
+    first_edge: int
+    last_edge: int
+    first_word: int
+    last_word: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to compute for some trees, in which order; rows are nodes, from leaves to roots."""
+
+    levels: tuple[Level, ...]
+    rows: int
+    #: By edge, ordered by the parent's row: the child's row, and the parent's place within its level.
+    child: Tensor
+    parent: Tensor
+    #: Ids of words and the place of each one's node within its level, by level.
+    word: Tensor
+    word_place: Tensor
+    #: Rows that are noun phrases, and the others.
+    nouns: Tensor
+    others: Tensor
+    #: By tree: the row of its root.
+    root: Tensor
+    #: Rows of all noun phrases of the trees, and the place of each one's tree among them.
+    phrase: Tensor
+    phrase_tree: Tensor
+
+    def to(self, device: torch.device | str) -> Plan:
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return Plan(levels=self.levels, rows=self.rows, **moved)
+
+
+class Forest:
+    """Trees over word ids, each different subtree held once.
+
+    Args:
+        shape: "h-lstm" tells noun-phrase children from others, "tree-lstm" treats children alike, "chain" reads a
+            sentence and each of its noun phrases word by word and takes from the tree only where these phrases are.
+    """
+
+    def __init__(self, shape: Shape = "h-lstm") -> None:
+        self.shape = shape
+        self._numbers: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+        self._children, self._members, self._phrases = _Lists(), _Lists(), _Lists()
+        self._word: list[int] = []
+        self._noun: list[bool] = []
+        self._level: list[int] = []
+        self._root: list[int] = []
+        self._tables: tuple[Numbers, NDArray[np.bool_], Numbers] | None = None
+
+    def __len__(self) -> int:
+        """How many trees there are."""
+        return len(self._root)
+
+    @property
+    def nodes(self) -> int:
+        """How many different nodes there are."""
+        return len(self._word)
+
+    def add(self, tree: Tree, words: Sequence[int]) -> int:
+        """Put in a tree over the ids of its tokens (0: none); the number that it goes by.
+
+        Its phrases are those of `Tree.spans`: each span of a noun phrase once, outer ones first.
+        """
+        if self.shape == "chain":
+            root = self._chain(words)
+            phrases = [self._chain(words[start:end]) for start, end in tree.spans(NOUN_PHRASE)]
+        else:
+            root, of_span = self._nodes(tree, words)
+            phrases = [of_span[span] for span in tree.spans(NOUN_PHRASE)]
+        self._root.append(root)
+        self._phrases.append(phrases)
+        self._members.append(list(self._below([root, *phrases])))
+        return len(self._root) - 1
+
+    def _nodes(self, tree: Tree, words: Sequence[int]) -> tuple[int, dict[tuple[int, int], int]]:
+        """The root's number, and the numbers of noun phrases by span; of two with one span the outer."""
+        numbers: dict[int, int] = {}
+        of_span = {}
+        # Children come before their parents in the reversed order.
+        for node in reversed(list(tree.subtrees())):
+            if node.is_leaf:
+                numbers[id(node)] = self._node(words[node.token], False, ())
+                continue
+            noun = node.label == NOUN_PHRASE
+            typed = noun and self.shape == "h-lstm"
+            number = self._node(NO_WORD, typed, tuple(numbers[id(child)] for child in node.children))
+            numbers[id(node)] = number
+            if noun:
+                of_span[node.span] = number
+        return numbers[id(tree)], of_span
+
+    def _chain(self, words: Sequence[int]) -> int:
+        number = None
+        for word in words or (NO_WORD,):
+            number = self._node(word, False, () if number is None else (number,))
+        assert number is not None
+        return number
+
+    def _node(self, word: int, noun: bool, children: tuple[int, ...]) -> int:
+        key = (word, noun, children)
+        number = self._numbers.setdefault(key, len(self._word))
+        if number == len(self._word):
+            self._word.append(word)
+            self._noun.append(noun)
+            self._level.append(1 + max((self._level[child] for child in children), default=-1))
+            self._children.append(children)
+            self._tables = None
+        return number
+
+    def _below(self, nodes: Sequence[int]) -> Iterator[int]:
+        """These nodes and all below them, each once."""
+        values, ends = self._children._values, self._children._ends
+        waiting, seen = list(nodes), set(nodes)
+        while waiting:
+            node = waiting.pop()
+            yield node
+            new = set(values[ends[node] : ends[node + 1]]) - seen
+            seen |= new
+            waiting.extend(new)
+
+    def phrase_counts(self, trees: Numbers) -> Numbers:
+        return self._phrases.gather(trees)[1]
+
+    def plan(self, trees: Numbers) -> Plan:
+        """What to compute for these trees."""
+        if self._tables is None:
+            self._tables = np.array(self._word, np.int64), np.array(self._noun, bool), np.array(self._level, np.int64)
+        words, nouns, levels = self._tables
+        nodes = np.unique(self._members.gather(trees)[0])
+        order = np.lexsort((~nouns[nodes], levels[nodes]))
+        row_of = np.empty(len(nodes), np.int64)
+        row_of[order] = np.arange(len(nodes))
+
+        def rows(chosen: Numbers) -> Numbers:
+            return row_of[np.searchsorted(nodes, chosen)]
+
+        roots = np.array([self._root[tree] for tree in trees.tolist()], np.int64)
+        phrases, counts = self._phrases.gather(trees)
+        ordered = nodes[order]
+        children, child_counts = self._children.gather(ordered)
+        level, word, noun = levels[ordered], words[ordered], nouns[ordered]
+        starts = np.searchsorted(level, np.arange(level[-1] + 2 if len(level) else 1))
+        parent = np.repeat(np.arange(len(ordered)), child_counts)
+        worded = np.flatnonzero(word != NO_WORD)
+        noun_counts = np.add.reduceat(noun.astype(np.int64), starts[:-1]) if len(ordered) else np.empty(0, np.int64)
+        bounds = np.stack(
+            [starts[:-1], starts[:-1] + noun_counts, starts[1:]]
+            + [side for places in (parent, worded) for side in _between(np.searchsorted(places, starts))],
+            axis=1,
+        )
+
+        def send(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array)
+
+        return Plan(
+            levels=tuple(Level(*line) for line in bounds.tolist()),
+            rows=len(ordered),
+            child=send(rows(children)),
+            parent=send(parent - starts[level[parent]]),
+            word=send(word[worded]),
+            word_place=send(worded - starts[level[worded]]),
+            nouns=send(np.flatnonzero(noun)),
+            others=send(np.flatnonzero(~noun)),
+            root=send(rows(roots)),
+            phrase=send(rows(phrases)),
+            phrase_tree=send(np.repeat(np.arange(len(trees)), counts)),
+        )
+
+
+def _between(bounds: Numbers) -> tuple[Numbers, Numbers]:
+    return bounds[:-1], bounds[1:]
+
+
+class TreeLSTM(nn.Module):
+    """Hidden states of all nodes of a plan.
+
+    `weight` holds W, `recurrent` Û and Ū (noun phrases first; one alone where children are treated alike), `bias` b,
+    each for the gates i, o, u, f in this order.
+    """
+
+    def __init__(self, inputs: int, hidden: int, shape: Shape = "h-lstm") -> None:
+        super().__init__()
+        kinds = 2 if shape == "h-lstm" else 1
+        self.hidden = hidden
+        self.weight = nn.Parameter(torch.empty(inputs, 4 * hidden))
+        self.recurrent = nn.Parameter(torch.empty(kinds, hidden, 4 * hidden))
+        self.bias = nn.Parameter(torch.zeros(4 * hidden))
+        # As torch's own LSTM; but forget gates begin rather open, so that deep trees keep their leaves.
+        for parameter in (self.weight, self.recurrent):
+            nn.init.uniform_(parameter, -(hidden**-0.5), hidden**-0.5)
+        with torch.no_grad():
+            self.bias[3 * hidden :] = 1.0
+
+    def forward(self, words: Tensor, plan: Plan) -> Tensor:
+        """Hidden states `(plan.rows, hidden)`.
+
+        Args:
+            words: the vectors of `plan.word`, `(words, inputs)`.
+        """
+        with torch.autocast(words.device.type, enabled=False):
+            inputs = words.to(self.weight.dtype) @ self.weight
+            hidden: Tensor = _Levels.apply(inputs, self.bias, self.recurrent, plan)  # type: ignore[no-untyped-call]
+        return hidden
+
+
+class _Levels(torch.autograd.Function):
+    """Eqs. 2–8 from W x (by word), b and U to hidden states.
+
+    U h of a child is one product for all gates: sums over children commute with it, so eqs. 5–7 add up what eqs. 3–4
+    need by child anyway, and each row is multiplied once, by the matrix of its own kind.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, bias: Tensor, recurrent: Tensor, plan: Plan) -> Tensor:
+        size = recurrent.shape[1]
+        hidden, cell, squashed = (bias.new_empty(plan.rows, size) for _ in range(3))
+        gates, products = (bias.new_empty(plan.rows, 4 * size) for _ in range(2))
+        forget = bias.new_empty(len(plan.child), size)
+        for level in plan.levels:
+            rows, edges = slice(level.start, level.end), slice(level.first_edge, level.last_edge)
+            own = gates[rows].copy_(bias)
+            if level.last_word > level.first_word:
+                given = slice(level.first_word, level.last_word)
+                own.index_add_(0, plan.word_place[given], inputs[given])
+            kept = cell[rows].zero_()
+            if level.last_edge > level.first_edge:
+                child, parent = plan.child[edges], plan.parent[edges]
+                below = products[child]
+                own[:, : 3 * size].index_add_(0, parent, below[:, : 3 * size])  # Û ĥ + Ū h̄, eq. 2
+                torch.sigmoid(own[:, 3 * size :][parent] + below[:, 3 * size :], out=forget[edges])  # eqs. 3, 4
+                kept.index_add_(0, parent, forget[edges] * cell[child])
+            own[:, : 2 * size].sigmoid_()  # eqs. 5, 6
+            own[:, 2 * size : 3 * size].tanh_()  # eq. 7
+            entry, out, update = own[:, :size], own[:, size : 2 * size], own[:, 2 * size : 3 * size]
+            kept.addcmul_(entry, update)  # eq. 7, the cell
+            torch.tanh(kept, out=squashed[rows])
+            torch.mul(out, squashed[rows], out=hidden[rows])  # eq. 8
+            for kind, part in _kinds(level, recurrent):
+                torch.mm(hidden[part], recurrent[kind], out=products[part])
+        ctx.plan, ctx.words = plan, len(inputs)
+        ctx.save_for_backward(recurrent, gates, cell, squashed, forget, hidden)
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        recurrent, gates, cell, squashed, forget, hidden = ctx.saved_tensors
+        plan, size = ctx.plan, recurrent.shape[1]
+        d_hidden, d_cell = grad.clone(), torch.zeros_like(cell)
+        d_gates, d_products = torch.zeros_like(gates), torch.zeros_like(gates)
+        d_inputs = grad.new_empty(ctx.words, 4 * size)
+        for level in reversed(plan.levels):
+            rows, edges = slice(level.start, level.end), slice(level.first_edge, level.last_edge)
+            for kind, part in _kinds(level, recurrent):
+                d_hidden[part].addmm_(d_products[part], recurrent[kind].T)
+            entry, out, update = torch.split(gates[rows, : 3 * size], size, 1)
+            d_entry, d_out, d_update, d_forget = torch.split(d_gates[rows], size, 1)
+            here, above, tanh = d_cell[rows], d_hidden[rows], squashed[rows]
+            here.addcmul_(above * out, 1 - tanh * tanh)
+            torch.mul(here * update, entry * (1 - entry), out=d_entry)
+            torch.mul(above * tanh, out * (1 - out), out=d_out)
+            torch.mul(here * entry, 1 - update * update, out=d_update)
+            if level.last_edge > level.first_edge:
+                child, parent, open_ = plan.child[edges], plan.parent[edges], forget[edges]
+                from_parent = here[parent]
+                d_open = from_parent * cell[child] * (open_ * (1 - open_))
+                d_forget.index_add_(0, parent, d_open)
+                passed = torch.cat([d_gates[rows, : 3 * size][parent], d_open], 1)
+                d_products.index_add_(0, child, passed)
+                d_cell.index_add_(0, child, from_parent * open_)
+            if level.last_word > level.first_word:
+                given = slice(level.first_word, level.last_word)
+                d_inputs[given] = d_gates[rows][plan.word_place[given]]
+        kinds = [plan.nouns, plan.others] if len(recurrent) == 2 else [slice(None)]
+        d_recurrent = torch.stack([hidden[chosen].T @ d_products[chosen] for chosen in kinds])
+        return d_inputs, d_gates.sum(0), d_recurrent, None
+
+
+def _kinds(level: Level, recurrent: Tensor) -> Iterator[tuple[int, slice]]:
+    """The rows of a level by the matrix that they are multiplied with as somebody's children."""
+    if len(recurrent) == 1:
+        yield 0, slice(level.start, level.end)
+        return
+    if level.nouns_end > level.start:
+        yield 0, slice(level.start, level.nouns_end)
+    if level.end > level.nouns_end:
+        yield 1, slice(level.nouns_end, level.end)
