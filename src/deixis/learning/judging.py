@@ -35,6 +35,9 @@ from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 
+#: Kinds whose matchers score a picture with a sentence by its regions.
+BY_REGIONS = frozenset({"alignment"})
+
 
 @dataclasses.dataclass(frozen=True)
 class Combination:
@@ -89,7 +92,8 @@ def judge(
         results = [found, presence(BestRegion(matcher), pictures, **told)]
     else:
         boxes = getattr(recipe, "auxiliary", None) is not None
-        pictures = Pictures(corpus, split, find_store(stores, "image"), learned_from_boxes=boxes)
+        role = "proposals" if recipe.kind in BY_REGIONS else "image"
+        pictures = Pictures(corpus, split, find_store(stores, role), learned_from_boxes=boxes)
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))

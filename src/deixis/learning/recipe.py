@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 #: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
 KINDS: dict[str, str] = {
+    "alignment": "deixis.learning.alignment",
     "cca": "deixis.learning.correlation",
     "grounding": "deixis.learning.grounding",
     "phrases": "deixis.learning.phrases",

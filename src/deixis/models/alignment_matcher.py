@@ -1,0 +1,144 @@
+"""The aligner of paper 4 as a matcher: it scores pictures with sentences, points at phrases, and aligns each word."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deixis.matcher import ImageFeatures, Localized, Tokens
+from deixis.models.alignment import TEXTS, AlignmentNetwork
+from deixis.models.fragments import Fragments
+from deixis.models.matchers import regions_of
+from deixis.models.snippets import Snippet, smooth, snippets_of
+
+Array = NDArray[Any]
+
+
+class Magnitude(NamedTuple):
+    """A word, the mean length of its vectors in the sentences it stands in, and how often it was met."""
+
+    word: str
+    magnitude: float
+    times: int
+
+
+class FoundRegion(NamedTuple):
+    """A region of a collection: the number of its image, its box, and how well it fits (or how long its vector is)."""
+
+    image: int
+    box: tuple[float, float, float, float]
+    score: float
+
+
+class AlignmentMatcher:
+    """Args:
+    regions: how many a picture is scored by: itself, and its best proposals.
+    beta: what neighbouring words of one region add, for `align`.
+    """
+
+    def __init__(
+        self, network: AlignmentNetwork, fragments: Fragments, regions: int, beta: float, device: torch.device
+    ) -> None:
+        self.network, self.fragments = network.eval().to(device), fragments
+        self.regions, self.beta, self._device = regions, beta, device
+
+    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
+        rows, present = stacked([with_picture(image)[0] for image in images], self.regions)
+        scores = self.network.score_all(rows.to(self._device), present.to(self._device), ids)
+        return scores.cpu().numpy()
+
+    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
+        """By Σ_t v_i·s_t of the phrase read by itself, among the picture's regions and, first, the picture itself."""
+        boxes, products = self.align_words(image, phrases)
+        return Localized(boxes, np.stack([own.sum(0) for own in products]))
+
+    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[Array]]:
+        """Boxes (regions, 4), the whole picture's first, and the products (words, regions) of each sentence."""
+        regions, boxes = with_picture(image)
+        visual = self._embed(regions)
+        return boxes, [words @ visual.T for words in self._read(sentences)]
+
+    def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
+        """Boxes (regions, 4), and each sentence as snippets of one region."""
+        boxes, products = self.align_words(image, sentences)
+        states = self.states(products, self.beta)
+        return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
+
+    def states(self, products: Sequence[Array], beta: float) -> list[list[int]]:
+        """The region of every word, smoothed over all sentences at once."""
+        lengths = [len(own) for own in products]
+        if not any(lengths):
+            return [[] for _ in products]
+        padded = torch.zeros(len(products), max(lengths), products[0].shape[1])
+        for row, own in zip(padded, products, strict=True):
+            row[: len(own)] = torch.from_numpy(own)
+        found = smooth(padded, torch.tensor(lengths), beta).tolist()
+        return [own[:length] for own, length in zip(found, lengths, strict=True)]
+
+    def word_magnitudes(self, texts: Sequence[Tokens], minimum_count: int = 5) -> list[Magnitude]:
+        """The words of texts by the mean length of their vectors, longest first (Table 1 of the supplement)."""
+        lengths: dict[str, list[float]] = defaultdict(list)
+        for start in range(0, len(texts), TEXTS):
+            part = texts[start : start + TEXTS]
+            for text, vectors in zip(part, self._read(part), strict=True):
+                for word, length in zip(text, np.linalg.norm(vectors, axis=1).tolist(), strict=True):
+                    lengths[word].append(length)
+        kept = [Magnitude(word, float(np.mean(own)), len(own)) for word, own in lengths.items()]
+        return sorted((each for each in kept if each.times >= minimum_count), key=lambda each: (-each[1], each[0]))
+
+    def longest_regions(self, images: Iterable[ImageFeatures], count: int) -> list[FoundRegion]:
+        """The regions of greatest magnitude in a collection (Fig. 1 of the supplement), longest first."""
+        return _best_regions(images, count, lambda rows: np.linalg.norm(self._embed(rows), axis=1))
+
+    def find_regions(self, images: Iterable[ImageFeatures], snippet: Tokens, count: int) -> list[FoundRegion]:
+        """The regions of a collection that fit a piece of text best (Figs. 2 and 3 of the supplement), best first."""
+        words = self._read([snippet])[0].sum(0)
+        return _best_regions(images, count, lambda rows: self._embed(rows) @ words)
+
+    @torch.no_grad()
+    def _embed(self, regions: Array) -> Array:
+        rows = torch.from_numpy(np.array(regions, np.float32)).to(self._device)
+        return self.network.embed_regions(rows).cpu().numpy()
+
+    @torch.no_grad()
+    def _read(self, texts: Sequence[Tokens]) -> list[Array]:
+        """Word vectors (words, dim) of each text."""
+        ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
+        vectors = torch.cat([self.network.embed_fragments(part) for part in torch.split(ids, TEXTS)]).cpu().numpy()
+        return [own[: len(text)] for own, text in zip(vectors, texts, strict=True)]
+
+
+def with_picture(image: ImageFeatures) -> tuple[Array, Array]:
+    """Features and boxes of the whole picture and, after it, of its regions."""
+    regions, boxes = regions_of(image)
+    whole = [[0.0, 0.0, *image.size]]
+    return np.concatenate([image.image[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
+
+
+def stacked(regions: Sequence[Array], most: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """At most so many regions of each picture as (images, regions, channels), and which are there."""
+    count = max(min(len(own), most) for own in regions)
+    rows = np.zeros((len(regions), count, regions[0].shape[1]), regions[0].dtype)
+    present = np.zeros(rows.shape[:2], bool)
+    for line, there, own in zip(rows, present, regions, strict=True):
+        line[: min(len(own), count)] = own[:count]
+        there[: len(own)] = True
+    return torch.from_numpy(rows), torch.from_numpy(present)
+
+
+def _best_regions(images: Iterable[ImageFeatures], count: int, score: Any) -> list[FoundRegion]:
+    best: list[tuple[float, int, int, tuple[float, ...]]] = []
+    for number, image in enumerate(images):
+        rows, boxes = regions_of(image)
+        scores = score(rows)
+        for place in np.argsort(-scores, kind="stable")[:count].tolist():
+            entry = (float(scores[place]), -number, -place, tuple(boxes[place].tolist()))
+            (heapq.heappush if len(best) < count else heapq.heappushpop)(best, entry)
+    return [FoundRegion(-image, box, score) for score, image, _, box in sorted(best, reverse=True)]  # type: ignore[arg-type]

@@ -1,0 +1,133 @@
+"""From scores of words and regions to snippets: the chain of paper 4 solved exactly, and regions for number phrases.
+
+A sentence is a chain of words, each in the state of one region; the score of word t in region i is v_i·s_t, and
+neighbours of the same region add β. Words in a row with one region are a snippet. The supplement leaves counting open
+(section 2): `count_regions` gives "three people" the three best regions that are not parts of one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deixis.errors import DeixisError
+
+#: Two regions are the same thing where they share more than this of the smaller: a head is part of its person.
+OVERLAP = 0.5
+#: Regions among which a number phrase is counted: the best so many, so that the search is exact and quick.
+CANDIDATES = 24
+NUMBERS = {
+    "two": 2, "both": 2, "couple": 2, "pair": 2, "three": 3, "trio": 3, "four": 4, "five": 5, "six": 6, "seven": 7,
+    "eight": 8, "nine": 9, "ten": 10,
+}  # fmt: skip
+
+
+class Snippet(NamedTuple):
+    """Words `start` to `end` (exclusive) of a sentence, their region, and the sum of their products with it."""
+
+    start: int
+    end: int
+    region: int
+    score: float
+
+
+def smooth(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
+    """The regions `(sentences, longest)` that maximize Σ_t scores[t, a_t] + β Σ_t [a_t = a_{t+1}].
+
+    Exact, by dynamic programming. β = 0 gives every word its best region; what stands behind a sentence's end has no
+    meaning.
+
+    Args:
+        scores: (sentences, longest, regions), −inf for a region that is not there.
+        lengths: (sentences,) words of each.
+        beta: at least 0.
+    """
+    if beta < 0:
+        raise DeixisError(f"neighbours that agree add β = {beta:g}; it must not be negative")
+    sentences, longest, regions = scores.shape
+    best, came_from = scores[:, 0], []
+    own = torch.arange(regions, device=scores.device).expand(sentences, regions)
+    for word in range(1, longest):
+        # From the same region with β, or from the best of all without: no third way is better.
+        leader = best.max(1, keepdim=True)
+        stays = best + beta >= leader.values
+        came_from.append(torch.where(stays, own, leader.indices))
+        reached = torch.where(stays, best + beta, leader.values) + scores[:, word]
+        # A sentence that is over keeps what it has, and points at itself.
+        over = (lengths <= word)[:, None]
+        came_from[-1] = torch.where(over, own, came_from[-1])
+        best = torch.where(over, best, reached)
+    path = [best.argmax(1, keepdim=True)]
+    for previous in reversed(came_from):
+        path.append(previous.gather(1, path[-1]))
+    return torch.cat(path[::-1], 1)
+
+
+def snippets_of(states: Sequence[int], scores: NDArray[Any]) -> list[Snippet]:
+    """The runs of equal regions of one sentence; `scores` is `(words, regions)`."""
+    edges = [t for t in range(len(states) + 1) if t in (0, len(states)) or states[t] != states[t - 1]]
+    return [
+        Snippet(start, end, int(states[start]), float(scores[start:end, states[start]].sum()))
+        for start, end in pairwise(edges)
+    ]
+
+
+def number_of(phrase: Sequence[str]) -> int | None:
+    """How many things a phrase says it names, where it says so; lower-case tokens.
+
+    >>> number_of(("three", "people")), number_of(("the", "2", "dogs")), number_of(("people",))
+    (3, 2, None)
+    """
+    for word in phrase:
+        if word in NUMBERS:
+            return NUMBERS[word]
+        if word.isdecimal() and 2 <= int(word) <= max(NUMBERS.values()):
+            return int(word)
+    return None
+
+
+def count_regions(scores: NDArray[Any], boxes: NDArray[Any], number: int) -> list[int]:
+    """The `number` regions of greatest total score of which no two are the same thing, best first.
+
+    Exact among the `CANDIDATES` best. Where so many different ones are not there, as many as there are.
+
+    Args:
+        scores: (regions,) of the phrase.
+        boxes: (regions, 4).
+    """
+    order = np.argsort(-scores, kind="stable")[:CANDIDATES]
+    values, apart = scores[order], ~_same(boxes[order])
+    best: tuple[int, float, list[int]] = (0, 0.0, [])
+
+    def search(chosen: list[int], total: float, left: list[int]) -> None:
+        nonlocal best
+        if (len(chosen), total) > best[:2]:
+            best = (len(chosen), total, chosen)
+        for place, region in enumerate(left):
+            wanted = number - len(chosen)
+            within = left[place : place + wanted]
+            reach = (len(chosen) + len(within), total + float(values[within].sum()))
+            # `left` falls by score: nothing behind this place can do better.
+            if not wanted or reach <= best[:2]:
+                return
+            rest = [other for other in left[place + 1 :] if apart[region, other]]
+            search([*chosen, region], total + float(values[region]), rest)
+
+    search([], 0.0, list(range(len(order))))
+    return [int(order[region]) for region in best[2]]
+
+
+def _same(boxes: NDArray[Any]) -> NDArray[np.bool_]:
+    """(boxes, boxes): whether two share more than `OVERLAP` of the smaller."""
+    boxes = np.asarray(boxes, np.float64)
+    low = np.maximum(boxes[:, None, :2], boxes[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], boxes[None, :, 2:])
+    shared = np.clip(high - low, 0, None).prod(-1)
+    areas = np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(-1)
+    return np.asarray(shared > OVERLAP * np.minimum(areas[:, None], areas[None]))

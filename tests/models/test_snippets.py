@@ -1,0 +1,81 @@
+"""Smoothing and counting against all possibilities, tried one by one."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deixis.errors import DeixisError
+from deixis.models.snippets import OVERLAP, Snippet, count_regions, number_of, smooth, snippets_of
+
+
+def total(scores: torch.Tensor, states: tuple[int, ...], beta: float) -> float:
+    chosen = sum(float(scores[t, state]) for t, state in enumerate(states))
+    return chosen + beta * sum(one == other for one, other in pairwise(states))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0, 5.0]))
+def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, beta: float) -> None:
+    random = np.random.default_rng(seed)
+    regions, lengths = int(random.integers(1, 4)), random.integers(1, 6, 3)
+    scores = torch.from_numpy(random.normal(size=(3, int(lengths.max()), regions)))
+    if regions > 1:
+        scores[0, :, -1] = -torch.inf
+    found = smooth(scores, torch.from_numpy(lengths), beta)
+    for own, states, length in zip(scores, found.tolist(), lengths.tolist(), strict=True):
+        best = max(total(own, other, beta) for other in product(range(regions), repeat=length))
+        assert total(own, tuple(states[:length]), beta) == pytest.approx(best)
+
+
+def test_without_beta_every_word_has_its_best_region_and_with_much_all_have_one() -> None:
+    scores = torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(0))
+    lengths = torch.full((5,), 7)
+    assert smooth(scores, lengths, 0.0).tolist() == scores.argmax(2).tolist()
+    assert smooth(scores, lengths, 1e3).tolist() == scores.sum(1).argmax(1)[:, None].expand(5, 7).tolist()
+    with pytest.raises(DeixisError, match="negative"):
+        smooth(scores, lengths, -1.0)
+
+
+def test_snippets_are_the_runs_of_one_region() -> None:
+    scores = np.arange(12, dtype=float).reshape(4, 3)
+    assert snippets_of([1, 1, 0, 2], scores) == [Snippet(0, 2, 1, 5.0), Snippet(2, 3, 0, 6.0), Snippet(3, 4, 2, 11.0)]
+    assert snippets_of([], np.empty((0, 3))) == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_counted_regions_are_the_best_set_of_different_ones(seed: int, number: int) -> None:
+    random = np.random.default_rng(seed)
+    corners = np.sort(random.uniform(0, 10, (7, 2, 2)), axis=1)
+    boxes, scores = corners.reshape(7, 4), random.normal(size=7)
+
+    def different(one: int, other: int) -> bool:
+        low, high = np.maximum(boxes[one, :2], boxes[other, :2]), np.minimum(boxes[one, 2:], boxes[other, 2:])
+        areas = [(boxes[k, 2] - boxes[k, 0]) * (boxes[k, 3] - boxes[k, 1]) for k in (one, other)]
+        return bool(np.clip(high - low, 0, None).prod() <= OVERLAP * min(areas))
+
+    sets = [
+        (size, float(scores[list(chosen)].sum()))
+        for size in range(1, number + 1)
+        for chosen in combinations(range(7), size)
+        if all(different(*pair) for pair in combinations(chosen, 2))
+    ]
+    found = count_regions(scores, boxes, number)
+    assert all(different(*pair) for pair in combinations(found, 2))
+    assert (len(found), scores[found].sum()) == pytest.approx(max(sets))
+
+
+def test_a_head_is_no_second_person() -> None:
+    person, head, other = [0, 0, 10, 30], [3, 0, 7, 5], [20, 0, 30, 30]
+    assert count_regions(np.array([3.0, 2.0, 1.0]), np.array([person, head, other], float), 2) == [0, 2]
+
+
+def test_numbers_are_read_from_phrases() -> None:
+    said = {"three people": 3, "a couple of dogs": 2, "the 4 men": 4, "a dog": None, "people": None, "1990 cars": None}
+    assert {phrase: number_of(phrase.split()) for phrase in said} == said
