@@ -34,6 +34,8 @@ class ImageFeatures:
     boxes: NDArray[Any] | None
     #: Width and height of the original picture.
     size: tuple[float, float]
+    #: The whole picture's vector as the regions' are made, `(channels,)`; None where `image` is that.
+    whole: NDArray[Any] | None = None
 
 
 class Mention(NamedTuple):
@@ -121,6 +123,7 @@ def read_images(
     vectors, sizes = store["image"], store["size"]
     held = store if regions is None else regions
     has_regions = "regions" in held.plan.arrays
+    wholes = None if regions is None else regions["image"]
     for image_id in image_ids:
         number = int(store.numbers([image_id])[0])
         width, height = sizes[number].tolist()
@@ -129,4 +132,5 @@ def read_images(
             regions=held.regions(image_id) if has_regions else None,
             boxes=held.boxes(image_id) if has_regions else None,
             size=(width, height),
+            whole=None if wholes is None else wholes[int(held.numbers([image_id])[0])],
         )

@@ -60,6 +60,17 @@ def test_a_form_that_is_mostly_something_else_is_no_concept() -> None:
     assert count_concepts([like, watch]).concepts == (Concept("watch", "verb", 3, ("watch",)),)
 
 
+def test_a_lemma_that_nobody_writes_joins_the_one_with_an_e() -> None:
+    ride = [
+        TaggedWord("riding", "rid", "verb"),
+        TaggedWord("ride", "ride", "verb"),
+        TaggedWord("rides", "ride", "verb"),
+    ]
+    assert count_concepts([ride]).concepts == (Concept("ride", "verb", 3, ("ride", "rides", "riding")),)
+    written = [TaggedWord("bar", "bar", "noun"), TaggedWord("bare", "bare", "adjective")]
+    assert {concept.word for concept in count_concepts([written]).concepts} == {"bar", "bare"}
+
+
 def test_the_file_is_readable_and_gives_the_vocabulary_back(tmp_path: Path) -> None:
     made = ConceptVocabulary(
         [Concept("dog", "noun", 7, ("dog", "dogs")), Concept("run", "verb", 5, ("runs", "ran")),

@@ -145,6 +145,10 @@ def count_concepts(
         if part:
             forms[lemma][form] = counts.total()
             parts[lemma][part] += counts.total()
+    for lemma in [lemma for lemma in forms if lemma not in readings and f"{lemma}e" in forms]:
+        # spaCy makes "rid" of "riding". A lemma that nobody writes, while the same with an e is one, is that one.
+        forms[f"{lemma}e"] += forms.pop(lemma)
+        parts[f"{lemma}e"] += parts.pop(lemma)
     concepts = [
         Concept(
             lemma,

@@ -1,0 +1,115 @@
+"""Which concepts a picture shows: the multi-regional multi-label network (paper 3, section 3.2).
+
+A layer of K sigmoid outputs stands on the features of a backbone. It learns from whole pictures, and is then applied to
+the whole picture and to regions of it; the element-wise maximum is the picture's vector of confidences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor, nn
+
+from deixis.corpus.boxes import Boxes, iou_matrix
+from deixis.errors import DeixisError
+from deixis.matcher import ImageFeatures
+from deixis.text.concepts import ConceptVocabulary
+
+Array = NDArray[Any]
+
+
+def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
+    """Rows of at most `count` boxes that differ: boxes are grouped by overlap, the first of each group stands for it.
+
+    The paper chooses regions "in a similar way as" HCP (Wei et al., 2014), which clusters proposals by their overlap.
+    Here the groups are those of average linkage with 1 − IoU as distance.
+
+    Args:
+        boxes: `(boxes, 4)`, best first.
+        count: how many groups.
+    """
+    if len(boxes) <= count:
+        return np.arange(len(boxes))
+    distance = 1 - iou_matrix(boxes, boxes)
+    np.fill_diagonal(distance, 0)
+    groups = fcluster(linkage(squareform(distance, checks=False), "average"), count, "maxclust")
+    return np.sort(np.unique(groups, return_index=True)[1])
+
+
+class ConceptNetwork(nn.Module):
+    """Features of pictures or regions `(n, channels)` to logits `(n, concepts)`."""
+
+    def __init__(self, channels: int, concepts: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(channels, concepts)
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.output(self.dropout(features))
+        return logits
+
+    def confidences(self, wholes: Tensor, regions: Tensor | None = None, image_of: Tensor | None = None) -> Tensor:
+        """`(images, concepts)` in [0, 1]: the maximum over the whole picture and its regions.
+
+        Args:
+            wholes: `(images, channels)`.
+            regions: `(regions, channels)` of all images, or None: whole pictures alone.
+            image_of: `(regions,)`, the row of each region's image.
+        """
+        logits = self(wholes)
+        if regions is not None and image_of is not None:
+            rows = image_of[:, None].expand(-1, logits.shape[1])
+            logits = logits.scatter_reduce(0, rows, self(regions), "amax")
+        return torch.sigmoid(logits)
+
+
+class Seen(NamedTuple):
+    """Confidences by place: row 0 is the whole picture, the others are regions of it."""
+
+    boxes: Array  # (places, 4)
+    confidences: Array  # (places, concepts)
+
+
+class ConceptMatcher:
+    """A trained concept network with its words.
+
+    Args:
+        regions: how many regions of a picture are looked at, beside the whole of it; 0 for none.
+    """
+
+    def __init__(
+        self, network: ConceptNetwork, vocabulary: ConceptVocabulary, regions: int, device: torch.device
+    ) -> None:
+        self.network, self.vocabulary, self.regions = network.eval().to(device), vocabulary, regions
+        self._device = device
+
+    @torch.no_grad()
+    def look(self, image: ImageFeatures) -> Seen:
+        """What is seen where in one picture."""
+        rows, boxes = self._places(image)
+        logits = self.network(torch.from_numpy(rows).to(self._device))
+        return Seen(boxes, torch.sigmoid(logits).cpu().numpy())
+
+    def predict(self, images: Sequence[ImageFeatures]) -> Array:
+        """Confidences `(images, concepts)`."""
+        return np.stack([self.look(image).confidences.max(0) for image in images])
+
+    def _places(self, image: ImageFeatures) -> tuple[Array, Array]:
+        """Features and boxes of the whole picture and of the regions looked at."""
+        whole = np.asarray(image.image if image.whole is None else image.whole, np.float32)[None]
+        frame = np.array([[0, 0, *image.size]], np.float32)
+        if not self.regions:
+            return whole, frame
+        if image.regions is None or image.boxes is None:
+            raise DeixisError("concepts are looked for in regions; extract them with a recipe that has [regions]")
+        chosen = diverse_regions(np.asarray(image.boxes), self.regions)
+        return (
+            np.concatenate([whole, np.asarray(image.regions)[chosen]]).astype(np.float32),
+            np.concatenate([frame, np.asarray(image.boxes)[chosen]]),
+        )
