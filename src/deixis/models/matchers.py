@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,10 +25,17 @@ BLOCK = 8192
 REMEMBERED = 200_000
 
 
+class Transforms(Protocol):
+    """What a matcher needs of `deixis.text.features.TextFeatures`."""
+
+    def transform(self, texts: Sequence[Tokens]) -> Array:
+        """One row, or one number, a text."""
+
+
 class Embedding(ABC):
     """A space of unit vectors for visual features and texts; texts are remembered."""
 
-    def __init__(self, text: TextFeatures) -> None:
+    def __init__(self, text: Transforms) -> None:
         self._text = text
         self._known: dict[tuple[str, ...], Array] = {}
 

@@ -1,0 +1,259 @@
+"""Learning the HM-LSTM by alternation (paper 2, Fig. 3): recipes of the kind `hm-lstm`.
+
+First a coarse stage with the losses at the roots alone. Then rounds: correspondences of noun phrases and regions are
+found with the weights at hand (section 3.3), and all losses are learned for some epochs with them. A round begins with
+the first batch of its first epoch.
+
+Readings: in eq. 9, contrasts at the root are the other pairs of the batch; those of a phrase are the other phrases of
+its image, as printed, or of the whole batch. A pair with the same string, or with the same region of the same image, is
+no contrast. Eq. 10 is divided by the number of sentences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.checks import retrieval_figures
+from deixis.learning.correspondences import (
+    Correspondences,
+    Numbers,
+    find_correspondences,
+    save_correspondences,
+    tree_data,
+)
+from deixis.learning.recipe import Recipe
+from deixis.learning.runs import read_weights
+from deixis.learning.sampling import shuffled
+from deixis.learning.task import Batches, Loss
+from deixis.learning.two_branch import find_store
+from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
+from deixis.models.tree_lstm import Plan
+from deixis.text.features import MeanFeatures, TextRecipe, text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.treebank import Treebank, corpus_treebank
+from deixis.text.trees import read_trees
+from deixis.text.vocabulary import SPECIALS, Vocabulary
+
+VOCABULARY, TREES = "vocabulary.tsv", "trees.jsonl"
+Count = Annotated[int, Meta(ge=1)]
+
+
+class TreeRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[text]` section: where trees come from (`deixis.text.treebank`), and word vectors (`TextRecipe.vectors`)."""
+
+    trees: str = "spacy-md"
+    vectors: str = TextRecipe().vectors
+
+
+class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """`contrasts` are those of a phrase: of its own image, or of the whole batch."""
+
+    margin: Annotated[float, Meta(gt=0)] = 0.2
+    contrasts: Literal["image", "batch"] = "image"
+
+
+class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally."""
+
+    coarse: Count = 15
+    rounds: Annotated[int, Meta(ge=0)] = 3
+
+
+class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: TreeRecipe = TreeRecipe()
+    model: HMRecipe = HMRecipe()
+    loss: HMLossRecipe = HMLossRecipe()
+    alternation: AlternationRecipe = AlternationRecipe()
+    #: Proposals of a picture, beside the whole of it.
+    regions: Count = 19
+    #: Image-sentence pairs of a mini-batch.
+    batch: Annotated[int, Meta(ge=2)] = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        left, rounds = self.schedule.epochs - self.alternation.coarse, self.alternation.rounds
+        if left < rounds or (left % rounds if rounds else left):
+            raise ValueError(
+                f"alternation: of {self.schedule.epochs} epochs, {self.alternation.coarse} are coarse; "
+                f"the other {left} are no equal share for each of {rounds} rounds"
+            )
+
+    def round_of(self, epoch: int) -> int:
+        """The round that an epoch belongs to, 0 for the coarse stage."""
+        fine = epoch - self.alternation.coarse
+        length = (self.schedule.epochs - self.alternation.coarse) // max(1, self.alternation.rounds)
+        return 0 if fine <= 0 else 1 + (fine - 1) // length
+
+
+class HMBatch(NamedTuple):
+    """Sentences as a plan, the rows of visual features, and who contrasts with whom."""
+
+    plan: Plan
+    captions: Numbers
+    visual: Tensor  # rows of the whole pictures, then of the regions of all phrases (none in the coarse stage)
+    root_contrast: Tensor  # (sentences, sentences)
+    phrase_contrast: Tensor  # (phrases, phrases)
+    weights: Tensor  # (phrases,): confidences
+
+
+def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:
+    """Eq. 9 by pair `(pairs,)`.
+
+    Args:
+        visual, texts: unit rows, the first of one with the first of the other.
+        contrast: `(pairs, pairs)`, whether the second is a contrast to the first; symmetric.
+    """
+    scores = visual @ texts.T
+    own = scores.diagonal()[:, None]
+    hinges = torch.relu(margin - own + scores) + torch.relu(margin - own + scores.T)
+    return torch.where(contrast, hinges, 0).sum(1)
+
+
+class HMModule(nn.Module):
+    """The network, and what of its training must be in every checkpoint."""
+
+    def __init__(self, network: HMLSTM, correspondences: Correspondences) -> None:
+        super().__init__()
+        self.network, self.correspondences = network, correspondences
+
+
+class HMTask:
+    """A `Task`, validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self, recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
+    ) -> None:
+        self.recipe, self.device = recipe, device
+        vocabulary, vectors = known_words(recipe, training, corpus)
+        self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
+        self.data = tree_data(training, store, self.texts, recipe.regions, device)
+        self.held_out = tree_data(corpus.split("val"), store, self.texts, recipe.regions, device)
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model)
+        self.module = HMModule(network, Correspondences(recipe.alternation.rounds, self.data.mentions)).to(device)
+
+    def batches(self, epoch: int) -> Batches[HMBatch]:
+        number = self.recipe.round_of(epoch)
+        found = self.module.correspondences
+        if number > int(found.rounds):
+            found.add(*find_correspondences(self.module.network, self.texts, self.data))
+        fine = number > 0
+        region = found.region[number - 1].cpu().numpy().astype(np.int64) if fine else None
+        confidence = found.confidence[number - 1].cpu().numpy() if fine else None
+
+        def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> HMBatch:
+            return self._batch(captions, region, confidence)
+
+        return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
+
+    def _batch(self, captions: Numbers, region: Numbers | None, confidence: np.ndarray | None) -> HMBatch:
+        data = self.data
+        plan = self.texts.forest.plan(data.tree[captions])
+        image, string = data.image_of[captions], data.tree[captions]
+        root = (image[:, None] != image) & (string[:, None] != string)
+        rows = data.offsets[image]
+        phrase, weights = np.zeros((0, 0), bool), np.zeros(0, np.float32)
+        if region is not None and confidence is not None:
+            counts = np.diff(data.mention_offsets)[captions]
+            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            mentions = np.repeat(data.mention_offsets[captions], counts) + within
+            owner = np.repeat(image, counts)
+            chosen = data.offsets[owner] + region[mentions]
+            names = data.mention_string[mentions]
+            # Rows of `visual` are different regions, of whatever image.
+            phrase = (names[:, None] != names) & (chosen[:, None] != chosen)
+            if self.recipe.loss.contrasts == "image":
+                phrase &= owner[:, None] == owner
+            rows, weights = np.concatenate([rows, chosen]), np.maximum(confidence[mentions], 0)
+
+        def send(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(self.device)
+
+        return HMBatch(plan.to(self.device), captions, send(rows), send(root), send(phrase), send(weights))
+
+    def loss(self, batch: HMBatch) -> Loss:
+        """Eq. 10, divided by the number of sentences."""
+        network, sentences, margin = self.module.network, len(batch.captions), self.recipe.loss.margin
+        plan = batch.plan
+        nodes = torch.cat([plan.root, plan.phrase]) if len(batch.visual) > sentences else plan.root
+        texts = network.embed_nodes(plan, nodes)
+        visual = network.embed_visual(self.data.visual[batch.visual].float())
+        root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
+        by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
+        phrases = (batch.weights * by_phrase).sum() / sentences
+        return Loss(root + phrases, {"root": root, "phrases": phrases})
+
+    def validate(self) -> Mapping[str, float]:
+        network, held_out = self.module.network, self.held_out
+        texts = network.embed_trees(self.texts.forest, held_out.tree, self.device)
+        whole = torch.from_numpy(held_out.offsets[:-1]).to(self.device)
+        images = network.embed_visual(held_out.visual[whole].float())
+        return retrieval_figures(images @ texts.T, torch.from_numpy(held_out.image_of).to(self.device))
+
+    def describe(self, batch: HMBatch) -> str:
+        images = self.data.image_of[batch.captions[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.texts.vocabulary.save(folder / VOCABULARY)
+        self.texts.bank.save(folder / TREES)
+        save_correspondences(folder, self.module.correspondences, self.data)
+
+
+def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
+    """The words of the training captions, and those of the rest of the corpus that have a vector; and all vectors.
+
+    A word without one gets random numbers of the same spread, decided by the seed; padding and the unknown word zeros.
+    """
+    counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+    everything = [tokens_of(caption) for image in corpus for caption in image.captions]
+    fitted = text_features(TextRecipe(kind="mean", vectors=recipe.text.vectors), training, also=everything)
+    assert isinstance(fitted, MeanFeatures)
+    others = sorted({token for tokens in everything for token in tokens} - set(counts))
+    found = fitted.vectors.look_up(others)[1]
+    counts.update({word: 0 for word, has in zip(others, found, strict=True) if has})
+    vocabulary = Vocabulary(counts, minimum_count=0)
+    vectors, found = fitted.vectors.look_up(vocabulary.words)
+    if not found.any():
+        raise DeixisError(f"{recipe.text.vectors} has no vector of any word of the training captions")
+    drawn = np.random.default_rng(recipe.seed).normal(0, vectors[found].std(), vectors.shape)
+    vectors[~found] = drawn[~found]
+    special = np.zeros((len(SPECIALS), vectors.shape[1]), np.float32)
+    return vocabulary, torch.from_numpy(np.concatenate([special, vectors]))
+
+
+RECIPE = HMLSTMRecipe
+
+
+def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
+    return [recipe.feature_recipe]
+
+
+def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
+    return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+
+
+def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
+    prefix = "network."
+    stored = read_weights(folder)
+    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
+    network.load_state_dict(weights)
+    # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
+    parser = "auto" if "." in recipe.text.trees else recipe.text.trees
+    bank = Treebank(dict(read_trees(folder / TREES)), parser)
+    texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
+    return HMMatcher(network, texts, device)

@@ -1,0 +1,120 @@
+"""Hierarchical multimodal LSTM of paper 2 (section 3.2.2): sentences, phrases, pictures and regions in one space.
+
+The states of the H-LSTM (`deixis.models.tree_lstm`) at roots and at noun phrases go through one text branch, pictures
+and regions through one visual branch, each of one fully connected layer (W_t, W_m), batch normalization and L2
+normalization; all loss layers share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.models.matchers import BLOCK, Embedding
+from deixis.models.tree_lstm import Forest, Plan, Shape, TreeLSTM
+from deixis.text.treebank import Tokens, Treebank
+from deixis.text.vocabulary import UNKNOWN, Vocabulary
+
+#: Texts that go through the network together where nothing is learned.
+TEXTS = 1024
+Array = NDArray[Any]
+
+
+class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[model]` section: "tree-lstm" and "chain" are the ablations of "h-lstm"."""
+
+    encoder: Shape = "h-lstm"
+    hidden: Annotated[int, Meta(ge=1)] = 512
+    dim: Annotated[int, Meta(ge=1)] = 512
+    #: Whether word vectors are learned too.
+    learn_words: bool = False
+
+
+class TreeTexts:
+    """Texts as the numbers of their trees in a forest, which grows as they come.
+
+    Args:
+        vocabulary: ids of words.
+        bank: their trees.
+        shape: of the forest.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, bank: Treebank, shape: Shape) -> None:
+        self.vocabulary, self.bank, self.forest = vocabulary, bank, Forest(shape)
+        self._numbers: dict[tuple[str, ...], int] = {}
+        #: By tree, whether one of its words is known.
+        self.known: list[bool] = []
+
+    def transform(self, texts: Sequence[Tokens]) -> Array:
+        """`(texts,)`: numbers of trees, equal for equal tokens."""
+        keys = [tuple(text) for text in texts]
+        new = list(dict.fromkeys(key for key in keys if key not in self._numbers))
+        for key, tree in zip(new, self.bank.trees(new), strict=True):
+            words = self.vocabulary.encode(key)
+            self._numbers[key] = self.forest.add(tree, words)
+            self.known.append(any(word != UNKNOWN for word in words))
+        return np.array([self._numbers[key] for key in keys], np.int64)
+
+
+class HMLSTM(nn.Module):
+    """The network.
+
+    Args:
+        visual_dim: of the features of pictures and regions.
+        vectors: `(ids, size)` of words, by their id.
+    """
+
+    def __init__(self, visual_dim: int, vectors: Tensor, recipe: HMRecipe) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
+        self.words.weight.requires_grad_(recipe.learn_words)
+        self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder)
+        self.images = nn.Sequential(nn.Linear(visual_dim, recipe.dim), nn.BatchNorm1d(recipe.dim))  # eq. 1
+        self.texts = nn.Sequential(nn.Linear(recipe.hidden, recipe.dim), nn.BatchNorm1d(recipe.dim))
+
+    def embed_visual(self, features: Tensor) -> Tensor:
+        """Pictures or regions `(n, visual_dim)` to unit rows `(n, dim)`."""
+        return functional.normalize(self.images(features), dim=-1)
+
+    def embed_nodes(self, plan: Plan, rows: Tensor) -> Tensor:
+        """Nodes of a plan, by row, to unit rows `(rows, dim)`."""
+        return functional.normalize(self.texts(self.encoder(self.words(plan.word), plan)[rows]), dim=-1)
+
+    def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
+        """Whole texts `(trees, dim)`, some at a time."""
+        parts = []
+        for start in range(0, len(trees), TEXTS):
+            plan = forest.plan(trees[start : start + TEXTS]).to(device)
+            parts.append(self.embed_nodes(plan, plan.root))
+        return torch.cat(parts)
+
+
+class HMMatcher(Embedding):
+    """Encodes pictures and texts, sentences and phrases alike, and localizes by the cosine of region and phrase."""
+
+    def __init__(self, network: HMLSTM, texts: TreeTexts, device: torch.device) -> None:
+        super().__init__(texts)
+        self.network, self._trees, self._device = network.eval().to(device), texts, device
+
+    @torch.no_grad()
+    def embed_visual(self, features: Array) -> Array:
+        parts = []
+        # One block at least: a picture without regions has no rows.
+        for start in range(0, max(1, len(features)), BLOCK):
+            # A copy, since a view of a store's file cannot be written to.
+            block = torch.from_numpy(np.array(features[start : start + BLOCK], np.float32)).to(self._device)
+            parts.append(self.network.embed_visual(block).cpu().numpy())
+        return np.concatenate(parts)
+
+    @torch.no_grad()
+    def _embed_text(self, features: Array) -> Array:
+        rows = self.network.embed_trees(self._trees.forest, features, self._device).cpu().numpy()
+        known = np.array([self._trees.known[tree] for tree in features.tolist()])
+        return np.asarray(rows * known[:, None])

@@ -1,0 +1,309 @@
+"""Paper 2's learning: eq. 9 and 10 pair by pair, correspondences by brute force, and runs from beginning to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deixis.corpus import Corpus, open_corpus
+from deixis.errors import DeixisError, InputError
+from deixis.features import FeatureStore
+from deixis.learning.correspondences import Correspondences, read_correspondences
+from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss
+from deixis.learning.judging import judge, load_matcher
+from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.run_records import make_run_plan
+from deixis.learning.running import run_recipe
+from deixis.learning.runs import RunFolder
+from deixis.learning.trainer import train
+from deixis.matcher import Encodes, Localizes, read_images
+from deixis.text.chunker import Chunker
+from deixis.text.tokens import tokens_of
+from deixis.text.treebank import chunk_tree, corpus_texts
+from deixis.text.trees import Tree, write_trees
+from tests.stores import make_store, random_boxes
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    whole = open_corpus("scenes")
+    chosen = [image for split, count in (("train", 24), ("val", 10)) for image in whole.split(split).images[:count]]
+    return whole.with_images(chosen)
+
+
+@pytest.fixture(scope="module")
+def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
+    """Some pictures have no regions, some more than are used."""
+    return make_store(tmp_path_factory.mktemp("stores") / "proposals", corpus, random_boxes(9), seed=2)
+
+
+@pytest.fixture(scope="module")
+def text(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A file of trees in which every other sentence is a noun phrase as a whole, and a file of word vectors."""
+    folder = tmp_path_factory.mktemp("text")
+    texts = corpus_texts(corpus)
+    trees = []
+    for number, (tokens, spans) in enumerate(zip(texts, Chunker.load().phrases_of(texts), strict=True)):
+        tree = chunk_tree(len(tokens), spans)
+        trees.append((tokens, Tree("NP", (tree,)) if number % 2 else tree))
+    write_trees(folder / "trees.jsonl", trees)
+    words = sorted({word for tokens in texts for word in tokens})
+    random = np.random.default_rng(0)
+    lines = [f"{word} {' '.join(f'{value:.3f}' for value in random.normal(size=6))}" for word in words]
+    (folder / "words.vec").write_text("\n".join([f"{len(words)} 6", *lines, ""]))
+    return {"trees": str(folder / "trees.jsonl"), "vectors": str(folder / "words.vec")}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEIXIS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def recipe_of(text: dict[str, str], **settings: Any) -> HMLSTMRecipe:
+    made = check_recipe(
+        {
+            "name": "test",
+            "kind": "hm-lstm",
+            "corpus": "scenes",
+            "features": "regions",
+            "text": text,
+            "model": {"hidden": 7, "dim": 8},
+            "alternation": {"coarse": 1, "rounds": 2},
+            "regions": 5,
+            "batch": 16,
+            "schedule": {"epochs": 5, "learning_rate": 8e-3, "figure": "rsum"},
+            **settings,
+        },
+        "test",
+    )
+    assert isinstance(made, HMLSTMRecipe)
+    return made
+
+
+def test_eq_9_is_its_sums() -> None:
+    generator = torch.Generator().manual_seed(0)
+    visual, texts = (torch.nn.functional.normalize(torch.randn(6, 4, generator=generator)) for _ in range(2))
+    contrast = torch.rand(6, 6, generator=generator) < 0.5
+    contrast = contrast | contrast.T
+    found = contrastive_loss(visual, texts, contrast, 0.3)
+    for k in range(6):
+        own, expected = float(visual[k] @ texts[k]), 0.0
+        for other in range(6):
+            if contrast[k, other]:
+                expected += max(0, 0.3 - own + float(visual[k] @ texts[other]))
+                expected += max(0, 0.3 - own + float(texts[k] @ visual[other]))
+        assert float(found[k]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("contrasts", ["image", "batch"])
+def test_a_batch_is_eq_10_over_its_pairs(
+    contrasts: str, text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    """The loss of a fine batch from the data alone: which pairs, which contrasts, which weights."""
+    recipe = recipe_of(text, loss={"contrasts": contrasts, "margin": 0.4})
+    task = build_task(recipe, corpus, [store], CPU)
+    batch = next(iter(task.batches(2)))
+    task.module.eval()
+    with torch.no_grad():
+        total = float(task.loss(batch).total)
+    assert total == pytest.approx(_by_pairs(task, batch, contrasts), rel=1e-4)
+    coarse = next(iter(task.batches(1)))
+    assert len(coarse.visual) == len(coarse.captions), "no phrase has a loss before the first round"
+
+
+def _by_pairs(task: HMTask, batch: HMBatch, contrasts: str) -> float:
+    data, network = task.data, task.module.network
+    corpus_captions = _training_captions(task)
+    pairs = []  # level, image, row of visual features, tokens, weight
+    for caption in batch.captions.tolist():
+        image = int(data.image_of[caption])
+        start = int(data.offsets[image])
+        tokens = corpus_captions[caption]
+        pairs.append(("root", image, start, tokens, 1.0, None))
+        first, last = data.mention_offsets[caption : caption + 2].tolist()
+        for mention in range(first, last):
+            begin, end = data.spans[mention].tolist()
+            row = start + int(task.module.correspondences.region[0, mention])
+            weight = max(0.0, float(task.module.correspondences.confidence[0, mention]))
+            pairs.append(("phrase", image, row, tokens[begin:end], weight, mention - first))
+    with torch.no_grad():
+        texts = []
+        for place, (level, _, _, tokens, _, number) in enumerate(pairs):
+            if level == "root":
+                plan = task.texts.forest.plan(task.texts.transform([tokens]))
+                texts.append(network.embed_nodes(plan, plan.root)[0])
+            else:
+                texts.append(network.embed_nodes(plan, plan.phrase)[number])
+            assert len(texts) == place + 1
+        visual = network.embed_visual(data.visual[[pair[2] for pair in pairs]].float())
+    total = 0.0
+    for k, (level, image, row, tokens, weight, _) in enumerate(pairs):
+        own = float(visual[k] @ texts[k])
+        for other, (other_level, other_image, other_row, other_tokens, _, _) in enumerate(pairs):
+            if level != other_level or tokens == other_tokens or row == other_row:
+                continue
+            if level == "phrase" and contrasts == "image" and image != other_image:
+                continue
+            hinges = max(0, 0.4 - own + float(visual[k] @ texts[other]))
+            hinges += max(0, 0.4 - own + float(texts[k] @ visual[other]))
+            total += weight * hinges
+    return total / len(batch.captions)
+
+
+def _training_captions(task: HMTask) -> list[tuple[str, ...]]:
+    known = {number: tokens for tokens, number in task.texts._numbers.items()}
+    return [known[number] for number in task.data.tree.tolist()]
+
+
+def test_a_phrase_goes_with_the_region_of_its_picture_that_fits_it_best(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    task = build_task(recipe_of(text), corpus, [store], CPU)
+    task.batches(2)
+    found, data, network = task.module.correspondences, task.data, task.module.network.eval()
+    assert int(found.rounds) == 1
+    with torch.no_grad():
+        for caption, tree in enumerate(data.tree.tolist()):
+            plan = task.texts.forest.plan(np.array([tree]))
+            phrases = network.embed_nodes(plan, plan.phrase)
+            image = int(data.image_of[caption])
+            rows = network.embed_visual(data.visual[data.offsets[image] : data.offsets[image + 1]].float())
+            best = (phrases @ rows.T).max(1)
+            own = slice(*data.mention_offsets[caption : caption + 2].tolist())
+            assert found.region[0, own].tolist() == best.indices.tolist()
+            torch.testing.assert_close(found.confidence[0, own], best.values, atol=1e-5, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def run(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, float]]:
+    folder = tmp_path_factory.mktemp("runs") / "hm-lstm"
+    return folder, run_recipe(RecipeFile("", recipe_of(text)), corpus, [store], folder, CPU).figures
+
+
+def test_the_finished_matcher_gets_the_figures_of_its_validation(
+    run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore
+) -> None:
+    folder, figures = run
+    metrics: Any = judge(folder, corpus, [store], CPU, split="val")[0].metrics
+    found = {f"{way}.r@{k}": metrics[way][f"r@{k}"] for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)}
+    assert found == pytest.approx({name: figures[name] for name in found}, abs=1e-3)
+
+
+def test_a_run_killed_in_a_round_ends_like_one_that_was_not(
+    run: tuple[Path, dict[str, float]], text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    recipe = recipe_of(text)
+    plan = make_run_plan(recipe, corpus, [store])
+    for stop in (3, 11, 20, None):
+        task = build_task(recipe, corpus, [store], CPU)
+        taken = 0
+
+        def counted(batch: HMBatch, loss: Any = task.loss, stop: int | None = stop) -> Any:
+            nonlocal taken
+            taken += 1
+            if taken == stop:
+                raise KeyboardInterrupt
+            return loss(batch)
+
+        task.loss = counted  # type: ignore[method-assign]
+        with RunFolder(tmp_path / "run", plan, "") as folder:
+            try:
+                train(task, recipe.schedule, folder, seed=0, device=CPU, checkpoint_steps=2)
+            except KeyboardInterrupt:
+                assert stop is not None
+    whole, resumed = read_correspondences(run[0]), read_correspondences(tmp_path / "run")
+    assert whole.boxes.shape[0] == 2
+    assert np.array_equal(whole.boxes, resumed.boxes)
+    assert np.array_equal(whole.confidence, resumed.confidence)
+    first, second = (load_matcher(path, CPU).network.state_dict() for path in (run[0], tmp_path / "run"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_correspondences_of_a_run_lie_in_its_pictures(
+    run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore
+) -> None:
+    found = read_correspondences(run[0])
+    images = {image.id: image for image in corpus}
+    for mention in range(0, len(found.image), 7):
+        image = images[found.image_ids[found.image[mention]]]
+        tokens = tokens_of(image.captions[found.caption[mention]])
+        start, end = found.spans[mention].tolist()
+        assert 0 <= start < end <= len(tokens)
+        own = [[0, 0, image.width, image.height], *store.boxes(image.id)[:5].tolist()]
+        for box in found.boxes[:, mention]:
+            assert any(np.allclose(box, other) for other in own)
+
+
+def test_what_the_matcher_does(run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore) -> None:
+    """Phrases as sentences, words nobody knows, pictures without regions; what it cannot look up it parses."""
+    matcher = load_matcher(run[0], CPU)
+    assert isinstance(matcher, Encodes)
+    assert isinstance(matcher, Localizes)
+    known = tokens_of(corpus.images[0].captions[0])
+    rows = matcher.encode_texts([known, ("xyzzy",), (), known])
+    assert np.linalg.norm(rows, axis=1) == pytest.approx([1, 0, 0, 1], abs=1e-5)
+    assert np.array_equal(rows[0], rows[3])
+    features = list(read_images(store, [image.id for image in corpus]))
+    assert {len(each.boxes) for each in features if each.boxes is not None} >= {0}, "one picture has no regions"
+    for each in features:
+        assert each.boxes is not None
+        assert matcher.localize(each, [known]).scores.shape == (1, len(each.boxes))
+
+
+def test_correspondences_stay_when_earlier_weights_come_back() -> None:
+    found, fresh = Correspondences(2, 3), Correspondences(2, 3)
+    before = {name: value.clone() for name, value in found.state_dict().items()}
+    found.add(torch.tensor([1, 2, 3]), torch.tensor([0.1, 0.2, 0.3]))
+    found.load_state_dict(before)
+    assert found.region[0].tolist() == [1, 2, 3]
+    fresh.load_state_dict(found.state_dict())
+    assert fresh.region[0].tolist() == [1, 2, 3]
+    assert int(fresh.rounds) == 1
+
+
+@pytest.mark.parametrize("encoder", ["tree-lstm", "chain"])
+def test_ablations_run(encoder: str, text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path) -> None:
+    settings = {"epochs": 2, "learning_rate": 8e-3}
+    recipe = recipe_of(
+        text,
+        model={"encoder": encoder, "hidden": 7, "dim": 8},
+        alternation={"coarse": 1, "rounds": 1},
+        schedule=settings,
+    )
+    figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures
+    metrics: Any = judge(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
+    assert metrics["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
+
+
+@pytest.mark.parametrize(("coarse", "rounds", "epochs"), [(1, 2, 4), (3, 0, 4), (5, 1, 4)])
+def test_epochs_must_be_shared_out(coarse: int, rounds: int, epochs: int, text: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="rounds"):
+        recipe_of(
+            text,
+            alternation={"coarse": coarse, "rounds": rounds},
+            schedule={"epochs": epochs, "learning_rate": 1e-3},
+        )
+
+
+def test_rounds_begin_where_the_recipe_says(text: dict[str, str]) -> None:
+    recipe = recipe_of(text)
+    assert [recipe.round_of(epoch) for epoch in range(1, 6)] == [0, 1, 1, 2, 2]
+
+
+def test_a_file_without_a_caption_s_tree_says_so(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    write_trees(tmp_path / "few.jsonl", [(("a", "dog"), chunk_tree(2, [(0, 2)]))])
+    recipe = recipe_of({**text, "trees": str(tmp_path / "few.jsonl")})
+    with pytest.raises(DeixisError, match="no tree of a caption of image"):
+        build_task(recipe, corpus, [store], CPU)
