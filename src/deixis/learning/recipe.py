@@ -45,6 +45,7 @@ KINDS: dict[str, str] = {
     "alignment": "deixis.learning.alignment",
     "cca": "deixis.learning.correlation",
     "grounding": "deixis.learning.grounding",
+    "hm-lstm": "deixis.learning.hm_lstm",
     "phrases": "deixis.learning.phrases",
     "pictures": "deixis.learning.end_to_end",
     "sentences": "deixis.learning.sentences",
