@@ -13,6 +13,7 @@ import torch
 
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
+from deixis.evaluation.concepts import concept_prediction
 from deixis.evaluation.localization import PhraseQuery
 from deixis.evaluation.matching import (
     Pictures,
@@ -32,6 +33,7 @@ from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
+from deixis.models.concepts import ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 
@@ -83,6 +85,11 @@ def judge(
     if isinstance(matcher, LocalizesMentions):
         regions = recipe.model.regions  # type: ignore[attr-defined]
         return [_with_rows(mention_localization(matcher, corpus, split, regions=regions, **told), recipe.rows)]
+    if isinstance(matcher, ConceptMatcher):
+        pictures = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=False)
+        whole = ConceptMatcher(matcher.network, matcher.vocabulary, 0, device)
+        predictors = {"whole": whole.predict, "regional": matcher.predict}
+        return [_with_rows(concept_prediction(predictors, matcher.vocabulary, pictures, **told), recipe.rows)]
     of_phrases = recipe.kind == "phrases" or getattr(recipe, "pairs", None) == "phrases"
     if of_phrases:
         count = recipe.regions  # type: ignore[attr-defined]
@@ -93,7 +100,8 @@ def judge(
     else:
         boxes = getattr(recipe, "auxiliary", None) is not None
         role = "proposals" if recipe.kind in BY_REGIONS else "image"
-        pictures = Pictures(corpus, split, find_store(stores, role), learned_from_boxes=boxes)
+        regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
+        pictures = Pictures(corpus, split, find_store(stores, role), regions=regions, learned_from_boxes=boxes)
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))

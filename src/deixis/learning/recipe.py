@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 KINDS: dict[str, str] = {
     "alignment": "deixis.learning.alignment",
     "cca": "deixis.learning.correlation",
+    "concepts": "deixis.learning.concepts",
+    "concepts-order": "deixis.learning.concepts_order",
     "grounding": "deixis.learning.grounding",
     "hm-lstm": "deixis.learning.hm_lstm",
     "phrases": "deixis.learning.phrases",

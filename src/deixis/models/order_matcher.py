@@ -1,0 +1,78 @@
+"""Paper 3's model as a matcher: pictures and sentences in one space, and sentences from pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deixis.matcher import ImageFeatures, Tokens
+from deixis.models.concepts import ConceptMatcher
+from deixis.models.concepts_order import ConceptsOrderNetwork, SentenceGenerator
+from deixis.text.features import TokenIds
+
+Array = NDArray[Any]
+#: Texts and pictures encoded at a time.
+BLOCK = 1024
+#: Sentences that beam search keeps in the making, unless more are asked for.
+WIDTH = 5
+
+
+class OrderMatcher:
+    """Encodes pictures by their concepts and context, and sentences.
+
+    Args:
+        concepts: predicts the concepts of a picture; None: context alone.
+        uses_context: False: concepts alone.
+    """
+
+    def __init__(
+        self,
+        network: ConceptsOrderNetwork,
+        text: TokenIds,
+        concepts: ConceptMatcher | None,
+        device: torch.device,
+        *,
+        uses_context: bool,
+    ) -> None:
+        self.network, self.text, self.concepts = network.eval().to(device), text, concepts
+        self._device, self._uses_context = device, uses_context
+
+    @torch.no_grad()
+    def encode_images(self, images: Sequence[ImageFeatures]) -> Array:
+        parts = [self.network.embed_images(*self._sources(some)) for some in _blocks(images)]
+        return torch.cat(parts).cpu().numpy()
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[Tokens]) -> Array:
+        ids = (torch.from_numpy(self.text.transform(some)).to(self._device) for some in _blocks(texts))
+        return torch.cat([self.network.embed_texts(part) for part in ids]).cpu().numpy()
+
+    def _sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
+        """Concepts and context, as the network takes them."""
+        concepts = self._send(self.concepts.predict(images)) if self.concepts else None
+        context = self._send(np.stack([image.image for image in images])) if self._uses_context else None
+        return concepts, context
+
+    def _send(self, rows: Array) -> Tensor:
+        return torch.from_numpy(rows.astype(np.float32)).to(self._device)
+
+
+class DescribingOrderMatcher(OrderMatcher):
+    """With a generator: describes pictures; scores are the logarithms of the sentences' probabilities."""
+
+    @torch.no_grad()
+    def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
+        generator = self.network.generator
+        assert isinstance(generator, SentenceGenerator)
+        fused = self.network.fuse(*self._sources([image]))
+        spoken = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)[0]
+        return [(self.text.vocabulary.decode(each.words), each.score) for each in spoken[:count]]
+
+
+def _blocks(items: Sequence[Any]) -> list[Sequence[Any]]:
+    return [items[start : start + BLOCK] for start in range(0, len(items), BLOCK)]
