@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from deixis.corpus import Corpus, open_corpus
+from deixis.corpus import Corpus, Image, open_corpus
+from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError, InputError
+from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
+from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
 from deixis.learning.correspondences import Correspondences, read_correspondences
 from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss
@@ -272,17 +275,35 @@ def test_correspondences_stay_when_earlier_weights_come_back() -> None:
 
 
 @pytest.mark.parametrize("encoder", ["tree-lstm", "chain"])
-def test_ablations_run(encoder: str, text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path) -> None:
+def test_ablations_run_and_rank_regions(
+    encoder: str, text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    def merged(image: Image) -> list[list[float]]:
+        return [merge(box_array(image.chain_boxes(chain.id))).tolist() for chain in image.chains if chain.boxes]
+
+    drawn = make_store(tmp_path / "chains", corpus, merged, seed=1, provenance={"regions": {"boxes": "chains"}})
     settings = {"epochs": 2, "learning_rate": 8e-3}
     recipe = recipe_of(
         text,
         model={"encoder": encoder, "hidden": 7, "dim": 8},
         alternation={"coarse": 1, "rounds": 1},
         schedule=settings,
+        drawn_regions=True,
     )
-    figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures
-    metrics: Any = judge(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
-    assert metrics["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
+    stores = [store, drawn]
+    figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
+    metrics: Any = [result.metrics for result in judge(tmp_path / "run", corpus, stores, CPU, split="val")]
+    assert metrics[0]["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
+    matcher, images = load_matcher(tmp_path / "run", CPU), corpus.split("val").images
+    items = region_phrases(images)
+    rows = {}
+    for image in images:
+        rows |= {(image.id, tuple(box)): row for box, row in zip(merged(image), drawn.regions(image.id), strict=True)}
+    regions = matcher.embed_visual(np.stack([rows[name, (b.x1, b.y1, b.x2, b.y2)] for name, b in items.regions]))
+    scores = regions @ matcher.encode_texts([tuple(string.split(" ")) for string in items.strings]).T
+    expected = evaluate_region_phrases(items, MatrixScores(scores)).as_dict()
+    for way in ("region_to_phrase", "phrase_to_region"):
+        assert metrics[-1]["strings"][way] == pytest.approx(expected["strings"][way], rel=0.02)
 
 
 @pytest.mark.parametrize(("coarse", "rounds", "epochs"), [(1, 2, 4), (3, 0, 4), (5, 1, 4)])

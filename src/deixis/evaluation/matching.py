@@ -14,11 +14,14 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from deixis.corpus.records import Corpus, Image
+from deixis.corpus.boxes import box_array, merge
+from deixis.corpus.records import Box, Corpus, Image
+from deixis.errors import DeixisError
 from deixis.evaluation.average_precision import evaluate_average_precision
 from deixis.evaluation.localization import Localized, Localizer, PhraseQuery, evaluate_localization
 from deixis.evaluation.presence import evaluate_presence
 from deixis.evaluation.ranking import TIES, evaluate_ranking, evaluate_sentences
+from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
 from deixis.evaluation.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
 from deixis.evaluation.scores import EmbeddingScores, FunctionScores
 from deixis.evaluation.scores import Scores as ScoreMatrix
@@ -141,6 +144,31 @@ def sentence_retrieval(matcher: Encodes, pictures: Pictures, **told: Unpack[Told
     return _result("sentence-to-sentence ranking", TIES, pictures, parameters, metrics, counts, start, told)
 
 
+def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """Phrases for every drawn region and regions for every phrase (paper 2, Table 4): `strings`, `instances`.
+
+    A region is put to the matcher as a picture of its own, a phrase as a text of its own.
+
+    Args:
+        pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
+    """
+    start = time.monotonic()
+    items = region_phrases(pictures.images)
+    vectors: dict[tuple[str, Box], Any] = {}
+    for image in pictures.images:
+        regions = pictures.features(image).regions
+        if regions is None:
+            raise DeixisError("region-phrase ranking needs features of drawn regions (the feature recipe `chains`)")
+        drawn = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
+        vectors.update(zip(((image.id, box) for box in drawn), regions, strict=True))
+    asked = [ImageFeatures(vectors[name, box], None, None, _size(box)) for name, box in items.regions]
+    scores = _scores(matcher, asked, [tuple(string.split(" ")) for string in items.strings])
+    metrics = evaluate_region_phrases(items, scores).as_dict()
+    counts = {"images": len(pictures.images), "regions": len(asked), "strings": len(items.strings)}
+    parameters = {"boxes": "merged", "tie_tolerance": _tolerance(scores)}
+    return _result("region-phrase ranking", TIES, pictures, parameters, metrics, counts, start, told)
+
+
 def localization(
     matcher: Localizes,
     pictures: Pictures,
@@ -228,6 +256,10 @@ def _scores(matcher: Encodes | Scores, images: list[ImageFeatures], texts: list[
 def _tolerance(scores: ScoreMatrix) -> float:
     """How far apart the scores of equal embeddings may lie through rounding: counted as ties."""
     return max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
+
+
+def _size(box: Box) -> tuple[float, float]:
+    return box.x2 - box.x1, box.y2 - box.y1
 
 
 def _saw(boxes: bool) -> str:

@@ -37,7 +37,7 @@ from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
 from deixis.learning.task import Batches, Loss
-from deixis.learning.two_branch import find_store
+from deixis.learning.two_branch import find_store, region_recipes
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
 from deixis.models.tree_lstm import Plan
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
@@ -78,6 +78,8 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
     alternation: AlternationRecipe = AlternationRecipe()
     #: Proposals of a picture, beside the whole of it.
     regions: Count = 19
+    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    drawn_regions: bool = False
     #: Image-sentence pairs of a mini-batch.
     batch: Annotated[int, Meta(ge=2)] = 64
 
@@ -239,7 +241,7 @@ RECIPE = HMLSTMRecipe
 
 
 def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
-    return [recipe.feature_recipe]
+    return region_recipes(recipe.feature_recipe)[: 1 + recipe.drawn_regions]
 
 
 def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
