@@ -20,6 +20,7 @@ from deixis.evaluation.matching import (
     localization,
     presence,
     query_tokens,
+    region_phrase_ranking,
     retrieval,
     sentence_retrieval,
 )
@@ -38,7 +39,7 @@ from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
-BY_REGIONS = frozenset({"alignment"})
+BY_REGIONS = frozenset({"alignment", "hm-lstm"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,9 @@ def judge(
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
+        if getattr(recipe, "drawn_regions", False):
+            drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
+            results.append(region_phrase_ranking(matcher, drawn, **told))
     pairs = read_model(run).report.figures.get("training_pairs")
     if pairs is not None:
         results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
