@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import torch
 
-from deixis.corpus import Corpus
+from deixis.corpus import Corpus, training_set
 from deixis.errors import DeixisError
 from deixis.evaluation.concepts import concept_prediction
+from deixis.evaluation.describing import captioning
 from deixis.evaluation.localization import PhraseQuery
 from deixis.evaluation.matching import (
     Pictures,
@@ -37,6 +38,7 @@ from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
 from deixis.models.concepts import ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
+from deixis.text.features import training_captions
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
@@ -100,10 +102,13 @@ def judge(
         results = [found, presence(BestRegion(matcher), pictures, **told)]
     else:
         boxes = getattr(recipe, "auxiliary", None) is not None
-        role = "proposals" if recipe.kind in BY_REGIONS else "image"
+        by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) == "regions"
+        role = "proposals" if by_regions else "image"
         regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
         pictures = Pictures(corpus, split, find_store(stores, role), regions=regions, learned_from_boxes=boxes)
         results = [retrieval(matcher, pictures, folds=folds, **told)]
+        if recipe.kind == "captioner":
+            results.insert(0, captioning(matcher, pictures, training_captions(training_set(corpus)), **told))
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
         if getattr(recipe, "drawn_regions", False):

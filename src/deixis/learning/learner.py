@@ -149,3 +149,7 @@ def _optimizer(
             return torch.optim.SGD(settings, lr=rate, weight_decay=decay, momentum=momentum)
         case "rmsprop":
             return torch.optim.RMSprop(settings, lr=rate, weight_decay=decay, momentum=momentum)
+        case "adagrad":
+            return torch.optim.Adagrad(settings, lr=rate, weight_decay=decay)
+        case "adadelta":
+            return torch.optim.Adadelta(settings, lr=rate, weight_decay=decay)

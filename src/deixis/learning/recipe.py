@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 #: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
 KINDS: dict[str, str] = {
     "alignment": "deixis.learning.alignment",
+    "captioner": "deixis.learning.captioning",
     "cca": "deixis.learning.correlation",
     "concepts": "deixis.learning.concepts",
     "concepts-order": "deixis.learning.concepts_order",

@@ -2,7 +2,7 @@
 
 [schedule]
 epochs = 30
-optimizer = "adam"                # or adamw, sgd (with momentum), rmsprop
+optimizer = "adam"                # or adamw, sgd (with momentum), rmsprop, adagrad, adadelta
 learning_rate = 1e-4
 decay = { kind = "cosine", warm_up = 0.5 }   # warm_up in epochs; or constant, or step (every, factor)
 clip = { kind = "norm", at = 5.0 }           # of all gradients together; or "value": each element
@@ -86,7 +86,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     epochs: Count
     learning_rate: Positive
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta"] = "adam"
     #: Of sgd and rmsprop.
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     weight_decay: NotNegative = 0.0
@@ -105,7 +105,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError(f"decay.warm_up of {self.decay.warm_up:g} epochs does not end within {self.epochs}")
         if self.patience is not None and self.figure is None:
             raise ValueError("patience needs a figure to watch: name it as `figure`")
-        if self.momentum and self.optimizer in ("adam", "adamw"):
+        if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
             raise ValueError(f"momentum is of sgd and rmsprop, not of {self.optimizer}")
 
     def rate_factor(self, epoch: int, step: int, steps: int) -> float:

@@ -66,8 +66,9 @@ class AlignmentMatcher:
         return boxes, [words @ visual.T for words in self._read(sentences)]
 
     def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
-        """Boxes (regions, 4), and each sentence as snippets of one region."""
+        """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
         boxes, products = self.align_words(image, sentences)
+        boxes, products = boxes[: self.regions], [own[:, : self.regions] for own in products]
         states = self.states(products, self.beta)
         return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
 

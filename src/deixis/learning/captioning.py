@@ -1,0 +1,216 @@
+"""Learning to describe pictures, or regions by an aligner's snippets (paper 4): recipes of the kind `captioner`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.evaluation.captions import caption_scores
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.judging import load_matcher as load_run
+from deixis.learning.recipe import Recipe
+from deixis.learning.runs import read_weights
+from deixis.learning.sampling import Numbers, shuffled
+from deixis.learning.task import Batches, Loss
+from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors
+from deixis.matcher import Tokens, read_images
+from deixis.models.alignment_matcher import AlignmentMatcher, with_picture
+from deixis.models.captioner import (
+    Captioner,
+    CaptionerRecipe,
+    CaptionMatcher,
+    DecodingRecipe,
+    captioner_input,
+    text_ids,
+)
+from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import PAD, Vocabulary
+
+#: Texts whose likelihood is taken together.
+TEXTS = 256
+
+
+class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: CaptionerRecipe = CaptionerRecipe()
+    #: Which words are known, and `vectors`.
+    text: TextRecipe = TextRecipe(kind="tokens", minimum_count=5)
+    word_vectors: Literal["random", "pretrained"] = "random"
+    #: Whole pictures and their captions, or regions and the snippets that `aligner`, a finished run, gives them.
+    pairs: Literal["pictures", "regions"] = "pictures"
+    aligner: str = ""
+    #: Regions: the whole picture's vector stands beside the region's own (section 4 of the supplement).
+    context: bool = False
+    batch: Annotated[int, Meta(ge=2)] = 100
+    decoding: DecodingRecipe = DecodingRecipe()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind: a captioner says words; it must be 'tokens'")
+        if self.context and self.pairs == "pictures":
+            raise ValueError("context is for pairs = 'regions': a whole picture has no other beside it")
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionData:
+    """Pictures or regions, and what is said of them."""
+
+    inputs: Tensor  # (inputs, channels), as stored
+    ids: Tensor  # (texts, longest), each with its end
+    lengths: Numbers  # (texts,), with the end
+    input_of: Tensor  # (texts,)
+    image_of: Numbers  # (texts,)
+    image_ids: tuple[str, ...]
+
+
+class CaptionBatch(NamedTuple):
+    texts: Tensor  # (texts,)
+    longest: int
+
+
+class CaptioningTask:
+    """A `Task`; validated by perplexity and, for whole pictures, by what it says of those of the validation split."""
+
+    def __init__(
+        self,
+        recipe: CaptioningRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        store: FeatureStore,
+        aligner: AlignmentMatcher | None,
+        device: torch.device,
+    ) -> None:
+        self.recipe = recipe
+        text = fitted_text(recipe.text, training, corpus, device)
+        assert isinstance(text, TokenIds)
+        self.text = text
+        val = [image for image in corpus.split("val") if image.id not in store.skipped]
+        known = [image for image in training if image.id not in store.skipped]
+        if not val or not known:
+            raise DeixisError("none of these images has features")
+        self.data, self.held_out = (
+            caption_data(images, store, text.vocabulary, aligner, recipe.context, device) for images in (known, val)
+        )
+        self.references = {image.id: [caption.text for caption in image.captions] for image in val}
+        vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors == "pretrained" else None
+        counts = torch.bincount(self.data.ids[self.data.ids != PAD], minlength=text.dim).cpu()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = Captioner(
+                self.data.inputs.shape[1],
+                text.dim,
+                recipe.model,
+                frequencies=counts if recipe.model.frequency_biases else None,
+                word_vectors=vectors,
+            )
+        self.module: nn.Module = network.to(device)
+
+    def batches(self, epoch: int) -> Batches[CaptionBatch]:
+        data, recipe = self.data, self.recipe
+
+        def make(epoch: int, texts: Numbers, following: Numbers, random: np.random.Generator) -> CaptionBatch:
+            return CaptionBatch(torch.from_numpy(texts).to(data.ids.device), int(data.lengths[texts].max()))
+
+        return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
+
+    def loss(self, batch: CaptionBatch) -> Loss:
+        data, network = self.data, self.module
+        assert isinstance(network, Captioner)
+        ids = data.ids[batch.texts, : batch.longest]
+        logits = network.logits(data.inputs[data.input_of[batch.texts]].float(), ids)
+        return Loss(functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), ignore_index=PAD))
+
+    def validate(self) -> Mapping[str, float]:
+        network, data = self.module, self.held_out
+        assert isinstance(network, Captioner)
+        total = sum(
+            float(network.log_likelihood(data.inputs[data.input_of[texts]].float(), data.ids[texts]).sum())
+            for texts in torch.split(torch.arange(len(data.ids), device=data.ids.device), TEXTS)
+        )
+        figures = {"perplexity": float(np.exp(-total / data.lengths.sum()))}
+        if self.recipe.pairs == "regions":
+            return figures
+        spoken = network.speak(data.inputs.float(), self.recipe.decoding)
+        said = [" ".join(self.text.vocabulary.decode(own[0].words)) for own in spoken]
+        return figures | caption_scores(dict(zip(data.image_ids, said, strict=True)), self.references)
+
+    def describe(self, batch: CaptionBatch) -> str:
+        images = self.data.image_of[batch.texts[:5].cpu().numpy()].tolist()
+        return "texts of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / TEXT)
+
+
+def caption_data(
+    images: Sequence[Image],
+    store: FeatureStore,
+    vocabulary: Vocabulary,
+    aligner: AlignmentMatcher | None,
+    context: bool,
+    device: torch.device,
+) -> CaptionData:
+    """Pictures and their captions; with an aligner, its regions and their snippets."""
+    inputs, input_of, image_of, texts = list[np.ndarray](), list[int](), list[int](), list[Tokens]()
+    rows = 0
+    for number, (image, features) in enumerate(zip(images, read_images(store, (i.id for i in images)), strict=True)):
+        captions = [tokens_of(caption) for caption in image.captions]
+        if aligner is None:
+            inputs.append(features.image[None])
+            input_of += [number] * len(captions)
+            texts += captions
+        else:
+            inputs.append(captioner_input(with_picture(features)[0][: aligner.regions], features.image, context))
+            for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
+                input_of += [rows + snippet.region for snippet in snippets]
+                texts += [tokens[snippet.start : snippet.end] for snippet in snippets]
+        rows += len(inputs[-1])
+        image_of += [number] * (len(texts) - len(image_of))
+    return CaptionData(
+        inputs=torch.from_numpy(np.concatenate(inputs)).to(device),
+        ids=torch.from_numpy(text_ids(vocabulary, texts)).to(device),
+        lengths=np.array([1 + len(text) for text in texts], np.int64),
+        input_of=torch.tensor(input_of, device=device),
+        image_of=np.array(image_of, np.int64),
+        image_ids=tuple(image.id for image in images),
+    )
+
+
+RECIPE = CaptioningRecipe
+
+
+def feature_recipes(recipe: CaptioningRecipe) -> list[FeatureRecipe]:
+    return [recipe.feature_recipe]
+
+
+def build_task(
+    recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> CaptioningTask:
+    if recipe.pairs == "pictures":
+        return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
+    if not recipe.aligner:
+        raise DeixisError("pairs = 'regions' learns from snippets: name a finished run of an aligner, aligner=RUN")
+    aligner = load_run(recipe.aligner, device)
+    if not isinstance(aligner, AlignmentMatcher):
+        raise DeixisError(f"{recipe.aligner} is no run of an aligner")
+    return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), aligner, device)
+
+
+def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
+    text, weights = load_text_features(folder / TEXT), read_weights(folder)
+    assert isinstance(text, TokenIds)
+    network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model)
+    network.load_state_dict(weights)
+    return CaptionMatcher(network, text.vocabulary, recipe.decoding, device, context=recipe.context)
