@@ -73,6 +73,34 @@ def parse(
     out.print(missing if parsed is None else parsed.tree.drawn(tokens), markup=False, soft_wrap=True)
 
 
+@app.command()
+def trees(
+    corpus: Annotated[Path, typer.Argument(help="A corpus with captions.", show_default=False)],
+    parser: Annotated[str, typer.Option(help="spacy-md, spacy-sm or stanza.")] = "spacy-md",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write a copy here (.jsonl, .ptb).", show_default=False),
+    ] = None,
+) -> None:
+    """Parse all captions and phrases of a corpus, once, for what learns from trees; tell where the file is.
+
+    A machine without a parser reads the file from its cache, or from where `text.trees` of a recipe says.
+
+    Example: deixis text trees flickr30k_entities/annotations.zip
+    """
+    from deixis.cli.output import busy, console
+    from deixis.corpus import open_corpus
+    from deixis.text.treebank import cached_path, corpus_treebank
+
+    opened = open_corpus(corpus)
+    with busy("parsing"):
+        bank = corpus_treebank(opened, parser)
+        if out is not None:
+            bank.save(out)
+    path = cached_path(opened, parser) if out is None else out
+    console().print(f"{len(bank):,} trees in {path}", soft_wrap=True, markup=False, highlight=False)
+
+
 @app.command("train-chunker")
 def train_chunker(
     corpus: CorpusPath,

@@ -67,7 +67,7 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally."""
 
-    coarse: Count = 15
+    coarse: Count = 12
     rounds: Annotated[int, Meta(ge=0)] = 3
 
 
