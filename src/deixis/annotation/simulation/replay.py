@@ -1,6 +1,6 @@
 """A whole project from the first question to the last, answered by simulated workers through the workbench.
 
-A pool of workers takes tasks in random order. Who may do nothing any more is replaced. When nobody finds a task, a
+A pool of workers takes tasks in random order. Who lost half of the tasks is replaced. When nobody finds a task, a
 reviewer who knows the truth settles what is in the review queue; the replay ends when every image is finished.
 """
 
@@ -97,7 +97,7 @@ def _work(workbench: Workbench, pool: Mapping[int, SimulatedWorker], outcome: Re
 
 
 def _shut_out(workbench: Workbench, pool: Mapping[int, SimulatedWorker]) -> list[int]:
-    """Workers who lost the right to one of the tasks: a crowd would soon see somebody new in their place."""
+    """Workers who lost half of the tasks: a crowd would soon see somebody new in their place."""
     barred = (Standing.FAILED, Standing.SUSPENDED)
     return [
         report.id
