@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,13 @@ from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore
 from deixis.learning.concepts import concept_loss
-from deixis.learning.concepts_order import ConceptsOrderRecipe, OrderLossRecipe, build_task, structured_ranking
+from deixis.learning.concepts_order import (
+    ConceptsOrderRecipe,
+    OrderLossRecipe,
+    build_task,
+    feature_recipes,
+    structured_ranking,
+)
 from deixis.learning.end_to_end import contrast
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
@@ -45,7 +52,16 @@ ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
     "cnp-ctx-c": ({"features": "image", "concepts": "RUN", "model": {**SMALL, "fusion": "sum"}}, True),
     "cnp-ctx-gen": ({"features": "image", "concepts": "RUN"}, True),
     "ctx-gen-s": ({"features": "image", "loss": SAMPLED, "model": {**SMALL, "shared_words": True}}, True),
+    "caption": ({"features": "image", "loss": {"matching": 0.0}}, True),
+    "ctx-sen": ({"features": "image", "speaker": "caption", "loss": {"generation": 0.0}}, False),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEIXIS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -120,11 +136,11 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, tuple[Path, dict[str, float]]]:
     folder, made = tmp_path_factory.mktemp("runs"), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DEIXIS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        for name in ORDERS:
-            file = RecipeFile("", order_recipe(name, concept_run[0]))
-            made[name] = (folder / name, run_recipe(file, corpus, stores, folder / name, CPU).figures)
+    for name in ORDERS:
+        recipe = order_recipe(name, concept_run[0])
+        if recipe.speaker:
+            recipe = msgspec.structs.replace(recipe, speaker=str(folder / recipe.speaker))
+        made[name] = (folder / name, run_recipe(RecipeFile("", recipe), corpus, stores, folder / name, CPU).figures)
     return made
 
 
@@ -198,6 +214,36 @@ def test_a_recipe_of_a_concept_network_is_trained_once_and_kept(
     torch.testing.assert_close(first.predicted, second.predicted)
 
 
+def test_the_likelihood_of_held_out_sentences_is_told(
+    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+) -> None:
+    folder, figures = runs["cnp-ctx-c"]
+    assert "log_likelihood" not in runs["ctx"][1]
+    matcher, images = load_matcher(folder, CPU), corpus.split("val").images
+    total, count = 0.0, 0
+    for image, features in zip(
+        images, read_images(stores[1], [image.id for image in images], regions=stores[0]), strict=True
+    ):
+        ids = torch.from_numpy(matcher.text.transform([tokens_of(caption) for caption in image.captions]))
+        with torch.no_grad():
+            fused = matcher.network.fuse(*matcher.sources([features])).expand(len(ids), -1)
+            total -= float(matcher.network.generator.negative_log_likelihood(fused, ids).sum())
+        count += len(ids)
+    assert figures["log_likelihood"] == pytest.approx(total / count, rel=1e-4)
+
+
+def test_a_speaker_s_sentences_stand_for_pictures(
+    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+) -> None:
+    speaker, reader = load_matcher(runs["caption"][0], CPU), load_matcher(runs["ctx-sen"][0], CPU)
+    for image in read_images(stores[1], [image.id for image in corpus.split("val").images[:3]], regions=stores[0]):
+        words, _ = speaker.describe(image, 1)[0]
+        ids = torch.from_numpy(reader.text.transform([words, ("a",) * 50]))[:1]
+        with torch.no_grad():
+            expected = F.normalize(reader.network.fusion.sentences(ids)).numpy()
+        np.testing.assert_allclose(reader.encode_images([image]), expected, atol=1e-5)
+
+
 def test_the_total_is_equation_4(
     concept_run: tuple[Path, dict[str, float]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
@@ -261,8 +307,10 @@ def test_recipes_that_cannot_be_learned_are_refused(concept_run: tuple[Path, dic
         order_recipe("ctx", tmp_path, features=None)
     with pytest.raises(InputError, match="tokens"):
         order_recipe("ctx", tmp_path, text={"kind": "tfidf"})
-    from deixis.learning.concepts_order import feature_recipes
-
+    with pytest.raises(InputError, match="speaker"):
+        order_recipe("cnp-ctx-gen", tmp_path, speaker="caption")
+    with pytest.raises(InputError, match="nothing to learn"):
+        order_recipe("ctx", tmp_path, loss={"matching": 0.0, "generation": 0.0})
     with pytest.raises(DeixisError, match="not of a concept network"):
         feature_recipes(check_recipe({**ORDER, "name": "x", "concepts": "paper1/sentences-bi"}, "x"))  # type: ignore[arg-type]
     assert len(feature_recipes(order_recipe("cnp-ctx-gen", concept_run[0]))) == 2

@@ -10,11 +10,13 @@ learned; `loss = "printed"` is there to see what the printed form does.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, cast
 
 import numpy as np
+import safetensors.torch
 import torch
 from msgspec import Meta
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from deixis.evaluation.concepts import concept_precision
 from deixis.features.arrays import RaggedArray
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.files import atomic_write, cache_folder
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
@@ -144,7 +147,18 @@ def region_vectors(
 def predicted_concepts(
     network: ConceptNetwork, images: Sequence[Image], store: FeatureStore, count: int, device: torch.device
 ) -> Tensor:
-    """Confidences `(images, concepts)` over whole pictures and `count` regions of each, some images at a time."""
+    """Confidences `(images, concepts)` over whole pictures and `count` regions of each; worked out once, then kept.
+
+    Grouping regions takes longer than looking at them, and all rows of a table stand on the same network.
+    """
+    digest = hashlib.sha256(f"{store.fingerprint} {count}".encode())
+    for value in network.state_dict().values():
+        digest.update(value.cpu().numpy().tobytes())
+    for image in images:
+        digest.update(b"\n" + image.id.encode())
+    path = cache_folder() / "concepts" / f"{digest.hexdigest()[:32]}.safetensors"
+    if path.exists():
+        return safetensors.torch.load(path.read_bytes())["confidences"].to(device)
     network = network.eval().to(device)
     parts = []
     for start in range(0, len(images), _IMAGES):
@@ -152,7 +166,10 @@ def predicted_concepts(
         parts.append(
             network.confidences(whole_vectors(some, store, device), *region_vectors(some, store, count, device))
         )
-    return torch.cat(parts)
+    found = torch.cat(parts)
+    with atomic_write(path) as stream:
+        stream.write(safetensors.torch.save({"confidences": found.cpu()}))
+    return found
 
 
 def load_concepts(folder: Path) -> tuple[ConceptNetwork, ConceptVocabulary]:

@@ -2,8 +2,8 @@
 
 `features` gives the context, `concepts` the recipe, or a finished run, of the concept network; a recipe that names one
 of the two learns from it alone. The concept network is trained once for a corpus and kept in the cache: it is no part
-of the joint learning. Rows of Table 2 differ by `features`, `concepts`, `model.fusion`, `model.shared_words` and
-`loss`.
+of the joint learning. With a `speaker`, a model of this kind that generates, its sentences stand for the pictures
+("ctx + sen"). Rows of Table 2 differ by these, `model.fusion`, `model.shared_words` and `loss`.
 
 Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than there are
 mismatches; a caption of the same picture, or an equal one, is none. L_mat and L_gen are sums over a pair's mismatches
@@ -12,7 +12,6 @@ and over a sentence's words, both meaned over the pairs of a batch.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, cast
@@ -26,16 +25,15 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.files import cache_folder
+from deixis.files import write_text
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.concepts import VOCABULARY, ConceptRecipe, load_concepts, predicted_concepts
 from deixis.learning.concepts import feature_recipes as concept_features
 from deixis.learning.data import SentenceData, sentence_data
+from deixis.learning.kept_runs import kept_run, recipe_of
 from deixis.learning.losses import Contrast, Direction
-from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe
-from deixis.learning.run_records import make_run_plan
-from deixis.learning.running import run_recipe
-from deixis.learning.runs import is_finished, read_plan, read_weights
+from deixis.learning.recipe import Recipe
+from deixis.learning.runs import read_weights
 from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.learning.task import Loss, SizedBatches
 from deixis.learning.two_branch import TEXT, find_store, fitted_text
@@ -45,14 +43,17 @@ from deixis.models.order_matcher import DescribingOrderMatcher, OrderMatcher
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 
-#: Prefixes of the weights in a run: what is learned, and the concept network it stands on.
-NETWORK, CONCEPTS = "network.", "concepts."
+#: The recipe of the speaker in a run that stands on one.
+SPEAKER = "speaker.json"
+#: Pictures of which sentences are told at a time.
+SPOKEN = 256
 
 
 class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Eq. 4. Without `generation` there is no generator."""
+    """Eq. 4. Without `generation` there is no generator; without `matching` it learns to caption, as a speaker must."""
 
     margin: Annotated[float, Meta(gt=0)] = 0.2
+    matching: Annotated[float, Meta(ge=0)] = 1.0
     #: λ.
     generation: Annotated[float, Meta(ge=0)] = 1.0
     #: Scheduled sampling: share of the words read that are the model's own, reached in even steps by the last of
@@ -69,6 +70,8 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     features: str | FeatureRecipe | None = None  # type: ignore[assignment]
     #: The recipe of the concept network, or a finished run of one; empty: context alone.
     concepts: str = ""
+    #: The recipe, or a finished run, of what tells sentences from the same features, which stand for the pictures then.
+    speaker: str = ""
     #: r: regions in which concepts are looked for, beside the whole picture.
     regions: Annotated[int, Meta(ge=1)] = 50
     text: TextRecipe = TextRecipe(kind="tokens")
@@ -83,22 +86,35 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("text.kind must be 'tokens': sentences are read word by word")
         if self.features is None and not self.concepts:
             raise ValueError("features, concepts: at least one of them must be named")
+        if self.speaker and (self.features is None or self.concepts):
+            raise ValueError("speaker: its sentences are told from `features`, and stand in place of concepts")
+        if not self.loss.matching and not self.loss.generation:
+            raise ValueError("loss: with neither matching nor generation there is nothing to learn")
 
 
 class OrderModule(nn.Module):
-    """The network, and the concept network it stands on, whose weights stay."""
+    """The network, and the concept network or the speaker it stands on, whose weights stay."""
 
-    def __init__(self, recipe: ConceptsOrderRecipe, context: int, words: int, concepts: ConceptNetwork | None) -> None:
+    def __init__(
+        self,
+        recipe: ConceptsOrderRecipe,
+        context: int,
+        words: int,
+        concepts: ConceptNetwork | None,
+        speaker: ConceptsOrderNetwork | None,
+    ) -> None:
         super().__init__()
         count = concepts.output.out_features if concepts else 0
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             self.network = make_network(recipe, count, context, words)
         self.concepts = concepts.requires_grad_(False) if concepts else None
+        self.speaker = speaker.requires_grad_(False) if speaker else None
 
 
 def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words: int) -> ConceptsOrderNetwork:
-    return ConceptsOrderNetwork(concepts, context, words, recipe.model, generates=recipe.loss.generation > 0)
+    generates, spoken = recipe.loss.generation > 0, bool(recipe.speaker)
+    return ConceptsOrderNetwork(concepts, context, words, recipe.model, generates=generates, spoken=spoken)
 
 
 class ConceptsOrderTask:
@@ -122,27 +138,46 @@ class ConceptsOrderTask:
         self.predicted: tuple[Tensor | None, Tensor | None] = (None, None)
         if recipe.concepts:
             regions = find_store(stores, "proposals")
-            concepts, self.vocabulary = load_concepts(concept_run(recipe.concepts, corpus, regions, device))
+            _concept_recipe(recipe.concepts)
+            concepts, self.vocabulary = load_concepts(kept_run(recipe.concepts, corpus, [regions], device))
             self.predicted = tuple(  # type: ignore[assignment]
                 _concepts_of(data, images, concepts, regions, recipe.regions, device)
                 for data, images in ((self.data, training.corpus), (self.held_out, held_out))
             )
+        #: Of the training data and of what is held out: vectors, or the ids of spoken sentences.
+        self.context = (None, None) if recipe.features is None else (self.data.images, self.held_out.images)
+        self.speaker: ConceptsOrderRecipe | None = None
+        speaker = None
+        if recipe.speaker:
+            self.speaker, speaker = self._speaker(kept_run(recipe.speaker, corpus, [store], device))
+            self.context = tuple(  # type: ignore[assignment]
+                torch.cat([speaker.tell(None, part) for part in torch.split(own.images, SPOKEN)])
+                for own in (self.data, self.held_out)
+            )
         context = 0 if recipe.features is None else self.data.images.shape[1]
-        self.module = OrderModule(recipe, context, self.text.dim, concepts).to(device)
+        self.module = OrderModule(recipe, context, self.text.dim, concepts, speaker).to(device)
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
         self.sampler = SentenceSampler(self.data, sampler, recipe.seed)
+
+    def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
+        recipe = recipe_of(str(folder)).recipe
+        if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} does not learn to tell sentences from context alone")
+        matcher = load_matcher(folder, recipe, self.device)
+        if matcher.text.vocabulary != cast(TokenIds, self.text).vocabulary:
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
+        return recipe, matcher.network
 
     def batches(self, epoch: int) -> SizedBatches[RankingBatch]:
         return self.sampler.triplets(epoch)
 
-    def _sources(self, data: SentenceData, predicted: Tensor | None, rows: Tensor) -> tuple[Tensor | None, ...]:
+    def _training_sources(self, rows: Tensor) -> tuple[Tensor | None, ...]:
         """Concepts and context of some pictures."""
-        context = None if self.recipe.features is None else data.images[rows]
-        return None if predicted is None else predicted[rows], context
+        return tuple(None if source is None else source[rows] for source in (self.predicted[0], self.context[0]))
 
     def loss(self, batch: RankingBatch) -> Loss:
         network, settings = self.module.network, self.recipe.loss
-        fused = network.fuse(*self._sources(self.data, self.predicted[0], batch.images))
+        fused = network.fuse(*self._training_sources(batch.images))
         ids = self.data.texts[batch.texts][:, : self.recipe.model.longest]
         ids = ids[:, : int((ids != 0).sum(1).max())]
         images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
@@ -156,14 +191,23 @@ class ConceptsOrderTask:
         else:
             losses = network.generator.negative_log_likelihood(pictures, ids)
         told = losses.mean()
-        return Loss(matching + settings.generation * told, {"matching": matching, "generation": told})
+        total = settings.matching * matching + settings.generation * told
+        return Loss(total, {"matching": matching, "generation": told})
 
     def validate(self) -> Mapping[str, float]:
         network, data = self.module.network, self.held_out
-        rows = torch.arange(len(data.images), device=self.device)
-        images = network.embed_images(*self._sources(data, self.predicted[1], rows))
+        fused = network.fuse(self.predicted[1], self.context[1])
         texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
-        return retrieval_figures(images @ texts.T, data.image_of)
+        figures = retrieval_figures(nn.functional.normalize(fused) @ texts.T, data.image_of)
+        if network.generator is not None:
+            # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
+            ids = data.texts[:, : self.recipe.model.longest]
+            parts = [
+                network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
+                for rows in torch.split(torch.arange(len(ids), device=self.device), 512)
+            ]
+            figures["log_likelihood"] = -float(torch.cat(parts).mean())
+        return figures
 
     def describe(self, batch: RankingBatch) -> str:
         images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
@@ -173,6 +217,8 @@ class ConceptsOrderTask:
         self.text.save(folder / TEXT)
         if self.vocabulary is not None:
             self.vocabulary.save(folder / VOCABULARY)
+        if self.speaker is not None:
+            write_text(folder / SPEAKER, msgspec.json.encode(self.speaker).decode())
 
 
 def structured_ranking(images: Tensor, texts: Tensor, contrast: Contrast, margin: float) -> Tensor:
@@ -199,22 +245,11 @@ def _hinges(cosines: Tensor, direction: Direction, margin: float) -> Tensor:
     return hinges.masked_fill(~direction.negative, 0.0)
 
 
-def concept_run(name: str, corpus: Corpus, regions: FeatureStore, device: torch.device) -> Path:
-    """The finished run of a concept network: the one named, or that of a recipe, trained now unless it is kept."""
-    file = _concept_recipe(name)
-    if is_finished(name):
-        return Path(name)
-    plan = make_run_plan(file.recipe, corpus, [regions])
-    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:32]
-    run_recipe(file, corpus, [regions], folder, device)
-    return folder
-
-
-def _concept_recipe(name: str) -> RecipeFile:
-    file = RecipeFile("", check_recipe(dict(read_plan(name).recipe), name)) if is_finished(name) else load_recipe(name)
-    if not isinstance(file.recipe, ConceptRecipe):
-        raise DeixisError(f"concepts: {name!r} is a recipe of the kind {file.recipe.kind!r}, not of a concept network")
-    return file
+def _concept_recipe(name: str) -> ConceptRecipe:
+    recipe = recipe_of(name).recipe
+    if not isinstance(recipe, ConceptRecipe):
+        raise DeixisError(f"concepts: {name!r} is a recipe of the kind {recipe.kind!r}, not of a concept network")
+    return recipe
 
 
 def _concepts_of(
@@ -236,7 +271,7 @@ RECIPE = ConceptsOrderRecipe
 def feature_recipes(recipe: ConceptsOrderRecipe) -> list[FeatureRecipe]:
     wanted = [] if recipe.features is None else [recipe.feature_recipe]
     if recipe.concepts:
-        wanted += concept_features(cast(ConceptRecipe, _concept_recipe(recipe.concepts).recipe))
+        wanted += concept_features(_concept_recipe(recipe.concepts))
     return wanted
 
 
@@ -249,17 +284,29 @@ def build_task(
 def load_matcher(folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> OrderMatcher:
     text = cast(TokenIds, load_text_features(folder / TEXT))
     stored = read_weights(folder)
-    weights = {name.removeprefix(NETWORK): value for name, value in stored.items() if name.startswith(NETWORK)}
-    concepts = None
+    concepts = speaker = None
     if recipe.concepts:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-        predictor = ConceptNetwork(stored[f"{CONCEPTS}output.weight"].shape[1], len(vocabulary))
-        predictor.load_state_dict(
-            {name.removeprefix(CONCEPTS): value for name, value in stored.items() if name.startswith(CONCEPTS)}
-        )
+        predictor = ConceptNetwork(stored["concepts.output.weight"].shape[1], len(vocabulary))
+        predictor.load_state_dict(_below("concepts.", stored))
         concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device)
-    context = 0 if recipe.features is None else weights["fusion.context.weight"].shape[1]
-    network = make_network(recipe, len(concepts.vocabulary) if concepts else 0, context, text.dim)
-    network.load_state_dict(weights)
+    if recipe.speaker:
+        spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
+        speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
+    network = _filled(recipe, len(concepts.vocabulary) if concepts else 0, text.dim, _below("network.", stored))
     kind = DescribingOrderMatcher if network.generator else OrderMatcher
-    return kind(network, text, concepts, device, uses_context=bool(context))
+    return kind(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
+
+
+def _filled(
+    recipe: ConceptsOrderRecipe, concepts: int, words: int, weights: Mapping[str, Tensor]
+) -> ConceptsOrderNetwork:
+    """The network of a recipe with its weights; how long context vectors are is told by them."""
+    context = weights.get("fusion.context.weight")
+    network = make_network(recipe, concepts, 0 if context is None else context.shape[1], words)
+    network.load_state_dict(weights)
+    return network
+
+
+def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}

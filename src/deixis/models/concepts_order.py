@@ -24,6 +24,9 @@ from deixis.models.beam_search import Spoken, State, beam_search
 from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN
 
+#: Sentences that beam search keeps in the making.
+WIDTH = 5
+
 
 class OrderRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes of section 4.2, how concepts and context are fused, and whether both LSTMs share their words ("E")."""
@@ -62,6 +65,18 @@ class GatedFusion(nn.Module):
             return torch.stack(summands).sum(0)
         gate = torch.sigmoid(self.concept_gate(concepts) + self.context_gate(context))
         return gate * summands[0] + (1 - gate) * summands[1]
+
+
+class SpokenPictures(nn.Module):
+    """ "ctx + sen" of Table 1: a sentence told of a picture stands for it, read by an LSTM with words of its own."""
+
+    def __init__(self, words: int, recipe: OrderRecipe) -> None:
+        super().__init__()
+        self.sentences = RecurrentEncoder(words, RecurrentRecipe(word=recipe.word, hidden=recipe.hidden))
+
+    def forward(self, concepts: None, ids: Tensor) -> Tensor:
+        read: Tensor = self.sentences(ids)
+        return read
 
 
 class SentenceGenerator(nn.Module):
@@ -159,12 +174,23 @@ class ConceptsOrderNetwork(nn.Module):
         context: I, or 0: concepts alone.
         words: ids of words, padding included.
         generates: learn order by generation.
+        spoken: the context is no vector, but a sentence `(images, longest)` that was told of the picture.
     """
 
-    def __init__(self, concepts: int, context: int, words: int, recipe: OrderRecipe, *, generates: bool) -> None:
+    def __init__(
+        self,
+        concepts: int,
+        context: int,
+        words: int,
+        recipe: OrderRecipe,
+        *,
+        generates: bool,
+        spoken: bool = False,
+    ) -> None:
         super().__init__()
         self.longest = recipe.longest
-        self.fusion = GatedFusion(concepts, context, recipe.hidden, recipe.fusion)
+        fused = GatedFusion(concepts, context, recipe.hidden, recipe.fusion)
+        self.fusion = SpokenPictures(words, recipe) if spoken else fused
         self.sentences = RecurrentEncoder(words, RecurrentRecipe(word=recipe.word, hidden=recipe.hidden))
         self.generator: SentenceGenerator | None = None
         if generates:
@@ -175,6 +201,16 @@ class ConceptsOrderNetwork(nn.Module):
         """v of eq. 2, `(images, hidden)`."""
         fused: Tensor = self.fusion(concepts, context)
         return fused
+
+    @torch.no_grad()
+    def tell(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
+        """The best sentence that beam search finds for each picture, as ids `(images, longest)`."""
+        fused = self.fuse(concepts, context)
+        assert self.generator is not None
+        ids = torch.zeros(len(fused), self.longest, dtype=torch.int64)
+        for row, spoken in zip(ids, self.generator.speak(fused, width=WIDTH, longest=self.longest), strict=True):
+            row[: len(spoken[0].words)] = torch.tensor(spoken[0].words, dtype=torch.int64)
+        return ids.to(fused.device)
 
     def embed_images(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
         """Unit rows `(images, hidden)`."""

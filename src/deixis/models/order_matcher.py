@@ -12,14 +12,12 @@ from torch import Tensor
 
 from deixis.matcher import ImageFeatures, Tokens
 from deixis.models.concepts import ConceptMatcher
-from deixis.models.concepts_order import ConceptsOrderNetwork, SentenceGenerator
+from deixis.models.concepts_order import WIDTH, ConceptsOrderNetwork, SentenceGenerator
 from deixis.text.features import TokenIds
 
 Array = NDArray[Any]
 #: Texts and pictures encoded at a time.
 BLOCK = 1024
-#: Sentences that beam search keeps in the making, unless more are asked for.
-WIDTH = 5
 
 
 class OrderMatcher:
@@ -28,6 +26,7 @@ class OrderMatcher:
     Args:
         concepts: predicts the concepts of a picture; None: context alone.
         uses_context: False: concepts alone.
+        speaker: tells the sentences that stand for pictures ("ctx + sen"), with the same words; None: none do.
     """
 
     def __init__(
@@ -38,13 +37,15 @@ class OrderMatcher:
         device: torch.device,
         *,
         uses_context: bool,
+        speaker: ConceptsOrderNetwork | None = None,
     ) -> None:
         self.network, self.text, self.concepts = network.eval().to(device), text, concepts
         self._device, self._uses_context = device, uses_context
+        self._speaker = speaker.eval().to(device) if speaker else None
 
     @torch.no_grad()
     def encode_images(self, images: Sequence[ImageFeatures]) -> Array:
-        parts = [self.network.embed_images(*self._sources(some)) for some in _blocks(images)]
+        parts = [self.network.embed_images(*self.sources(some)) for some in _blocks(images)]
         return torch.cat(parts).cpu().numpy()
 
     @torch.no_grad()
@@ -52,11 +53,11 @@ class OrderMatcher:
         ids = (torch.from_numpy(self.text.transform(some)).to(self._device) for some in _blocks(texts))
         return torch.cat([self.network.embed_texts(part) for part in ids]).cpu().numpy()
 
-    def _sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
+    def sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
         """Concepts and context, as the network takes them."""
         concepts = self._send(self.concepts.predict(images)) if self.concepts else None
         context = self._send(np.stack([image.image for image in images])) if self._uses_context else None
-        return concepts, context
+        return concepts, self._speaker.tell(None, context) if self._speaker else context
 
     def _send(self, rows: Array) -> Tensor:
         return torch.from_numpy(rows.astype(np.float32)).to(self._device)
@@ -69,7 +70,7 @@ class DescribingOrderMatcher(OrderMatcher):
     def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
         generator = self.network.generator
         assert isinstance(generator, SentenceGenerator)
-        fused = self.network.fuse(*self._sources([image]))
+        fused = self.network.fuse(*self.sources([image]))
         spoken = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)[0]
         return [(self.text.vocabulary.decode(each.words), each.score) for each in spoken[:count]]
 

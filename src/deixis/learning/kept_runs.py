@@ -1,0 +1,36 @@
+"""Runs that other runs stand on: named by their recipe, they are trained once for a corpus and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+
+from deixis.corpus import Corpus
+from deixis.features.store import FeatureStore
+from deixis.files import cache_folder
+from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe
+from deixis.learning.run_records import make_run_plan
+from deixis.learning.running import run_recipe
+from deixis.learning.runs import is_finished, read_plan
+
+
+def recipe_of(name: str) -> RecipeFile:
+    """The recipe of this name or path, or that of a finished run in this folder."""
+    if is_finished(name):
+        return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
+    return load_recipe(name)
+
+
+def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
+    """The finished run in the folder `name`, or that of the recipe `name`, trained now unless it is kept."""
+    if is_finished(name):
+        return Path(name)
+    file = recipe_of(name)
+    plan = make_run_plan(file.recipe, corpus, stores)
+    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:32]
+    run_recipe(file, corpus, stores, folder, device)
+    return folder
