@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.corpus.boxes import box_array, merge
+from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError, InputError
 from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
+from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.correspondences import Correspondences, read_correspondences
 from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss
 from deixis.learning.judging import judge, load_matcher
@@ -247,6 +248,44 @@ def test_the_correspondences_of_a_run_lie_in_its_pictures(
             assert any(np.allclose(box, other) for other in own)
 
 
+def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: Corpus) -> None:
+    """Annotated phrases that are noun phrases of the trees, their chosen boxes, and those that cover one another."""
+    found = read_correspondences(run[0])
+    result = correspondence_quality(run[0], corpus)
+    images = {image.id: image for image in corpus}
+    metrics: Any = result.metrics
+    for number in range(2):
+        right, covered = [], []
+        boxes = found.boxes[number]
+        for mention, place in enumerate(found.image.tolist()):
+            image, caption = images[found.image_ids[place]], found.caption[mention]
+            span = found.spans[mention].tolist()
+            for phrase in image.captions[caption].phrases:
+                drawn = box_array(image.chain_boxes(phrase.chain)) if phrase.visual else ()
+                if [phrase.start, phrase.end] == span and len(drawn):
+                    overlap = iou_matrix(merge(drawn)[None], boxes[mention][None].astype(float))[0, 0]
+                    right += [overlap >= 0.5] * len(phrase.types)
+            around = [
+                other
+                for other in np.flatnonzero((found.image == place) & (found.caption == caption)).tolist()
+                if other != mention and found.spans[other, 0] <= span[0] and found.spans[other, 1] >= span[1]
+            ]
+            if around:
+                parent = min(around, key=lambda other: found.spans[other, 1] - found.spans[other, 0])
+                covered.append(_inside(boxes[mention], boxes[parent]))
+        measured = metrics[f"round_{number + 1}"]
+        assert measured["overall"]["instances"] == len(right) > 0
+        assert measured["overall"]["right"] == pytest.approx(100 * np.mean(right))
+        assert measured["hierarchy"]["inside_pairs"] == len(covered) > 0
+        assert measured["hierarchy"]["inside_covered"] == pytest.approx(100 * np.mean(covered), rel=1e-4)
+
+
+def _inside(inner: Any, outer: Any) -> float:
+    width = max(0.0, min(inner[2], outer[2]) - max(inner[0], outer[0]))
+    height = max(0.0, min(inner[3], outer[3]) - max(inner[1], outer[1]))
+    return float(width * height / ((inner[2] - inner[0]) * (inner[3] - inner[1])))
+
+
 def test_what_the_matcher_does(run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore) -> None:
     """Phrases as sentences, words nobody knows, pictures without regions; what it cannot look up it parses."""
     matcher = load_matcher(run[0], CPU)
@@ -294,6 +333,7 @@ def test_ablations_run_and_rank_regions(
     figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
     metrics: Any = [result.metrics for result in judge(tmp_path / "run", corpus, stores, CPU, split="val")]
     assert metrics[0]["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
+    assert metrics.pop()["round_1"]["overall"]["upper_bound"] <= 100
     matcher, images = load_matcher(tmp_path / "run", CPU), corpus.split("val").images
     items = region_phrases(images)
     rows = {}

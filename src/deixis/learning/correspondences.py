@@ -196,23 +196,32 @@ class FoundRegions:
     image: Numbers  # (mentions,) place in `image_ids`
     caption: Numbers  # (mentions,): the caption's number within its image, as trained on
     spans: Numbers  # (mentions, 2): tokens of the caption
-    boxes: NDArray[np.float32]  # (rounds, mentions, 4)
-    confidence: NDArray[np.float32]  # (rounds, mentions)
+    region: NDArray[np.int16]  # (rounds, mentions): which of the image's candidates
+    confidence: NDArray[np.float32]  # (rounds, mentions): the cosine
+    #: The candidates of all images, `(rows, 4)`, each image's whole picture first, and where each image's begin.
+    candidates: NDArray[np.float32]
+    offsets: Numbers
+
+    @property
+    def boxes(self) -> NDArray[np.float32]:
+        """The boxes of the regions that were found, `(rounds, mentions, 4)`."""
+        return self.candidates[self.offsets[self.image] + self.region.astype(np.int64)]
 
 
 def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -> None:
-    """Write the rounds that were made, with the boxes of the regions."""
+    """Write the rounds that were made."""
     made = int(found.rounds)
     caption = data.mention_caption
     image = data.image_of[caption]
-    rows = data.offsets[image] + found.region[:made].cpu().numpy().astype(np.int64)
     first = np.searchsorted(data.image_of, np.arange(len(data.image_ids)))
     arrays = {
         "image": image,
         "caption": caption - first[image],
         "spans": data.spans,
-        "boxes": data.boxes[rows].reshape(made, -1, 4),
+        "region": found.region[:made].cpu().numpy(),
         "confidence": found.confidence[:made].cpu().numpy(),
+        "candidates": data.boxes,
+        "offsets": data.offsets,
     }
     ids = msgspec.json.encode(data.image_ids).decode()
     with atomic_write(folder / CORRESPONDENCES) as stream:

@@ -1,0 +1,136 @@
+"""How good learned correspondences are (paper 2, section 5.3.2), by the drawn boxes that training did not see.
+
+A noun phrase that is also an annotated phrase with a box, token for token, is right where its region has an IoU of 0.5
+with that box; the candidates' upper bound stands beside it. The paper's 82 % is people's judgment of all kinds of
+phrases and cannot be compared. A hierarchy is consistent where a phrase's region covers those of the phrases inside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus import Corpus, Image, training_set
+from deixis.errors import DeixisError
+from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization
+from deixis.evaluation.matching import Told
+from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result
+from deixis.learning.correspondences import FoundRegions, Numbers, read_correspondences
+
+#: Where a phrase stands: its image, the caption's number, first token, one past the last.
+Place = tuple[str, int, int, int]
+
+
+def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]) -> Result:
+    """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …"""
+    start = time.monotonic()
+    found = read_correspondences(run)
+    places: dict[Place, int] = {
+        (found.image_ids[image], caption, first, last): mention
+        for mention, (image, caption, (first, last)) in enumerate(
+            zip(found.image.tolist(), found.caption.tolist(), found.spans.tolist(), strict=True)
+        )
+    }
+    known = set(found.image_ids)
+    images = [_measurable(image, places) for image in training_set(corpus) if image.id in known]
+    rounds = {f"round_{number + 1}": _round(found, number, images, places) for number in range(len(found.region))}
+    if not rounds:
+        raise DeixisError(f"{run} was trained without rounds: it has no correspondences to measure")
+    counts = {"images": len(images), "mentions": len(found.image)}
+    counts["measured"] = sum(len(caption.phrases) for image in images for caption in image.captions)
+    return make_result(
+        Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": 0.5}),
+        rounds,
+        duration=time.monotonic() - start,
+        corpus=corpus_reference(corpus, "train"),
+        counts=counts,
+        **told,
+    )
+
+
+def _measurable(image: Image, places: dict[Place, int]) -> Image:
+    """The image with those of its phrases alone that are noun phrases of the captions' trees."""
+    captions = [
+        msgspec.structs.replace(
+            caption,
+            phrases=tuple(each for each in caption.phrases if (image.id, number, each.start, each.end) in places),
+        )
+        for number, caption in enumerate(image.captions)
+    ]
+    return msgspec.structs.replace(image, captions=tuple(captions))
+
+
+def _round(found: FoundRegions, number: int, images: Sequence[Image], places: dict[Place, int]) -> dict[str, Any]:
+    rows = {image_id: place for place, image_id in enumerate(found.image_ids)}
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        """The image's candidates; the one that was found has the score 1, the others 0."""
+        place = rows[image.id]
+        boxes = found.candidates[found.offsets[place] : found.offsets[place + 1]]
+        scores = np.zeros((len(queries), len(boxes)))
+        captions = {caption: caption_number for caption_number, caption in enumerate(image.captions)}
+        for line, (caption, phrase) in zip(scores, queries, strict=True):
+            mention = places[image.id, captions[caption], phrase.start, phrase.end]
+            line[found.region[number, mention]] = 1
+        return Localized(boxes, scores)
+
+    measured = evaluate_localization(images, localize, recall_at=(1,))
+    types = {name: _figures(row) for name, row in measured.by_type.items()}
+    return {"overall": _figures(measured.overall), "by_type": types, "hierarchy": _hierarchy(found, number)}
+
+
+def _figures(row: LocalizationRow) -> dict[str, float]:
+    right = row.recall[1]
+    share = {"share_of_upper_bound": 100 * right / row.upper_bound} if row.upper_bound else {}
+    return {"instances": row.instances, "right": right, "upper_bound": row.upper_bound, **share}
+
+
+def _hierarchy(found: FoundRegions, number: int) -> dict[str, float]:
+    """Percent of a phrase's region inside that of the phrase around it, and inside those of phrases beside it."""
+    boxes = found.boxes[number]
+    figures: dict[str, float] = {}
+    for name, pairs in (("inside", _nested(found)), ("beside", _side_by_side(found))):
+        inner, outer = boxes[pairs[:, 0]], boxes[pairs[:, 1]]
+        shared = np.minimum(inner[:, 2:], outer[:, 2:]) - np.maximum(inner[:, :2], outer[:, :2])
+        area = (inner[:, 2:] - inner[:, :2]).prod(1)
+        covered = np.maximum(shared, 0).prod(1)[area > 0] / area[area > 0]
+        figures[f"{name}_pairs"] = len(covered)
+        if len(covered):
+            figures[f"{name}_covered"] = 100 * float(covered.mean())
+    return figures
+
+
+def _captions(found: FoundRegions) -> Iterator[tuple[Numbers, NDArray[np.bool_]]]:
+    """By caption: its mentions, and which (row) lies strictly inside which (column)."""
+    changes = np.flatnonzero(np.diff(found.image) | np.diff(found.caption)) + 1
+    for mentions in np.split(np.arange(len(found.image)), changes):
+        first, last = found.spans[mentions].T
+        within = (first[:, None] >= first) & (last[:, None] <= last)
+        np.fill_diagonal(within, False)
+        yield mentions, within
+
+
+def _nested(found: FoundRegions) -> Numbers:
+    """Pairs `(pairs, 2)` of a mention and the smallest one around it."""
+    pairs = []
+    for mentions, within in _captions(found):
+        length = np.diff(found.spans[mentions], axis=1)[:, 0]
+        for row in np.flatnonzero(within.any(1)):
+            around = np.flatnonzero(within[row])
+            pairs.append((mentions[row], mentions[around[np.argmin(length[around])]]))
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _side_by_side(found: FoundRegions) -> Numbers:
+    """Pairs of mentions of one caption, both ways, of which neither holds the other."""
+    pairs = [
+        mentions[np.argwhere(~(within | within.T | np.eye(len(mentions), dtype=bool)))]
+        for mentions, within in _captions(found)
+    ]
+    return np.concatenate([np.empty((0, 2), np.int64), *pairs])
