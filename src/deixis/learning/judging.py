@@ -31,6 +31,7 @@ from deixis.evaluation.presence import BestRegion
 from deixis.evaluation.results import Recipe as RecipeReference
 from deixis.evaluation.results import Result, flatten
 from deixis.features.store import FeatureStore
+from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
 from deixis.learning.two_branch import find_store
@@ -114,6 +115,8 @@ def judge(
         if getattr(recipe, "drawn_regions", False):
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
+            if recipe.alternation.rounds:  # type: ignore[attr-defined]
+                results.append(correspondence_quality(run, corpus, **told))
     pairs = read_model(run).report.figures.get("training_pairs")
     if pairs is not None:
         results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
