@@ -23,8 +23,12 @@ def make_store(
     seed: int = 0,
     broken: tuple[str, ...] = (),
     provenance: Mapping[str, Any] | None = None,
+    features: Callable[[Image], Mapping[str, Any]] | None = None,
 ) -> FeatureStore:
-    """A store with an `image` vector for each image and, with `boxes`, regions at these boxes `(boxes, 4)`."""
+    """A store with an `image` vector for each image and, with `boxes`, regions at these boxes `(boxes, 4)`.
+
+    `features` gives arrays in place of random ones.
+    """
     arrays = {"image": ArraySpec((channels,)), "size": ArraySpec((2,), "float32")}
     if boxes is not None:
         arrays["regions"] = ArraySpec((channels,), ragged=True)
@@ -34,7 +38,7 @@ def make_store(
     random = np.random.default_rng(seed)
     with StoreWriter(folder, plan, ids) as writer:
         for number in writer.pending():
-            features = {}
+            written = {}
             for item in plan.items(number):
                 image = corpus.images[item]
                 if image.id in broken:
@@ -43,9 +47,9 @@ def make_store(
                 if boxes is not None:
                     own = np.asarray(boxes(image), np.float32).reshape(-1, 4)
                     made |= {"boxes": own, "regions": random.normal(size=(len(own), channels))}
-                features[image.id] = made
+                written[image.id] = made | dict(features(image) if features else {})
             skipped = [SkippedImage(ids[item], "broken") for item in plan.items(number) if ids[item] in broken]
-            write_partition(folder, plan, number, ids, features, skipped)
+            write_partition(folder, plan, number, ids, written, skipped)
         writer.finish()
     return FeatureStore(folder)
 

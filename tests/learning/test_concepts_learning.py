@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore
+from deixis.learning import runs as run_files
 from deixis.learning.concepts import concept_loss
 from deixis.learning.concepts_order import (
     ConceptsOrderRecipe,
@@ -58,8 +59,10 @@ ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _quick_and_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache of its own, and no curves."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_files, "write_curves", lambda folder: None)
         patch.setenv("DEIXIS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
@@ -155,6 +158,29 @@ def test_the_concept_run_s_result_has_the_figures_of_its_validation(
         own = [row[name] for row in metrics["by_concept"].values()]
         assert metrics[name]["map"] == pytest.approx(np.mean(own))
     assert result.counts["concepts"] + result.counts["left_out"] == 12
+
+
+def test_concepts_that_features_tell_of_are_learned(
+    concept_settings: dict[str, Any], corpus: Corpus, vocabulary: Path, tmp_path: Path
+) -> None:
+    """Each picture has one region a concept of its captions, and a vector that is their mean."""
+    words = ConceptVocabulary.load(vocabulary)
+    labels = {image.id: words.labels(map(tokens_of, image.captions)) for image in corpus}
+
+    def region_of_each(image: Image) -> Any:
+        return [[10 * number, 0, 10 * number + 8, 8] for number in np.flatnonzero(labels[image.id])]
+
+    def features(image: Image) -> dict[str, Any]:
+        rows = np.eye(len(words))[labels[image.id]]
+        return {"image": rows.mean(0), "regions": rows}
+
+    store = make_store(tmp_path / "store", corpus, region_of_each, channels=len(words), features=features)
+    settings = {**concept_settings, "regions": 12, "dropout": 0.0}
+    settings["schedule"] = {"epochs": 40, "learning_rate": 0.1, "figure": "map.regional"}
+    recipe = check_recipe(settings, "concepts")
+    figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures
+    assert figures["map.regional"] > 97
+    assert figures["map.whole"] > 90
 
 
 @pytest.mark.parametrize("name", ORDERS)

@@ -171,3 +171,23 @@ def test_texts_become_unit_rows_and_what_is_unknown_becomes_zeros() -> None:
     # Beyond the longest it stops reading.
     long = torch.tensor([[4, 5, 6, 7, 8, 4, 5, 5]])
     torch.testing.assert_close(network.embed_texts(long), network.embed_texts(long[:, :6]))
+
+
+def test_it_learns_who_does_what_to_whom() -> None:
+    """Two pictures with the same concepts, told apart by their context alone; their sentences are the same words."""
+    network = ConceptsOrderNetwork(3, 4, WORDS, OrderRecipe(hidden=16, word=8, longest=4), generates=True)
+    assert network.generator is not None
+    concepts, context = torch.ones(2, 3), torch.eye(4)[:2]
+    ids = torch.tensor([[4, 5, 6], [6, 5, 4]])
+    optimizer = torch.optim.Adam(network.parameters(), 2e-2)
+    for _ in range(150):
+        fused = network.fuse(concepts, context)
+        cosines = nn.functional.normalize(fused) @ network.embed_texts(ids).T
+        hinge = (0.2 - cosines.diagonal() + cosines.fliplr().diagonal()).relu().sum()
+        optimizer.zero_grad()
+        (hinge + network.generator.negative_log_likelihood(fused, ids).mean()).backward()
+        optimizer.step()
+    with torch.no_grad():
+        cosines = network.embed_images(concepts, context) @ network.embed_texts(ids).T
+    assert (cosines.diagonal() > cosines.fliplr().diagonal() + 0.1).all()
+    assert network.tell(concepts, context).tolist() == [[4, 5, 6, 0], [6, 5, 4, 0]]
