@@ -95,6 +95,17 @@ class LocalizesMentions(Protocol):
 
 
 @runtime_checkable
+class Aligns(Protocol):
+    """Finds the region of every word of a sentence."""
+
+    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+        """Boxes `(regions, 4)`, the whole picture's first, and how well they fit each sentence's `(words, regions)`."""
+
+    def states(self, products: Sequence[NDArray[Any]], beta: float) -> list[list[int]]:
+        """The region of every word of sentences; words side by side with the same one gain `beta`."""
+
+
+@runtime_checkable
 class DetectsPresence(Protocol):
     """Tells how likely phrases are in pictures, by scores that compare across pictures and phrases."""
 

@@ -13,9 +13,10 @@ import torch
 
 from deixis.corpus import Corpus, training_set
 from deixis.errors import DeixisError
+from deixis.evaluation.alignment import alignment, counting, magnitudes
 from deixis.evaluation.concepts import concept_prediction
 from deixis.evaluation.describing import captioning
-from deixis.evaluation.localization import PhraseQuery
+from deixis.evaluation.localization import PhraseQuery, gold_queries
 from deixis.evaluation.matching import (
     Pictures,
     localization,
@@ -36,6 +37,7 @@ from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
+from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.models.concepts import ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
@@ -110,6 +112,8 @@ def judge(
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if recipe.kind == "captioner":
             results.insert(0, captioning(matcher, pictures, training_captions(training_set(corpus)), **told))
+        if isinstance(matcher, AlignmentMatcher):
+            results += _judge_alignment(matcher, corpus, split, find_store(stores, role), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
         if getattr(recipe, "drawn_regions", False):
@@ -121,6 +125,20 @@ def judge(
     if pairs is not None:
         results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
     return [_with_rows(result, recipe.rows) for result in results]
+
+
+def _judge_alignment(
+    matcher: AlignmentMatcher, corpus: Corpus, split: str, store: FeatureStore, told: dict[str, Any]
+) -> list[Result]:
+    """Of an aligner: where words lie, what is counted, both where phrases have boxes, and how long its vectors are."""
+    # The picture itself is a region, too.
+    near = Pictures(corpus, split, store, learned_from_boxes=False, regions_kept=matcher.regions - 1)
+    results = [magnitudes(matcher.word_magnitudes(training_captions(training_set(corpus))), near, **told)]
+    if any(gold_queries(image)[0] for image in near.images):
+        results.append(alignment(matcher, near, matcher.beta, **told))
+        counted = counting(matcher, near, **told)
+        results += [counted] if counted else []
+    return results
 
 
 def judge_combined(
@@ -190,7 +208,7 @@ def _with_rows(result: Result, rows: Sequence[str]) -> Result:
         table = paper_tables().get(name) or paper_tables()[name.rpartition("/")[0]]
         keys = table.keys
         if table.one_run:
-            keys = tuple(f"{row.at}.{key}" if row.at else key for row in table.rows[-1:] for key in keys)
+            keys = tuple(f"{row.at}.{key}" if row.at else key for row in table.rows for key in keys)
         if any(key in names for key in keys):
             own.append(name)
     return msgspec.structs.replace(result, rows=tuple(own))

@@ -119,8 +119,9 @@ class AlignmentMatcher:
 def with_picture(image: ImageFeatures) -> tuple[Array, Array]:
     """Features and boxes of the whole picture and, after it, of its regions."""
     regions, boxes = regions_of(image)
+    picture = image.image if image.whole is None else image.whole
     whole = [[0.0, 0.0, *image.size]]
-    return np.concatenate([image.image[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
+    return np.concatenate([picture[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
 
 
 def stacked(regions: Sequence[Array], most: int) -> tuple[torch.Tensor, torch.Tensor]:

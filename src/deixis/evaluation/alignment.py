@@ -1,0 +1,161 @@
+"""How well words find their regions, which paper 4 could not measure: phrases and boxes of Flickr30k Entities tell.
+
+A phrase's region is the one that its words are aligned with most, by the sum of their products, read in its sentence.
+It is right where it covers the phrase's merged box at IoU 0.5. Phrases that say a number ("three people") are also held
+against each of their boxes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.records import Image
+from deixis.evaluation.localization import Localized, Localizer, PhraseQuery, evaluate_localization, gold_queries
+from deixis.evaluation.matching import Pictures, Told, query_tokens
+from deixis.evaluation.papers import paper_tables
+from deixis.evaluation.ranking import TIES
+from deixis.evaluation.results import Protocol, Result, make_result
+from deixis.matcher import Aligns
+from deixis.models.snippets import OVERLAP, count_regions, number_of
+from deixis.text.tokens import tokens_of
+
+#: Overlap with a drawn box from which a region is right.
+IOU = 0.5
+#: Words at either end of the table of magnitudes.
+ENDS = 40
+
+
+def alignment(matcher: Aligns, pictures: Pictures, beta: float, **told: Unpack[Told]) -> Result:
+    """Phrases whose region is right: by the best region of each word (`word_alignment`), and smoothed (`alignment`).
+
+    Args:
+        beta: what neighbouring words of one region add; the words alone have 0.
+    """
+    start = time.monotonic()
+    words, snippets = (
+        evaluate_localization(pictures.images, aligned_localizer(matcher, pictures, weight), recall_at=(1,))
+        for weight in (0.0, beta)
+    )
+    return make_result(
+        Protocol("phrase alignment", TIES, {**pictures.parameters, "boxes": "merged", "iou": IOU, "beta": beta}),
+        {"alignment": snippets.as_dict(), "word_alignment": words.as_dict()},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
+        box_supervision=pictures.box_supervision(words.overall.upper_bound),
+        **told,
+    )
+
+
+def aligned_localizer(matcher: Aligns, pictures: Pictures, beta: float) -> Localizer:
+    """Scores of a phrase's regions: the products of those of its words that are aligned with them, in its sentence."""
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
+        boxes, products = matcher.align_words(pictures.features(image), sentences)
+        states = dict(zip(sentences, matcher.states(products, beta), strict=True))
+        own = dict(zip(sentences, products, strict=True))
+        scores = [
+            _aligned(own[sentence], states[sentence], query.phrase.start, query.phrase.end)
+            for query, sentence in ((query, tokens_of(query.caption)) for query in queries)
+        ]
+        return Localized(boxes, np.stack(scores))
+
+    return localize
+
+
+def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int) -> NDArray[np.float64]:
+    """(regions,): the sums; a region that no word of the phrase has is behind all that one has."""
+    scores = np.zeros(products.shape[1])
+    for word in range(start, end):
+        scores[states[word]] += products[word, states[word]]
+    unused = ~np.isin(np.arange(len(scores)), states[start:end])
+    scores[unused] = scores.min() - 1
+    return scores
+
+
+def counting(matcher: Aligns, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+    """Phrases that say a number and have boxes, in percent; None where the split has none.
+
+    `counted` gives them as many different regions (`deixis.models.snippets.count_regions`), `single` the best region
+    alone: `count_accuracy` is the share of phrases with as many regions as drawn boxes, `box_recall` that of drawn
+    boxes with a region of their own at IoU 0.5, `all_found` that of phrases with all their boxes found.
+    """
+    start = time.monotonic()
+    tallies: dict[str, list[tuple[bool, int, int]]] = {"counted": [], "single": []}
+    for image in pictures.images:
+        queries, gold = gold_queries(image)
+        numbered = [
+            (query, drawn, number)
+            for query, drawn in zip(queries, gold, strict=True)
+            if (number := number_of(query_tokens(query))) is not None
+        ]
+        if not numbered:
+            continue
+        boxes, products = matcher.align_words(
+            pictures.features(image), [tokens_of(query.caption) for query, _, _ in numbered]
+        )
+        for (query, drawn, number), own in zip(numbered, products, strict=True):
+            # Not the whole picture, which comes first: it is no one of several things.
+            scores = own[query.phrase.start : query.phrase.end, 1:].sum(0)
+            for name, wanted in (("counted", number), ("single", 1)):
+                chosen = boxes[1:][count_regions(scores, boxes[1:], wanted)]
+                tallies[name].append((len(chosen) == len(drawn), _found(drawn, chosen), len(drawn)))
+    phrases = len(tallies["counted"])
+    if not phrases:
+        return None
+    return make_result(
+        Protocol("counting", TIES, {**pictures.parameters, "iou": IOU, "overlap": OVERLAP}),
+        {"counting_alignment": {name: _counted(tally) for name, tally in tallies.items()}},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"phrases": phrases, "boxes": sum(drawn for _, _, drawn in tallies["counted"])},
+        box_supervision=pictures.box_supervision(),
+        **told,
+    )
+
+
+def _found(drawn: NDArray[Any], chosen: NDArray[Any]) -> int:
+    """How many drawn boxes have a region of their own."""
+    right = iou_matrix(drawn, chosen) >= IOU
+    rows, columns = linear_sum_assignment(right, maximize=True)
+    return int(right[rows, columns].sum())
+
+
+def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
+    exact, found, drawn = (np.array(column, float) for column in zip(*tally, strict=True))
+    return {
+        "count_accuracy": 100 * exact.mean(),
+        "box_recall": 100 * found.sum() / drawn.sum(),
+        "all_found": 100 * (found == drawn).mean(),
+    }
+
+
+def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """Table 1 of paper 4's supplement: the mean length of the vectors of words.
+
+    Args:
+        found: words, their lengths and how often they were met, longest first. The first and last 40 are told, and
+            those of the paper that are among them; what is no plain word has no name in a result.
+        pictures: whose features the matcher is for.
+    """
+    start = time.monotonic()
+    plain = [(word, length) for word, length, _ in found if word.isalpha()]
+    named = {row.id for row in paper_tables()["paper4/table1"].rows}
+    told_words = dict([*plain[:ENDS], *plain[-ENDS:], *(each for each in plain if each[0] in named)])
+    return make_result(
+        Protocol("word magnitudes", "none", {**pictures.parameters}),
+        {"words": {word: {"magnitude": length} for word, length in told_words.items()}},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"words": len(found)},
+        box_supervision=pictures.box_supervision(),
+        **told,
+    )
