@@ -1,0 +1,153 @@
+"""The H-LSTM by levels of a whole batch, beside the same by levels of each tree, and node by node, in one run.
+
+    deixis text trees CORPUS --out trees.jsonl
+    python benchmarks/tree_lstm.py trees.jsonl [--device cuda] [--out results/benchmarks/tree_lstm.json]
+
+Forward and backward, 300-d words, 512-d states, on the file's texts of eight tokens and more. Nodes are those of the
+trees as they are given, for all three, though whole batches share equal subtrees. All three must give the same roots
+and, summed up, the same gradient. "products" are the bare matrix products of a batch's plan, forward and backward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deixis.files import write_text
+from deixis.models.tree_lstm import Forest, Plan, TreeLSTM
+from deixis.text.trees import Tree, read_trees
+
+WORD, HIDDEN, LEAST_TOKENS = 300, 512, 8
+Batch = Sequence[tuple[Tree, list[int]]]
+
+
+def node_by_node(lstm: TreeLSTM, vectors: Tensor, batch: Batch) -> Tensor:
+    """Eqs. 2–8, a node at a time, all gates of a child in one product."""
+
+    def visit(node: Tree, words: list[int]) -> tuple[Tensor, Tensor]:
+        gates = lstm.bias + (vectors[words[node.token]] @ lstm.weight if node.is_leaf else 0)
+        kept: Any = 0
+        total = gates[: 3 * HIDDEN]
+        for child in node.children:
+            hidden, cell = visit(child, words)
+            noun = child.label == "NP" and not child.is_leaf
+            product = hidden @ lstm.recurrent[0 if noun else 1]
+            total = total + product[: 3 * HIDDEN]
+            kept = kept + torch.sigmoid(gates[3 * HIDDEN :] + product[3 * HIDDEN :]) * cell
+        entry, out = torch.sigmoid(total[: 2 * HIDDEN]).split(HIDDEN)
+        cell = entry * torch.tanh(total[2 * HIDDEN :]) + kept
+        return out * torch.tanh(cell), cell
+
+    return torch.stack([visit(tree, words)[0] for tree, words in batch])
+
+
+def bare_products(plan: Plan, lstm: TreeLSTM) -> None:
+    """As many rows through as many matrices, level by level: three products a level, as forward and backward take."""
+    hidden = lstm.bias.new_ones(plan.rows, HIDDEN)
+    gates = lstm.bias.new_ones(plan.rows, 4 * HIDDEN)
+    words = lstm.bias.new_ones(len(plan.word), WORD)
+    with torch.no_grad():
+        _ = words @ lstm.weight, words.T @ gates[: len(words)]
+        for level in plan.levels:
+            for kind, (start, end) in enumerate([(level.start, level.nouns_end), (level.nouns_end, level.end)]):
+                if end > start:
+                    _ = hidden[start:end] @ lstm.recurrent[kind], gates[start:end] @ lstm.recurrent[kind].T
+        _ = hidden.T @ gates
+
+
+def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Seconds, the median of some repeats after one that does not count."""
+    seconds = []
+    for _ in range(repeats + 1):
+        began = perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(perf_counter() - began)
+    return float(np.median(seconds[1:]))
+
+
+def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repeats: int) -> dict[str, float]:
+    device = vectors.device
+    numbers = np.arange(len(batch))
+
+    def by_levels(chosen: np.ndarray) -> Tensor:
+        plan = forest.plan(chosen).to(device)
+        return lstm(vectors[plan.word], plan)[plan.root]
+
+    ways: dict[str, Callable[[], Tensor]] = {
+        "batch": lambda: by_levels(numbers),
+        "tree_by_tree": lambda: torch.cat([by_levels(numbers[each : each + 1]) for each in numbers]),
+        "node_by_node": lambda: node_by_node(lstm, vectors, batch),
+    }
+    values = {}
+    for name, way in ways.items():
+        lstm.zero_grad()
+        roots = way()
+        roots.sum().backward()
+        assert lstm.recurrent.grad is not None
+        values[name] = (roots.detach(), lstm.recurrent.grad.clone())
+        for mine, theirs in zip(values[name], values["batch"], strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
+    nodes = sum(sum(1 for _ in tree.subtrees()) for tree, _ in batch)
+    plan = forest.plan(numbers)
+    seconds = {
+        name: timed(lambda way=way: way().sum().backward(), device, repeats if name == "batch" else 1)
+        for name, way in ways.items()
+    }
+    products = timed(lambda: bare_products(plan, lstm), device, repeats)
+    figures = {f"{name}_nodes_per_second": round(nodes / taken) for name, taken in seconds.items()}
+    return {
+        "nodes": nodes,
+        "different_nodes": plan.rows,
+        **figures,
+        "times_tree_by_tree": round(seconds["tree_by_tree"] / seconds["batch"], 1),
+        "times_node_by_node": round(seconds["node_by_node"] / seconds["batch"], 1),
+        "share_of_products": round(products / seconds["batch"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trees")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    device = torch.device(options.device)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    ids: dict[str, int] = {}
+    batch = [
+        (tree, [ids.setdefault(token.lower(), len(ids) + 1) for token in tokens])
+        for tokens, tree in read_trees(options.trees)
+        if len(tokens) >= LEAST_TOKENS
+    ][: max(options.batches)]
+    lstm = TreeLSTM(WORD, HIDDEN).to(device)
+    vectors = torch.randn(len(ids) + 1, WORD, device=device)
+    found = {}
+    for size in options.batches:
+        if size > len(batch):
+            parser.error(f"{options.trees} has only {len(batch)} texts of {LEAST_TOKENS} tokens and more")
+        forest = Forest()
+        for tree, words in batch[:size]:
+            forest.add(tree, words)
+        found[f"batch_{size}"] = measure(batch[:size], forest, lstm, vectors, options.repeats)
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
+    report = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": machine, **found}
+    print(json.dumps(report, indent=2))
+    if options.out:
+        write_text(options.out, json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
