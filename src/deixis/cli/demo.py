@@ -29,11 +29,10 @@ def demo(
         outcome = run_demo(out, say, progress)
     if json:
         results = [str(path) for path in outcome.results]
-        page, drawing = str(outcome.page), str(outcome.drawing)
-        print_json({"page": page, "drawing": drawing, "results": results, "seconds": outcome.seconds})
+        drawings = [str(path) for path in outcome.drawings]
+        print_json({"page": str(outcome.page), "drawings": drawings, "results": results, "seconds": outcome.seconds})
         return
     typer.echo(f"Done in {outcome.seconds:.0f} s. Look at:")
     typer.echo(f"  {outcome.page}  (open it in a browser)")
-    typer.echo(f"  {outcome.drawing}")
-    for path in outcome.results:
+    for path in (*outcome.drawings, *outcome.results):
         typer.echo(f"  {path}")

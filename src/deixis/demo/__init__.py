@@ -1,8 +1,8 @@
 """The demo: the whole job that exists so far, on the embedded corpus, with figures, a drawing and a page to look at.
 
 Draw scenes → count them → extract features of their pictures → learn a first matcher on the split `train` → rank the
-splits `test` and `unseen` → see what it finds, and what word order and counting cost it. Every figure also goes to a
-result file.
+splits `test` and `unseen` → see what it finds, and what word order and counting cost it → train the embedding network
+of paper 1 → point at phrases with CCA and with a network. Every figure also goes to a result file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
 from deixis.corpus.training import training_set
 from deixis.demo.first_matcher import Matrix, WordRegression
-from deixis.demo.page import annotated, hits, page, paragraph, table
+from deixis.demo.networks import (
+    Trained,
+    draw_localizations,
+    region_stores,
+    train_phrases,
+    train_sentences,
+    with_regions,
+)
+from deixis.demo.page import annotated, drawing_of, hits, page, paragraph, table
 from deixis.evaluation.ranking import RECALL_AT, TIES, Ranking, evaluate_ranking, random_figures
 from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result, save
 from deixis.evaluation.scores import EmbeddingScores
@@ -50,7 +59,7 @@ class Outcome:
     """What the demo leaves behind."""
 
     page: Path
-    drawing: Path
+    drawings: tuple[Path, ...]
     results: tuple[Path, ...]
     seconds: float
 
@@ -68,8 +77,8 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     with atomic_write(drawing) as stream:
         draw_annotations(corpus, shown[0].id).save(stream, "PNG")
 
-    extract(corpus, make_mapper(FEATURES), out / "features", progress=progress)
-    store = FeatureStore(out / "features")
+    extract(corpus, make_mapper(FEATURES), out / "features" / "image", progress=progress)
+    store = FeatureStore(out / "features" / "image")
 
     def features_of(images: Iterable[Image]) -> Matrix:
         rows = store.image_vectors()[store.numbers(image.id for image in images)]
@@ -105,6 +114,24 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     say("2. A first matcher: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
     say("3. What it cannot know: order and number", TWIN_COLUMNS, twin_rows)
 
+    sentences = train_sentences(corpus, store, out)
+    network_rows = _network_rows(sentences)
+    say("4. An embedding network (paper 1), on the split test", NETWORK_COLUMNS, network_rows)
+
+    regional = with_regions(corpus)
+    stores = region_stores(regional, out, progress)
+    phrases = train_phrases(regional, stores, out)
+    phrase_rows = _phrase_rows(phrases)
+    say("5. Pointing at phrases (papers 0 and 1), on the split test", PHRASE_COLUMNS, phrase_rows)
+    localizations = out / "localizations.png"
+    with atomic_write(localizations) as stream:
+        draw_localizations(regional, stores, phrases).save(stream, "PNG")
+    for each in (sentences, *phrases):
+        for result in each.results:
+            path = out / "results" / f"{each.name} {result.protocol.name}.json".replace(" ", "-").lower()
+            save(result, path)
+            results.append(path)
+
     test = corpus.split("test")
     vectors = matcher.encode_images(features_of(test))
     sections = [
@@ -116,9 +143,16 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         ("A first matcher", paragraph(MATCHER_TEXT) + table(RANKING_COLUMNS, ranking_rows)),
         ("What it finds", _queries(test, vectors, matcher, out)),
         ("What it cannot know", paragraph(TWIN_TEXT) + table(TWIN_COLUMNS, twin_rows)),
+        ("An embedding network", paragraph(NETWORK_TEXT) + table(NETWORK_COLUMNS, network_rows)),
+        (
+            "Pointing at phrases",
+            paragraph(PHRASE_TEXT)
+            + table(PHRASE_COLUMNS, phrase_rows)
+            + drawing_of(localizations.name, "The regions that both find for the phrases of some captions"),
+        ),
     ]
     write_text(out / "index.html", page("Deixis demo", LEAD, sections))
-    return Outcome(out / "index.html", drawing, tuple(results), time.monotonic() - start)
+    return Outcome(out / "index.html", (drawing, localizations), tuple(results), time.monotonic() - start)
 
 
 LEAD = (
@@ -134,6 +168,17 @@ TWIN_TEXT = (
     "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
     "matcher without word order most exchanged twins are the same sentence, and a tie is not a right answer."
 )
+NETWORK_TEXT = (
+    "Two branches that end in one space, learned by the ranking loss of paper 1 with neighbourhood sampling and "
+    "constraints, on the same features; texts are tf-idf vectors. S→S: a caption asks for another of the same picture."
+)
+PHRASE_TEXT = (
+    "The regions of a picture, proposed by a network that was trained on photos, are ranked for every phrase of its "
+    "captions. A hit overlaps the drawn box by half (intersection over union). CCA is paper 0's way, the embedding "
+    "network paper 1's. No matcher can do better than the proposals allow."
+)
+NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
+PHRASE_COLUMNS = ("matcher", "R@1", "R@5", "R@10", "upper bound", "phrases")
 RANKING_COLUMNS = ("split: matcher", "R@1", "R@5", "R@10", "median rank", "mR")
 TWIN_COLUMNS = ("split: twin", "true caption scores higher, %", "pairs")
 _TWINS: dict[str, Callable[[Corpus], list[Swap]]] = {"order exchanged": order_swaps, "another count": count_swaps}
@@ -174,6 +219,25 @@ def _ranking_rows(name: str, ranking: Ranking) -> list[list[str]]:
         [f"{name}, {direction}", *(f"{figures.recall[k]:.1f}" for k in RECALL_AT), f"{figures.median_rank:g}", mean]
         for direction, figures, mean in directions
     ]
+
+
+def _network_rows(trained: Trained) -> list[list[str]]:
+    figures: dict[str, Any] = {name: value for result in trained.results for name, value in result.metrics.items()}
+    ways = (("I→T", "image_to_text"), ("T→I", "text_to_image"), ("S→S", "sentence_to_sentence"))
+    return [
+        [short, *(f"{figures[way][f'r@{k}']:.1f}" for k in RECALL_AT), f"{figures[way]['median_rank']:g}"]
+        for short, way in ways
+    ]
+
+
+def _phrase_rows(trained: Sequence[Trained]) -> list[list[str]]:
+    rows = []
+    for each in trained:
+        metrics: Any = each.results[0].metrics
+        row = metrics["localization"]["overall"]
+        recalls = [f"{row[f'r@{k}']:.1f}" for k in RECALL_AT]
+        rows.append([each.name, *recalls, f"{row['upper_bound']:.1f}", f"{row['instances']:,.0f}"])
+    return rows
 
 
 def _statistics_table(statistics: Statistics) -> tuple[Sequence[str], list[Sequence[str]]]:

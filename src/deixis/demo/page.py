@@ -82,6 +82,12 @@ def hits(query: str, pictures: Iterable[tuple[str, float, bool]]) -> str:
     return f'<p>“{escape(query)}”</p>\n<div class="hits">{cells}</div>'
 
 
+def drawing_of(file: str, alt: str) -> str:
+    """A drawing as wide as the page, which leads to its file."""
+    picture = f'<img src="{escape(file)}" alt="{escape(alt)}" loading="lazy">'
+    return f'<figure><a href="{escape(file)}">{picture}</a><figcaption><p>{escape(alt)}.</p></figcaption></figure>'
+
+
 def _marked(caption: Caption, colours: dict[str, str], boxed: frozenset[str]) -> str:
     """The caption as HTML; phrases may nest, since they come sorted outermost first."""
     opening: dict[int, list[str]] = {}
