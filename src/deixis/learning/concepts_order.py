@@ -179,7 +179,7 @@ class ConceptsOrderTask:
         network, settings = self.module.network, self.recipe.loss
         fused = network.fuse(*self._training_sources(batch.images))
         ids = self.data.texts[batch.texts][:, : self.recipe.model.longest]
-        ids = ids[:, : int((ids != 0).sum(1).max())]
+        ids = ids[:, : max(1, int((ids != 0).sum(1).max()))]
         images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
         matching = structured_ranking(images, texts, batch.contrast, settings.margin) / len(ids)
         if network.generator is None:
