@@ -29,6 +29,8 @@ from deixis.text.tokens import tokens_of
 
 #: The file in a run folder.
 CORRESPONDENCES = "correspondences.safetensors"
+#: Phrases whose candidates are scored together: 20 of 512 float32 are 41 kB a phrase.
+PHRASES = 4096
 #: Images whose regions are read together.
 _IMAGES = 256
 Numbers = NDArray[np.int64]
@@ -172,16 +174,12 @@ def find_correspondences(network: HMLSTM, texts: TreeTexts, data: TreeData) -> t
     regions, confidences = [], []
     for start in range(0, len(data.tree), TEXTS):
         plan = texts.forest.plan(data.tree[start : start + TEXTS]).to(device)
-        images = torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)
-        # Through a table of the block's pictures, so that what is gathered does not grow with the phrases.
-        seen, place = torch.unique(images, return_inverse=True)
-        real = candidates < counts[seen, None]
-        table = embedded[torch.where(real, rows[seen, None] + candidates, rows[seen, None])]
+        images = torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)[plan.phrase_tree]
         phrases = network.embed_nodes(plan, plan.phrase)
-        own = place[plan.phrase_tree]
-        for part, picture in zip(torch.split(phrases, 4096), torch.split(own, 4096), strict=True):
-            scores = torch.einsum("pd,prd->pr", part, table[picture]).masked_fill(~real[picture], -torch.inf)
-            best = scores.max(1)
+        for part, image in zip(torch.split(phrases, PHRASES), torch.split(images, PHRASES), strict=True):
+            real = candidates < counts[image, None]
+            own = embedded[torch.where(real, rows[image, None] + candidates, 0)]
+            best = torch.einsum("pd,prd->pr", part, own).masked_fill(~real, -torch.inf).max(1)
             regions.append(best.indices)
             confidences.append(best.values)
     network.train(was_training)

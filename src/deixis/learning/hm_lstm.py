@@ -141,7 +141,7 @@ class HMTask:
         vocabulary, vectors = known_words(recipe, training, corpus)
         self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
         self.data = tree_data(training, store, self.texts, recipe.regions, device)
-        self.held_out = tree_data(corpus.split("val"), store, self.texts, recipe.regions, device)
+        self.held_out = tree_data(corpus.split("val"), store, self.texts, 0, device)
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deixis.corpus import Corpus
 from deixis.corpus.spans import Span
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.files import cache_folder
 from deixis.text.chunker import Chunker
 from deixis.text.parsing import PARSERS, Parser, ParserMissing, load_parser
@@ -77,7 +77,7 @@ def corpus_treebank(corpus: Corpus, source: str) -> Treebank:
             for caption in image.captions:
                 if tokens_of(caption) not in bank._trees:
                     missing = " ".join(tokens_of(caption))
-                    raise DeixisError(f"{source} has no tree of a caption of image {image.id}: {missing!r}")
+                    raise InputError(source, f"has no tree of a caption of image {image.id}: {missing!r}")
         return bank
     path = cached_path(corpus, source)
     if not path.exists():
