@@ -77,6 +77,21 @@ def test_a_wide_beam_says_the_most_likely_of_all_sentences(cell: str) -> None:
             assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-4)
 
 
+def test_a_sentence_ends_only_where_the_end_is_likely_or_at_its_greatest_length() -> None:
+    network = a_captioner("rnn")
+    pictures = torch.randn(6, 5, dtype=torch.double)
+    with torch.no_grad():
+        network.output.bias[END] = 0.5
+    lengths = set()
+    for picture, own in zip(pictures, network.speak(pictures, DecodingRecipe(beam=2, longest=5), 2), strict=True):
+        assert own
+        for words, _ in own:
+            lengths.add(len(words))
+            told = network.logits(picture[None], torch.tensor([[*words, END]]))[0, -1, END:]
+            assert len(words) == 5 or (told[1:] > told[0]).sum() < 2
+    assert len(lengths) > 1, "some end early, some at the greatest length"
+
+
 def test_no_run_of_words_is_said_twice_where_that_is_asked_for() -> None:
     network = a_captioner("rnn")
     with torch.no_grad():
@@ -89,7 +104,7 @@ def test_no_run_of_words_is_said_twice_where_that_is_asked_for() -> None:
             for words, _ in own:
                 runs = [tuple(words[k : k + size]) for k in range(len(words) - size + 1)]
                 assert len(set(runs)) == len(runs)
-    free = network.speak(pictures, DecodingRecipe(beam=9, longest=8, length_power=1.0))[0][0].words
+    free = network.speak(pictures, DecodingRecipe(beam=1, longest=8))[0][0].words
     assert free == [END + 1] * 8
 
 

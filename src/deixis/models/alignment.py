@@ -209,6 +209,6 @@ def _pooled(regions: Tensor, present: Tensor, words: Tensor, pool: Pool) -> Tens
     products = (regions.flatten(0, 1) @ words.T).view(*regions.shape[:2], len(words))
     absent = ~present[..., None]
     if pool == "best":
-        return products.masked_fill(absent, -torch.inf).max(1).values
+        return products.masked_fill_(absent, -torch.inf).max(1).values
     rectified = (products if pool == "positive" else products + 1).relu()
     return rectified.masked_fill(absent, 0).sum(1)

@@ -44,7 +44,11 @@ class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecodingRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How sentences are said."""
+    """How sentences are said.
+
+    A sentence ends where the end is among the `beam` likeliest next words: else the empty sentence, whose probability
+    is one small factor, beats long ones, which have many.
+    """
 
     beam: Annotated[int, Meta(ge=1)] = 5
     longest: Annotated[int, Meta(ge=1)] = 25
@@ -152,19 +156,19 @@ class Captioner(nn.Module):
         for some in torch.split(pictures, PICTURES):
             # The words so far go along, for `distinct_runs`; `begin` has read the start, which the first step is given.
             state = (*self.begin(some), torch.empty(len(some), 0, dtype=torch.int64, device=some.device))
-            width, longest = max(count, decoding.beam), decoding.longest
+            width = max(count, decoding.beam)
             spoken = beam_search(
-                lambda last, state: self._next(last, state, decoding.distinct_runs),
+                lambda last, state: self._next(last, state, width, decoding),
                 state,
                 start=START,
                 end=END,
                 width=width,
-                longest=longest,
+                longest=decoding.longest,
             )
             found += [_ranked(own, decoding.length_power)[:count] for own in spoken]
         return found
 
-    def _next(self, last: Tensor, state: State, distinct_runs: int) -> tuple[Tensor, State]:
+    def _next(self, last: Tensor, state: State, width: int, decoding: DecodingRecipe) -> tuple[Tensor, State]:
         *own, said = state
         hidden, first = own[0], not said.shape[1]
         said = torch.cat([said, last[:, None]], 1)
@@ -173,8 +177,12 @@ class Captioner(nn.Module):
             hidden, own = read[:, 0], list(after)
         told = self.output(hidden).float().log_softmax(-1)
         told[:, [PAD, UNKNOWN, START]] = -torch.inf
-        if distinct_runs and said.shape[1] >= distinct_runs:
-            _forbid_repeats(told, said, distinct_runs)
+        if decoding.distinct_runs and said.shape[1] >= decoding.distinct_runs:
+            _forbid_repeats(told, said, decoding.distinct_runs)
+        # The start is among what was said; at its greatest length a sentence ends in any case.
+        if said.shape[1] <= decoding.longest:
+            better = (told > told[:, [END]]).sum(1)
+            told[better >= width, END] = -torch.inf
         return told, (*own, said)
 
 
