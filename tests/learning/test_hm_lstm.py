@@ -255,7 +255,7 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
     images = {image.id: image for image in corpus}
     metrics: Any = result.metrics
     for number in range(2):
-        right, covered = [], []
+        right, covered, measured_phrases = [], [], 0
         boxes = found.boxes[number]
         for mention, place in enumerate(found.image.tolist()):
             image, caption = images[found.image_ids[place]], found.caption[mention]
@@ -265,6 +265,7 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
                 if [phrase.start, phrase.end] == span and len(drawn):
                     overlap = iou_matrix(merge(drawn)[None], boxes[mention][None].astype(float))[0, 0]
                     right += [overlap >= 0.5] * len(phrase.types)
+                    measured_phrases += 1
             around = [
                 other
                 for other in np.flatnonzero((found.image == place) & (found.caption == caption)).tolist()
@@ -275,6 +276,7 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
                 covered.append(_inside(boxes[mention], boxes[parent]))
         measured = metrics[f"round_{number + 1}"]
         assert measured["overall"]["instances"] == len(right) > 0
+        assert result.counts["measured"] == measured_phrases
         assert measured["overall"]["right"] == pytest.approx(100 * np.mean(right))
         assert measured["hierarchy"]["inside_pairs"] == len(covered) > 0
         assert measured["hierarchy"]["inside_covered"] == pytest.approx(100 * np.mean(covered), rel=1e-4)

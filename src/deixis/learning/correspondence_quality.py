@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError
-from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization
+from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
 from deixis.evaluation.matching import Told
 from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result
 from deixis.learning.correspondences import FoundRegions, Numbers, read_correspondences
@@ -43,7 +43,7 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]
     if not rounds:
         raise DeixisError(f"{run} was trained without rounds: it has no correspondences to measure")
     counts = {"images": len(images), "mentions": len(found.image)}
-    counts["measured"] = sum(len(caption.phrases) for image in images for caption in image.captions)
+    counts["measured"] = sum(len(gold_queries(image)[0]) for image in images)
     return make_result(
         Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": 0.5}),
         rounds,
