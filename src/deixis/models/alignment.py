@@ -198,7 +198,10 @@ def pooled_products(
         for own, real in zip(torch.split(regions, rows), torch.split(present, rows), strict=True):
             total = own.new_zeros(len(own), texts)
             for some, of in zip(torch.split(words, columns), torch.split(text, columns), strict=True):
-                pooled = checkpoint(_pooled, own, real, some, pool, use_reentrant=False, preserve_rng_state=False)
+                if torch.is_grad_enabled():
+                    pooled = checkpoint(_pooled, own, real, some, pool, use_reentrant=False, preserve_rng_state=False)
+                else:
+                    pooled = _pooled(own, real, some, pool)
                 total = total.index_add(1, of, pooled)
             parts.append(total)
         return torch.cat(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +37,11 @@ class FoundRegion(NamedTuple):
 
 
 class AlignmentMatcher:
-    """Args:
-    regions: how many a picture is scored by: itself, and its best proposals.
-    beta: what neighbouring words of one region add, for `align`.
+    """An aligner with the texts it reads.
+
+    Args:
+        regions: how many a picture is scored by and aligned with: itself, and its best proposals.
+        beta: what neighbouring words of one region add, for `align`.
     """
 
     def __init__(
@@ -135,12 +137,13 @@ def stacked(regions: Sequence[Array], most: int) -> tuple[torch.Tensor, torch.Te
     return torch.from_numpy(rows), torch.from_numpy(present)
 
 
-def _best_regions(images: Iterable[ImageFeatures], count: int, score: Any) -> list[FoundRegion]:
-    best: list[tuple[float, int, int, tuple[float, ...]]] = []
+def _best_regions(images: Iterable[ImageFeatures], count: int, score: Callable[[Array], Array]) -> list[FoundRegion]:
+    best: list[tuple[float, int, int, tuple[float, float, float, float]]] = []
     for number, image in enumerate(images):
         rows, boxes = regions_of(image)
         scores = score(rows)
         for place in np.argsort(-scores, kind="stable")[:count].tolist():
-            entry = (float(scores[place]), -number, -place, tuple(boxes[place].tolist()))
-            (heapq.heappush if len(best) < count else heapq.heappushpop)(best, entry)
-    return [FoundRegion(-image, box, score) for score, image, _, box in sorted(best, reverse=True)]  # type: ignore[arg-type]
+            x1, y1, x2, y2 = boxes[place].tolist()
+            best.append((float(scores[place]), -number, -place, (x1, y1, x2, y2)))
+        best = heapq.nlargest(count, best)
+    return [FoundRegion(-number, box, value) for value, number, _, box in best]

@@ -153,10 +153,10 @@ class Captioner(nn.Module):
     def speak(self, pictures: Tensor, decoding: DecodingRecipe, count: int = 1) -> list[list[Spoken]]:
         """At most `count` sentences of each picture, best first, with their scores."""
         found: list[list[Spoken]] = []
+        width = max(count, decoding.beam)
         for some in torch.split(pictures, PICTURES):
             # The words so far go along, for `distinct_runs`; `begin` has read the start, which the first step is given.
             state = (*self.begin(some), torch.empty(len(some), 0, dtype=torch.int64, device=some.device))
-            width = max(count, decoding.beam)
             spoken = beam_search(
                 lambda last, state: self._next(last, state, width, decoding),
                 state,
