@@ -145,3 +145,16 @@ def test_odd_trees(shape: Shape) -> None:
     for number in range(59):
         deep = Tree("NP" if number % 2 else "S", (deep,))
     compare(shape, [(one, [3]), (Tree("S"), []), (deep, [2]), (one, [3])])
+
+
+def test_equal_phrases_are_worked_out_once() -> None:
+    """Two sentences that share "a man": its noun phrase and its words are one row each, and a plan holds no others."""
+    man = (Tree("NP", (Tree("DT", token=0), Tree("NN", token=1))), Tree("VB", token=2))
+    forest = Forest()
+    numbers = [forest.add(Tree("S", man), words) for words in ([1, 2, 3], [1, 2, 4])]
+    forest.add(Tree("S", man), [5, 6, 6])
+    plan = forest.plan(np.array(numbers))
+    assert plan.rows == len(["a", "man", "runs", "sits", "a man", "S", "S"])
+    assert forest.nodes == plan.rows + len(["5", "6", "5 6", "S"])
+    assert plan.phrase.tolist() == [plan.phrase[0].item()] * 2
+    assert [level.end - level.start for level in plan.levels] == [4, 1, 2]

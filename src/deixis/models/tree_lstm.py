@@ -182,9 +182,6 @@ class Forest:
             seen |= new
             waiting.extend(new)
 
-    def phrase_counts(self, trees: Numbers) -> Numbers:
-        return self._phrases.gather(trees)[1]
-
     def plan(self, trees: Numbers) -> Plan:
         """What to compute for these trees."""
         if self._tables is None:
