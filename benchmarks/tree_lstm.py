@@ -14,6 +14,7 @@ import argparse
 import json
 import platform
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -42,7 +43,7 @@ def node_by_node(lstm: TreeLSTM, vectors: Tensor, batch: Batch) -> Tensor:
             product = hidden @ lstm.recurrent[0 if noun else 1]
             total = total + product[: 3 * HIDDEN]
             kept = kept + torch.sigmoid(gates[3 * HIDDEN :] + product[3 * HIDDEN :]) * cell
-        entry, out = torch.sigmoid(total[: 2 * HIDDEN]).split(HIDDEN)
+        entry, out = torch.split(torch.sigmoid(total[: 2 * HIDDEN]), HIDDEN)
         cell = entry * torch.tanh(total[2 * HIDDEN :]) + kept
         return out * torch.tanh(cell), cell
 
@@ -81,28 +82,31 @@ def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repea
 
     def by_levels(chosen: np.ndarray) -> Tensor:
         plan = forest.plan(chosen).to(device)
-        return lstm(vectors[plan.word], plan)[plan.root]
+        hidden: Tensor = lstm(vectors[plan.word], plan)
+        return hidden[plan.root]
 
     ways: dict[str, Callable[[], Tensor]] = {
         "batch": lambda: by_levels(numbers),
         "tree_by_tree": lambda: torch.cat([by_levels(numbers[each : each + 1]) for each in numbers]),
         "node_by_node": lambda: node_by_node(lstm, vectors, batch),
     }
+
+    def step(way: Callable[[], Tensor]) -> Tensor:
+        roots = way()
+        roots.sum().backward()  # type: ignore[no-untyped-call]
+        return roots
+
     values = {}
     for name, way in ways.items():
         lstm.zero_grad()
-        roots = way()
-        roots.sum().backward()
+        roots = step(way)
         assert lstm.recurrent.grad is not None
         values[name] = (roots.detach(), lstm.recurrent.grad.clone())
         for mine, theirs in zip(values[name], values["batch"], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
     nodes = sum(sum(1 for _ in tree.subtrees()) for tree, _ in batch)
     plan = forest.plan(numbers)
-    seconds = {
-        name: timed(lambda way=way: way().sum().backward(), device, repeats if name == "batch" else 1)
-        for name, way in ways.items()
-    }
+    seconds = {name: timed(partial(step, way), device, repeats if name == "batch" else 1) for name, way in ways.items()}
     products = timed(lambda: bare_products(plan, lstm), device, repeats)
     figures = {f"{name}_nodes_per_second": round(nodes / taken) for name, taken in seconds.items()}
     return {
