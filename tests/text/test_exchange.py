@@ -33,6 +33,7 @@ LEFT = [
     "a man stands next to a woman .",  # the same both ways
     "a girl plays with a boy .",
     "two dogs chase a cat .",  # one cat does not "chase"
+    "a group of people watches a dog .",  # "a dog of people"
     "a dog runs .",
     "a boy sees a boy .",
     "",

@@ -39,7 +39,10 @@ class Parties(NamedTuple):
 def parties(sentence: Sentence) -> Parties | None:
     """The first two noun phrases of a sentence that could change places: nouns of one number, in one relation."""
     words = sentence.words
-    phrase_of = {head: span for span in sentence.noun_chunks for head in [_head(words, span)]}
+    heads = {_head(words, span): span for span in sentence.noun_chunks}
+    # "a group" of "a group of people" is not all of it.
+    partial = {word.head for word in words if word.text == "of"}
+    phrase_of = {head: span for head, span in heads.items() if head not in partial}
     objects = [number for number in phrase_of if words[number].relation in ("dobj", "pobj")]
     # Objects of a verb before those of a preposition: what a man pushes before what he stands on.
     for number in sorted(objects, key=lambda each: (words[each].relation, each)):
