@@ -156,6 +156,7 @@ def test_what_it_speaks_is_as_likely_as_it_says() -> None:
     for own, spoken in zip(pictures, model.speak(pictures, width=4, longest=5), strict=True):
         assert spoken
         for each in spoken:
+            assert each.words
             assert all(word >= 4 for word in each.words), "no start, padding or unknown word is said"
         # Among what may be said, so more likely than with the words it must not say.
         said = padded([spoken[0].words])

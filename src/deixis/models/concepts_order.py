@@ -150,6 +150,8 @@ class SentenceGenerator(nn.Module):
         def step(last: Tensor, state: State) -> tuple[Tensor, State]:
             logits, state = self.step(last, state)
             logits[:, [PAD, UNKNOWN, START]] = -torch.inf
+            # Something is said: an end after the start would be the best that a young model knows.
+            logits[last == START, END] = -torch.inf
             return logits.log_softmax(1), state
 
         return beam_search(step, self.begin(pictures), start=START, end=END, width=width, longest=longest)
