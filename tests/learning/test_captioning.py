@@ -152,7 +152,7 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     image = next(read_images(store, [corpus.images[0].id]))
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
     settings["aligner"] = str(tmp_path / "run")
-    with pytest.raises(DeixisError, match="no run of an aligner"):
+    with pytest.raises(DeixisError, match="does not learn to align"):
         run(settings, corpus, store, tmp_path / "another")
 
 

@@ -97,7 +97,8 @@ def alignment_data(
     if store.plan.arrays["image"].shape != store.plan.arrays["regions"].shape:
         told = f"{store.plan.arrays['image'].shape[0]} and {store.plan.arrays['regions'].shape[0]}"
         raise DeixisError(f"{store.folder}: pictures and regions must have as many channels, they have {told}")
-    rows, present = stacked([with_picture(each)[0] for each in read_images(store, (i.id for i in images))], regions)
+    features = read_images(store, (image.id for image in images))
+    rows, present = stacked([with_picture(each, regions)[0] for each in features])
     captions: list[Tokens] = [tokens_of(caption) for image in images for caption in image.captions]
     counts = torch.tensor([len(image.captions) for image in images])
     strings = {caption: number for number, caption in enumerate(dict.fromkeys(map(tuple, captions)))}

@@ -19,6 +19,7 @@ from deixis.evaluation.captions import caption_scores
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.judging import load_matcher as load_run
+from deixis.learning.kept_runs import kept_run, recipe_of
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import Numbers, shuffled
@@ -47,9 +48,10 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Which words are known, and `vectors`.
     text: TextRecipe = TextRecipe(kind="tokens", minimum_count=5)
     word_vectors: Literal["random", "pretrained"] = "random"
-    #: Whole pictures and their captions, or regions and the snippets that `aligner`, a finished run, gives them.
+    #: Whole pictures and their captions, or regions and the snippets that an aligner gives them: the recipe of one,
+    #: which is trained and kept in the cache, or a finished run.
     pairs: Literal["pictures", "regions"] = "pictures"
-    aligner: str = ""
+    aligner: str = "paper4/brnn"
     #: Regions: the whole picture's vector stands beside the region's own (section 4 of the supplement).
     context: bool = False
     batch: Annotated[int, Meta(ge=2)] = 100
@@ -172,7 +174,7 @@ def caption_data(
             input_of += [number] * len(captions)
             texts += captions
         else:
-            inputs.append(captioner_input(with_picture(features)[0][: aligner.regions], features.image, context))
+            inputs.append(captioner_input(with_picture(features, aligner.regions)[0], features.image, context))
             for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
                 input_of += [rows + snippet.region for snippet in snippets]
                 texts += [tokens[snippet.start : snippet.end] for snippet in snippets]
@@ -200,12 +202,11 @@ def build_task(
 ) -> CaptioningTask:
     if recipe.pairs == "pictures":
         return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
-    if not recipe.aligner:
-        raise DeixisError("pairs = 'regions' learns from snippets: name a finished run of an aligner, aligner=RUN")
-    aligner = load_run(recipe.aligner, device)
-    if not isinstance(aligner, AlignmentMatcher):
-        raise DeixisError(f"{recipe.aligner} is no run of an aligner")
-    return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), aligner, device)
+    if recipe_of(recipe.aligner).recipe.kind != "alignment":
+        raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
+    store = find_store(stores, "proposals")
+    aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
+    return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
 
 
 def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:

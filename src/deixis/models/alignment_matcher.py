@@ -52,7 +52,7 @@ class AlignmentMatcher:
 
     def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
         ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
-        rows, present = stacked([with_picture(image)[0] for image in images], self.regions)
+        rows, present = stacked([with_picture(image, self.regions)[0] for image in images])
         scores = self.network.score_all(rows.to(self._device), present.to(self._device), ids)
         return scores.cpu().numpy()
 
@@ -63,14 +63,18 @@ class AlignmentMatcher:
 
     def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[Array]]:
         """Boxes (regions, 4), the whole picture's first, and the products (words, regions) of each sentence."""
-        regions, boxes = with_picture(image)
+        return self._products(image, sentences, None)
+
+    def _products(
+        self, image: ImageFeatures, sentences: Sequence[Tokens], most: int | None
+    ) -> tuple[Array, list[Array]]:
+        regions, boxes = with_picture(image, most)
         visual = self._embed(regions)
         return boxes, [words @ visual.T for words in self._read(sentences)]
 
     def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
         """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
-        boxes, products = self.align_words(image, sentences)
-        boxes, products = boxes[: self.regions], [own[:, : self.regions] for own in products]
+        boxes, products = self._products(image, sentences, self.regions)
         states = self.states(products, self.beta)
         return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
 
@@ -118,21 +122,21 @@ class AlignmentMatcher:
         return [own[: len(text)] for own, text in zip(vectors, texts, strict=True)]
 
 
-def with_picture(image: ImageFeatures) -> tuple[Array, Array]:
-    """Features and boxes of the whole picture and, after it, of its regions."""
-    regions, boxes = regions_of(image)
+def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, Array]:
+    """Features and boxes of the whole picture and, after it, of its regions; at most so many, itself included."""
+    kept = slice(None if most is None else most - 1)
+    regions, boxes = (part[kept] for part in regions_of(image))
     picture = image.image if image.whole is None else image.whole
     whole = [[0.0, 0.0, *image.size]]
     return np.concatenate([picture[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
 
 
-def stacked(regions: Sequence[Array], most: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """At most so many regions of each picture as (images, regions, channels), and which are there."""
-    count = max(min(len(own), most) for own in regions)
-    rows = np.zeros((len(regions), count, regions[0].shape[1]), regions[0].dtype)
+def stacked(regions: Sequence[Array]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The regions of pictures as (images, regions, channels), and which are there."""
+    rows = np.zeros((len(regions), max(map(len, regions)), regions[0].shape[1]), regions[0].dtype)
     present = np.zeros(rows.shape[:2], bool)
     for line, there, own in zip(rows, present, regions, strict=True):
-        line[: min(len(own), count)] = own[:count]
+        line[: len(own)] = own
         there[: len(own)] = True
     return torch.from_numpy(rows), torch.from_numpy(present)
 
