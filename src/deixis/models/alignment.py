@@ -115,6 +115,9 @@ class AlignmentNetwork(nn.Module):
         super().__init__()
         self.recipe = recipe
         self.regions = nn.Linear(channels, recipe.dim)
+        # Small at first: scores are sums of products over a sentence, and a margin of 1 should be large beside them.
+        nn.init.normal_(self.regions.weight, std=0.01)
+        nn.init.zeros_(self.regions.bias)
         self.words = nn.Embedding(words, recipe.word, padding_idx=0)
         if word_vectors is not None:
             if word_vectors.shape != self.words.weight.shape:
