@@ -246,7 +246,7 @@ def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> N
     figure = f"{read_model(tmp_path).report.figures['score']:.4g}"
     for fact in (
         "# toy", "flickr8k", "6,000", "2" * 64, "efficientnet-lite2", "This training learned from drawn boxes.",
-        "edge-boxes proposals, which saw no drawn box", figure, "Seed 0", "    deixis ", "torch", "Apache",
+        "edge-boxes proposals, which saw no drawn box", figure, "Seed 0", "    deixis", "torch", "Apache",
     ):  # fmt: skip
         assert fact in card, fact
 

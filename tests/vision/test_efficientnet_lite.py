@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,8 @@ def test_a_changed_release_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     # Importing the package would fail: its weights are only located.
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
+    # Another test may have imported the real one.
+    monkeypatch.delitem(sys.modules, variant.package, raising=False)
     with pytest.raises(InputError, match="No such file"):
         released_weights("efficientnet-lite0")
     (package / "models" / variant.file).write_bytes(b"something else")
