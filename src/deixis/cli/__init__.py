@@ -31,6 +31,8 @@ app = typer.Typer(
     epilog="Start with: deixis demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Help in frames would cost a third of the time that a start may take.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo_command.demo)
