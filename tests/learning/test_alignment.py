@@ -108,13 +108,15 @@ def test_it_learns(name: str, corpus: Corpus, store: FeatureStore) -> None:
     optimizer = torch.optim.Adam(task.module.parameters(), lr=0.01)
     batch = next(iter(task.batches(1)))
     losses = []
-    for _ in range(30):
+    torch.manual_seed(0)
+    for _ in range(60):
         loss = task.loss(batch).total
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.8 * losses[0]
+    # Dropout makes single losses jump: the mean of the last ten stands for the end.
+    assert sum(losses[-10:]) / 10 < 0.8 * losses[0]
 
 
 def test_the_ranking_is_that_of_a_loop_and_asks_nothing_of_the_same_picture() -> None:
