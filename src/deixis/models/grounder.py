@@ -16,12 +16,12 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.errors import InputError
-from deixis.files import atomic_write
 from deixis.matcher import Localized, Mention
 from deixis.models.grounding import Captions, Grounding, GroundingNetwork, GroundingRecipe, Regions, by_coverage
 from deixis.text.vocabulary import PAD, SPECIALS, Vocabulary
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer, normalize, squashed
+from deixis.vision.weights import fill_network, read_network, save_network
 
 #: Words that change places when a picture is mirrored.
 MIRRORED = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
@@ -87,37 +87,20 @@ class Grounder:
 
     def save(self, path: str | Path) -> None:
         """Weights as float16 safetensors; recipe and words are in the file's metadata."""
-        from safetensors.torch import save
-
-        tensors = {
-            name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
-            for name, value in self.network.state_dict().items()
-        }
         metadata = {
             "kind": _KIND,
             "recipe": msgspec.json.encode(self.network.recipe).decode(),
             "proposer_width": str(self.network.proposer.width),
             "words": msgspec.json.encode(self.vocabulary.words).decode(),
         }
-        with atomic_write(path) as stream:
-            stream.write(save(tensors, metadata))
+        save_network(self.network, path, metadata)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", mirror: bool = False) -> Grounder:
         """Open a file that `save` wrote, for use and not for training; anything else is an `InputError`."""
-        from safetensors import SafetensorError, safe_open
-
         from deixis.vision.learned_proposals import checked_device
 
-        path = Path(path)
-        try:
-            with safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError) as fault:
-            raise InputError(path, f"is no file of a trained grounder ({fault})") from None
-        if metadata.get("kind") != _KIND:
-            raise InputError(path, "is not the file of a trained grounder")
+        metadata, tensors = read_network(path, _KIND, "a trained grounder")
         try:
             recipe = msgspec.json.decode(metadata["recipe"], type=GroundingRecipe)
             words = msgspec.json.decode(metadata["words"], type=list[str])
@@ -127,17 +110,7 @@ class Grounder:
         # Ids are by rank, which falling counts give back.
         vocabulary = Vocabulary({word: len(words) - rank for rank, word in enumerate(words)})
         network = empty_network(recipe, len(SPECIALS) + len(words), proposer_width=width)
-        wrong = tensors.keys() ^ network.state_dict().keys()
-        if wrong:
-            raise InputError(path, "holds other weights than the network's", min(wrong))
-        broken = [name for name, value in tensors.items() if not value.isfinite().all()]
-        if broken:
-            raise InputError(path, "holds numbers that are not finite", broken[0])
-        try:
-            network.load_state_dict(tensors)
-        except RuntimeError as fault:
-            problem = str(fault).splitlines()[-1].strip()
-            raise InputError(path, f"holds other weights than the network's ({problem})") from None
+        fill_network(network, tensors, path)
         network.eval().proposer.backbone.fuse()
         network.to(checked_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return cls(network, vocabulary, mirror=mirror)

@@ -20,7 +20,7 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposals import Proposals
 from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
 from deixis.vision.suppression import suppress_batch
-from deixis.vision.weights import file_sha256
+from deixis.vision.weights import file_sha256, fill_network, read_network, save_network
 
 BUNDLED = Path(__file__).with_name("models") / "proposer.safetensors"
 
@@ -98,52 +98,20 @@ def checked_device(name: str) -> torch.device:
 
 def save_proposer(model: Proposer, side: int, path: str | Path) -> None:
     """Weights as float16 safetensors; what is needed to rebuild the network is in the file's metadata."""
-    from safetensors.torch import save
-
-    from deixis.files import atomic_write
-
-    tensors = {
-        name: (value.detach().half() if value.is_floating_point() else value).cpu().contiguous()
-        for name, value in model.state_dict().items()
-        if not name.startswith(_NOT_KEPT)
-    }
-    metadata = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width), "side": str(side)}
-    with atomic_write(path) as stream:
-        stream.write(save(tensors, metadata))
+    description = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width), "side": str(side)}
+    save_network(model, path, description, skip=_NOT_KEPT)
 
 
 def _load_proposer(path: Path) -> tuple[Proposer, int]:
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise InputError(path, "no such file of a trained proposer")
+    description, tensors = read_network(path, _KIND, "a trained proposer")
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("kind") != _KIND:
-                raise InputError(path, "is not the file of a trained proposer")
-            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as fault:
-        raise InputError(path, f"is no file of weights ({fault})") from None
-    try:
-        backbone, width, side = metadata["backbone"], int(metadata["width"]), int(metadata["side"])
+        backbone, width, side = description["backbone"], int(description["width"]), int(description["side"])
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
     if backbone not in VARIANTS or width not in range(GROUPS, 1025, GROUPS):
         raise InputError(path, f"no network {backbone!r} of width {width} is known", "metadata")
     if not 32 <= side <= 2048:
         raise InputError(path, f"a side of {side} pixels is out of range", "metadata")
-    broken = [name for name, value in tensors.items() if not value.isfinite().all()]
-    if broken:
-        raise InputError(path, "holds numbers that are not finite", broken[0])
     model = Proposer(EfficientNetLite(VARIANTS[backbone]), backbone, width)
-    expected = {name for name in model.state_dict() if not name.startswith(_NOT_KEPT)}
-    if tensors.keys() != expected:
-        raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
-    try:
-        model.load_state_dict(tensors, strict=False)
-    except RuntimeError as fault:
-        raise InputError(
-            path, f"holds other weights than the network's ({str(fault).splitlines()[-1].strip()})"
-        ) from None
+    fill_network(model, tensors, path, skip=_NOT_KEPT)
     return model, side

@@ -55,7 +55,7 @@ def save_tower(tower: PictureTower, path: str | Path) -> None:
 
 def load_tower(path: str | Path) -> PictureTower:
     """Open a file that `save_tower` wrote; anything else is an `InputError`."""
-    description, tensors = read_network(path, _KIND)
+    description, tensors = read_network(path, _KIND, "a picture tower")
     try:
         name = description["backbone"]
         side, dim, queries = (int(description[key]) for key in ("side", "dim", "queries"))

@@ -71,7 +71,9 @@ def state_sha256(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def save_network(network: nn.Module, path: str | Path, description: Mapping[str, str], *, skip: Sequence[str]) -> None:
+def save_network(
+    network: nn.Module, path: str | Path, description: Mapping[str, str], *, skip: Sequence[str] = ()
+) -> None:
     """Weights as float16 safetensors with what is needed to rebuild the network as metadata (`kind` says what it is).
 
     Args:
@@ -88,29 +90,36 @@ def save_network(network: nn.Module, path: str | Path, description: Mapping[str,
         stream.write(save(tensors, dict(description)))
 
 
-def read_network(path: str | Path, kind: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Description and weights (float32) from a file of `save_network`; anything else is an `InputError`."""
+def read_network(path: str | Path, kind: str, name: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Description and weights (float32) from a file of `save_network`; anything else is an `InputError`.
+
+    Args:
+        kind: what the description must say.
+        name: what people call it, "a trained proposer".
+    """
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
     if not path.is_file():
-        raise InputError(path, "no such file of weights")
+        raise InputError(path, f"no such file of {name}")
     try:
         with safe_open(path, "pt") as file:
             description = file.metadata() or {}
             if description.get("kind") != kind:
-                raise InputError(path, f"is not a file of weights of the kind {kind!r}")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                raise InputError(path, f"is not the file of {name}")
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as fault:
-        raise InputError(path, f"is no file of weights ({fault})") from None
-    tensors = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
-    broken = [name for name, value in tensors.items() if not value.isfinite().all()]
+        raise InputError(path, f"is no file of {name} ({fault})") from None
+    tensors = {key: value.float() if value.is_floating_point() else value for key, value in tensors.items()}
+    broken = [key for key, value in tensors.items() if not value.isfinite().all()]
     if broken:
         raise InputError(path, "holds numbers that are not finite", broken[0])
     return description, tensors
 
 
-def fill_network(network: nn.Module, tensors: Mapping[str, Tensor], path: str | Path, *, skip: Sequence[str]) -> None:
+def fill_network(
+    network: nn.Module, tensors: Mapping[str, Tensor], path: str | Path, *, skip: Sequence[str] = ()
+) -> None:
     """Give a network the weights that `read_network` found; every one must be there and fit, but for those skipped."""
     expected = {name for name in network.state_dict() if not name.startswith(tuple(skip))}
     if tensors.keys() != expected:
