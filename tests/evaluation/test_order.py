@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from deixis.corpus import open_corpus
-from deixis.corpus.scenes import order_swaps
 from deixis.errors import DeixisError
 from deixis.evaluation.matching import Pictures
-from deixis.evaluation.order import Twins, order_accuracy
+from deixis.evaluation.order import order_accuracy
 from deixis.matcher import ImageFeatures, Tokens
-from deixis.text.tokens import tokens_of
+from deixis.text.twins import Twins
 from tests.stores import make_store
 
 
@@ -37,23 +36,22 @@ def test_accuracy_counts_true_captions_that_score_higher_and_no_ties(tmp_path: P
     corpus = whole.with_images(list(whole)[:3])
     pictures = Pictures(corpus, None, make_store(tmp_path / "store", corpus), learned_from_boxes=False)
     ids = [image.id for image in corpus]
-    right, wrong = ("dog", "cat"), ("cat", "dog")
+    right, wrong = "dog cat", "cat dog"
     twins = [
-        Twins(ids[0], right, wrong),
-        Twins(ids[0], right, wrong),
-        Twins(ids[1], wrong, right),
-        Twins("x", right, wrong),
+        Twins(ids[0], "bite", right, wrong),
+        Twins(ids[0], "on", right, wrong),
+        Twins(ids[1], "bite", wrong, right),
+        Twins("x", "on", right, wrong),
     ]
     result = order_accuracy(FirstWord(True), pictures, twins)
-    assert result.metrics == {"order": {"accuracy": pytest.approx(100 * 2 / 3)}}
+    order: Any = result.metrics["order"]
+    assert (order["accuracy"], order["pairs"], order["ties"]) == (pytest.approx(100 * 2 / 3), 3, 0)
+    assert order["by_relation"] == {
+        "bite": {"accuracy": 50.0, "pairs": 2, "ties": 0},
+        "on": {"accuracy": 100.0, "pairs": 1, "ties": 0},
+    }
     assert result.counts == {"images": 2, "pairs": 3}
-    assert order_accuracy(FirstWord(False), pictures, twins).metrics == {"order": {"accuracy": 0.0}}
+    blind: Any = order_accuracy(FirstWord(False), pictures, twins).metrics["order"]
+    assert (blind["accuracy"], blind["ties"]) == (0.0, 3)
     with pytest.raises(DeixisError, match="none"):
         order_accuracy(FirstWord(True), pictures, twins[-1:])
-
-
-def test_the_embedded_corpus_has_twins_for_it() -> None:
-    swaps = order_swaps(open_corpus("scenes"))
-    twins = [Twins(swap.image_id, tokens_of(swap.true), tokens_of(swap.false)) for swap in swaps]
-    assert len(twins) > 500
-    assert all(each.true != each.false for each in twins)

@@ -42,7 +42,12 @@ LEFT = [
 
 def test_the_two_parties_of_a_verb_or_a_preposition_change_places(parser: Parser) -> None:
     found = exchanged_captions([text.split() for text in EXCHANGED], parser)
-    assert [" ".join(tokens or ()) for tokens in found] == list(EXCHANGED.values())
+    assert [" ".join(each.tokens) if each else "" for each in found] == list(EXCHANGED.values())
+
+
+def test_relations_are_verbs_or_prepositions(parser: Parser) -> None:
+    found = exchanged_captions([text.split() for text in EXCHANGED], parser)
+    assert [each.relation if each else "" for each in found] == ["chase", "chase", "chase", "hold", "push", "on"]
 
 
 def test_what_cannot_be_exchanged_is_left_out(parser: Parser) -> None:
@@ -53,7 +58,8 @@ def test_words_stay_the_same_and_exchanging_again_gives_the_caption(parser: Pars
     captions = [tuple(text.split()) for text in [*EXCHANGED, *LEFT]]
     found = list(exchanged_captions(captions, parser))
     assert len(found) == len(captions)
-    pairs = [(caption, other) for caption, other in zip(captions, found, strict=True) if other is not None]
+    pairs = [(caption, other.tokens) for caption, other in zip(captions, found, strict=True) if other is not None]
     for caption, other in pairs:
         assert Counter(caption) == Counter(other)
-    assert list(exchanged_captions([other for _, other in pairs], parser)) == [caption for caption, _ in pairs]
+    back = exchanged_captions([other for _, other in pairs], parser)
+    assert [each.tokens if each else None for each in back] == [caption for caption, _ in pairs]

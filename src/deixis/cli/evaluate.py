@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
 from deixis.cli.writing import check_free, system_faults
 from deixis.errors import DeixisError, InputError
@@ -29,6 +30,8 @@ app = typer.Typer(
     help="Score a trained run (`deixis evaluate RUN`), or any model's output, under the papers' protocols.",
 )
 app.command()(run)
+app.command()(order)
+app.command()(random)
 
 CaptionsPerImage = Annotated[
     int | None,

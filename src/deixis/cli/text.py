@@ -101,6 +101,40 @@ def trees(
     console().print(f"{len(bank):,} trees in {path}", soft_wrap=True, markup=False, highlight=False)
 
 
+@app.command()
+def exchange(
+    corpus: CorpusPath,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the twins go, a JSON object a line.")],
+    split: Annotated[str, typer.Option(help="The split whose captions are exchanged.")] = "test",
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
+) -> None:
+    """Make captions with two roles exchanged, checked by parsing them again: what `deixis evaluate order` scores.
+
+    Example: deixis text exchange joined/ --split test --out twins.jsonl
+    """
+    from collections import Counter
+
+    from deixis.cli.output import busy, print_json, print_table
+    from deixis.cli.writing import check_free, system_faults
+    from deixis.corpus import open_corpus
+    from deixis.text.twins import corpus_twins, write_twins
+
+    check_free(out, force)
+    chosen = open_corpus(corpus).split(split)
+    with busy("exchanging roles"):
+        found = corpus_twins(chosen)
+    with system_faults(out):
+        write_twins(out, found)
+    relations = Counter(each.relation for each in found)
+    if as_json:
+        print_json({"out": str(out), "pairs": len(found), "relations": dict(relations.most_common())})
+        return
+    captions = sum(len(image.captions) for image in chosen)
+    rows = [[name, f"{count:,}"] for name, count in relations.most_common(20)]
+    print_table(f"{len(found):,} of {captions:,} captions exchanged", ["relation", "pairs"], rows)
+
+
 @app.command("train-chunker")
 def train_chunker(
     corpus: CorpusPath,

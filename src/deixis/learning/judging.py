@@ -27,6 +27,7 @@ from deixis.evaluation.matching import (
     sentence_retrieval,
 )
 from deixis.evaluation.mentions import mention_localization
+from deixis.evaluation.order import order_accuracy
 from deixis.evaluation.papers import paper_tables
 from deixis.evaluation.presence import BestRegion
 from deixis.evaluation.results import Recipe as RecipeReference
@@ -42,9 +43,13 @@ from deixis.models.concepts import ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 from deixis.text.features import training_captions
+from deixis.text.parsing import ParserMissing
+from deixis.text.twins import corpus_twins
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
+#: Kinds of the papers that ask whether the order of words counts.
+BY_ORDER = frozenset({"captioner", "concepts-order"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,27 +109,43 @@ def judge(
         found = localization(matcher, pictures, recall_at=(1, 5, 10, 100), precision=recipe.kind == "cca", **told)
         results = [found, presence(BestRegion(matcher), pictures, **told)]
     else:
-        boxes = getattr(recipe, "auxiliary", None) is not None
-        by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) == "regions"
-        role = "proposals" if by_regions else "image"
-        regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
-        pictures = Pictures(corpus, split, find_store(stores, role), regions=regions, learned_from_boxes=boxes)
+        boxes = recipe.learns_from_boxes
+        pictures = retrieval_pictures(recipe, corpus, split, stores)
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if recipe.kind == "captioner":
             results.insert(0, captioning(matcher, pictures, training_captions(training_set(corpus)), **told))
         if isinstance(matcher, AlignmentMatcher):
-            results += _judge_alignment(matcher, corpus, split, find_store(stores, role), told)
+            results += _judge_alignment(matcher, corpus, split, find_store(stores, "proposals"), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
         if getattr(recipe, "drawn_regions", False):
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
-            if recipe.alternation.rounds:  # type: ignore[attr-defined]
+            if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]
                 results.append(correspondence_quality(run, corpus, **told))
+        if recipe.kind in BY_ORDER:
+            results += _judge_order(matcher, corpus.split(split), pictures, told)
     pairs = read_model(run).report.figures.get("training_pairs")
     if pairs is not None:
         results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
     return [_with_rows(result, recipe.rows) for result in results]
+
+
+def retrieval_pictures(recipe: FitRecipe, corpus: Corpus, split: str, stores: Sequence[FeatureStore]) -> Pictures:
+    """The pictures of a split with the features that a matcher of whole pictures and sentences was trained on."""
+    by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) == "regions"
+    regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
+    store = find_store(stores, "proposals" if by_regions else "image")
+    return Pictures(corpus, split, store, regions=regions, learned_from_boxes=recipe.learns_from_boxes)
+
+
+def _judge_order(matcher: Any, split: Corpus, pictures: Pictures, told: dict[str, Any]) -> list[Result]:
+    """Order, where some of the split's captions have twins; none without them and a parser to make them with."""
+    try:
+        twins = corpus_twins(split)
+    except ParserMissing:
+        return []
+    return [order_accuracy(matcher, pictures, twins, **told)] if twins else []
 
 
 def _judge_alignment(

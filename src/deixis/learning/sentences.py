@@ -14,12 +14,22 @@ from deixis.learning.checks import retrieval_figures
 from deixis.learning.data import sentence_data
 from deixis.learning.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.learning.task import SizedBatches
-from deixis.learning.two_branch import Batch, TwoBranchRecipe, TwoBranchTask, find_store, fitted_text, load_two_branch
+from deixis.learning.two_branch import (
+    Batch,
+    TwoBranchRecipe,
+    TwoBranchTask,
+    find_store,
+    fitted_text,
+    load_two_branch,
+    region_recipes,
+)
 from deixis.models.two_branch import SimilarityNetwork
 
 
 class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
+    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    drawn_regions: bool = False
 
 
 class SentenceTask(TwoBranchTask):
@@ -66,7 +76,7 @@ load_matcher = load_two_branch
 
 
 def feature_recipes(recipe: SentenceRecipe) -> list[FeatureRecipe]:
-    return [recipe.feature_recipe]
+    return region_recipes(recipe.feature_recipe) if recipe.drawn_regions else [recipe.feature_recipe]
 
 
 def build_task(

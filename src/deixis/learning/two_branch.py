@@ -29,6 +29,8 @@ from deixis.text.features import TextFeatures, TextRecipe, TokenIds, load_text_f
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 
+#: Merged boxes of a picture: none is left out, and whoever asks for them shares one store.
+ALL_CHAINS = 2000
 #: The folder of fitted text features in a run.
 TEXT = "text"
 Batch = RankingBatch | PairBatch
@@ -132,10 +134,10 @@ def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeature
 
 
 def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
-    """Features of proposals, and of the merged drawn boxes by the same backbone."""
+    """Features of proposals, and of the merged drawn boxes, all of them, by the same backbone."""
     if proposals.regions is None:
         raise DeixisError("phrases are matched with regions: `features` needs a [features.regions] section")
-    drawn = msgspec.structs.replace(proposals.regions, boxes="chains")
+    drawn = msgspec.structs.replace(proposals.regions, boxes="chains", count=ALL_CHAINS)
     return [proposals, msgspec.structs.replace(proposals, regions=drawn)]
 
 

@@ -28,6 +28,13 @@ MUTUAL = frozenset(
 BATCH = 256
 
 
+class Exchanged(NamedTuple):
+    """The tokens of an exchanged caption, and what relates its parties: the lemma of a verb, or a preposition."""
+
+    tokens: Tokens
+    relation: str
+
+
 class Parties(NamedTuple):
     """Two noun phrases and the number of the word that relates them, a verb or a preposition."""
 
@@ -81,7 +88,7 @@ def exchange(sentence: Sentence, found: Parties) -> Tokens:
     )
 
 
-def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Iterator[Tokens | None]:
+def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Iterator[Exchanged | None]:
     """Each tokenized caption with its parties exchanged; None where it has none, or the parser reads other roles."""
     waiting = iter(captions)
     while batch := list(islice(waiting, BATCH)):
@@ -100,7 +107,7 @@ def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Ite
                 and _text(reread.words, other.second) == _text(sentence.words, found.first)
                 and reread.words[other.relation].text == sentence.words[found.relation].text
             )
-            yield tokens if kept else None
+            yield Exchanged(tokens, _name(sentence.words, found.relation)) if kept else None
 
 
 def _subject(words: Sequence[Word], relation: int) -> int | None:
@@ -115,6 +122,13 @@ def _subject(words: Sequence[Word], relation: int) -> int | None:
             return number
     # "a man holding a child": the noun that the clause describes.
     return word.head if word.relation == "acl" and words[word.head].tag.startswith("NN") else None
+
+
+def _name(words: Sequence[Word], relation: int) -> str:
+    """A verb's lemma, also where the relation is the "by" of its passive; a preposition as it stands."""
+    word = words[relation]
+    lemma = words[word.head].lemma if word.relation == "agent" else word.lemma
+    return "ride" if lemma == "rid" else lemma  # spaCy's lemma of "riding"
 
 
 def _head(words: Sequence[Word], span: Span) -> int:

@@ -61,6 +61,8 @@ class Swap(NamedTuple):
     caption: int
     true: str
     false: str
+    #: What is said of both parties that holds one way alone: "chase", "left".
+    relation: str
 
 
 def scenes_corpus(count: int = 1600, seed: int = 0, size: tuple[int, int] = STAGE) -> Corpus:
@@ -193,7 +195,7 @@ def count_swaps(corpus: Corpus) -> list[Swap]:
 def _swaps(corpus: Corpus, twist: str) -> list[Swap]:
     pictures = _pictures(corpus)
     return [
-        Swap(image.id, number, image.captions[number].text, twin)
+        Swap(image.id, number, image.captions[number].text, twin.text, twin.relation)
         for image in corpus
         for number, twin in enumerate(false_twins(pictures.scenes[image.id], pictures.seed, twist))
         if twin is not None

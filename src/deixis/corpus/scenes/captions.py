@@ -201,12 +201,20 @@ def write_captions(scene: Scene, seed: int) -> list[Draft]:
     return list(drafts.values())
 
 
-def false_twins(scene: Scene, seed: int, twist: str) -> list[str | None]:
+class FalseTwin(NamedTuple):
+    """A false caption, and the verb of the first claim that makes it so."""
+
+    text: str
+    relation: str
+
+
+def false_twins(scene: Scene, seed: int, twist: str) -> list[FalseTwin | None]:
     """For each caption, the same words with roles exchanged or another count, where that makes it false."""
-    twins: list[str | None] = []
+    twins: list[FalseTwin | None] = []
     for draft in write_captions(scene, seed):
         twin = _write(scene, seed, draft.shape, draft.attempt, twist)
         possible = draft.ordered if twist == "order" else draft.counted
-        false = not all(holds(scene, claim) for claim in twin.claims)
-        twins.append(twin.text if possible and false and twin.text != draft.text else None)
+        false = [claim.verb for claim in twin.claims if not holds(scene, claim)]
+        told = possible and false and twin.text != draft.text
+        twins.append(FalseTwin(twin.text, false[0]) if told else None)
     return twins

@@ -1,0 +1,119 @@
+"""`deixis evaluate order` and `deixis evaluate random`: whether order is read, and what chance alone gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+
+if TYPE_CHECKING:
+    from deixis.evaluation.results import Result
+
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def order(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")],
+    twins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Captions and their exchanged twins, from `deixis text exchange`. Without, they are made and kept.",
+            show_default=False,
+        ),
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="STORE",
+            help="A feature store of it; may be repeated. Without, features are extracted and kept.",
+            show_default=False,
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Tell how often a true caption scores higher than the same words with roles exchanged; ties are wrong.
+
+    Example: deixis evaluate order runs/gen --corpus scenes --split test
+    """
+    from deixis.cli.output import busy
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.order import order_accuracy
+    from deixis.features import FeatureStore
+    from deixis.learning.judging import load_matcher, read_recipe, reference, retrieval_pictures
+    from deixis.learning.running import stores_for
+    from deixis.text.twins import corpus_twins, read_twins
+    from deixis.vision.learned_proposals import checked_device
+
+    if out is not None:
+        check_free(out, force)
+    recipe, target, opened = read_recipe(run), checked_device(device), open_corpus(corpus)
+    with busy("Exchanging roles"):
+        pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
+    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
+    with busy(f"Scoring {len(pairs):,} pairs"):
+        result = order_accuracy(
+            load_matcher(run, target),
+            retrieval_pictures(recipe, opened, split, stores),
+            pairs,
+            recipe=reference(recipe),
+            seed=recipe.seed,
+            readings=recipe.readings,
+        )
+    _tell(result, f"order of words, {split}", out, as_json)
+
+
+def random(
+    corpus: Annotated[str, typer.Argument(metavar="PATH", help="A corpus.")],
+    split: Annotated[str, typer.Option(help="The split that is ranked.")] = "test",
+    folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
+    regions: Annotated[bool, typer.Option("--regions", help="Drawn regions and phrases, not images and captions.")] = (
+        False
+    ),
+    row: Annotated[
+        list[str] | None,
+        typer.Option(help="A row of the papers' tables that this is: paper2/table1/random.", show_default=False),
+    ] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what a method gets that ranks at random, in closed form.
+
+    Example: deixis evaluate random joined/ --row paper2/table1/random --out results/paper2/random.json
+    """
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.chance import random_region_phrases, random_retrieval
+
+    if out is not None:
+        check_free(out, force)
+    opened, rows = open_corpus(corpus), row or []
+    if regions:
+        result = random_region_phrases(opened, split, rows=rows)
+    else:
+        result = random_retrieval(opened, split, folds=folds, rows=rows)
+    _tell(result, f"random, {split}", out, as_json)
+
+
+def _tell(result: Result, title: str, out: Path | None, as_json: bool) -> None:
+    from deixis.cli.output import print_json, print_table
+    from deixis.evaluation.results import flatten, save
+
+    if out is not None:
+        with system_faults(out):
+            save(result, out)
+    if as_json:
+        print_json(result)
+        return
+    figures = [[name, f"{value:,.2f}"] for name, value in flatten(result.metrics)]
+    print_table(title, ["figure", "value"], figures)

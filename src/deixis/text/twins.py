@@ -1,0 +1,92 @@
+"""Captions beside their twins with roles exchanged, as a file that people can read and any machine can score.
+
+Of a corpus of drawn scenes the scenes tell what is false. Of any other, `deixis.text.exchange` makes the twins with a
+parser, once: they are kept in the cache, so that a machine without one can score them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from deixis.corpus import Corpus
+from deixis.corpus.scenes import order_swaps
+from deixis.corpus.scenes.build import ScenePictures
+from deixis.errors import InputError
+from deixis.files import cache_folder, write_text
+from deixis.text.exchange import exchanged_captions
+from deixis.text.parsing import load_parser
+from deixis.text.tokens import tokens_of
+
+#: The parser that reads captions and their twins.
+PARSER = "spacy-md"
+#: Part of every cache key: raise it when the same captions come to have other twins.
+_VERSION = 1
+
+
+class Twins(msgspec.Struct, frozen=True):
+    """A line of the file: a caption that is true of an image, and one in the same words that is false of it.
+
+    Captions are lower-case tokens with blanks between them.
+    """
+
+    image: str
+    relation: str
+    true: str
+    false: str
+
+
+def corpus_twins(corpus: Corpus) -> list[Twins]:
+    """The twins of all captions of a corpus, or of a split of one, that have them.
+
+    Raises:
+        ParserMissing: they are not in the cache, and no parser is installed to make them with.
+    """
+    if isinstance(corpus.pictures, ScenePictures):
+        return [
+            Twins(swap.image_id, swap.relation, " ".join(tokens_of(swap.true)), " ".join(tokens_of(swap.false)))
+            for swap in order_swaps(corpus)
+        ]
+    path = cached_twins(corpus)
+    if not path.exists():
+        captions = [(image.id, tokens_of(caption)) for image in corpus for caption in image.captions]
+        found = exchanged_captions([tokens for _, tokens in captions], load_parser(PARSER))
+        made = [
+            Twins(name, other.relation, " ".join(own), " ".join(other.tokens))
+            for (name, own), other in zip(captions, found, strict=True)
+            if other
+        ]
+        write_twins(path, made)
+    return read_twins(path)
+
+
+def cached_twins(corpus: Corpus) -> Path:
+    """Their file in the cache."""
+    digest = hashlib.sha256(f"{_VERSION} {PARSER}".encode())
+    for image in corpus:
+        for caption in image.captions:
+            digest.update(f"\n{image.id}\t{' '.join(tokens_of(caption))}".encode(errors="surrogatepass"))
+    return cache_folder() / "twins" / f"{digest.hexdigest()[:32]}.jsonl"
+
+
+def write_twins(path: str | Path, twins: Sequence[Twins]) -> None:
+    """A JSON object a line."""
+    write_text(path, "".join(msgspec.json.encode(each).decode() + "\n" for each in twins))
+
+
+def read_twins(path: str | Path) -> list[Twins]:
+    """Read what `write_twins` wrote; a fault is an `InputError` with the line."""
+    try:
+        lines = Path(path).read_bytes().splitlines()
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(msgspec.json.decode(line, type=Twins))
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise InputError(path, f"is no pair of captions ({fault})", f"line {number}") from None
+    return found
