@@ -158,6 +158,21 @@ def test_cut_and_join(deixis: Run, source: Path, tmp_path: Path) -> None:
     assert open_corpus(tmp_path / "joined")["101_x"].boxes == (Box(5, 5, 30, 35),)
 
 
+def test_concat(deixis: Run, source: Path, tmp_path: Path) -> None:
+    deixis("cut", source, tmp_path / "part", "--split", "train", "--pictures")
+    part = open_corpus(tmp_path / "part")
+    clash = deixis("concat", source, tmp_path / "part", "--out", tmp_path / "clash")
+    assert (clash.code, clash.err.count("\n")) == (2, 1)
+    deixis(
+        "concat", source, tmp_path / "part", "--prefix", "", "--prefix", "b-", "--out", tmp_path / "both", "--pictures"
+    )
+    both = open_corpus(tmp_path / "both")
+    assert [image.id for image in both] == [i.id for i in sample()] + [f"b-{image.id}" for image in part]
+    assert both.pictures is not None
+    assert part.pictures is not None
+    assert both.pictures.read(both[f"b-{part.images[0].id}"]) == part.pictures.read(part.images[0])
+
+
 def test_show_draws_a_png(deixis: Run, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert deixis("show", source, "101").code == 0

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -67,6 +68,9 @@ class FakeMapper:
         self.provenance = {"extractor": name, "weights_sha256": "0" * 64}
         self.batch_size, self.seconds = batch_size, seconds
         self.batches: list[list[bytes]] = []
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin_thread(self) -> None:
         pass

@@ -155,6 +155,31 @@ def join(
 
 
 @app.command()
+def concat(
+    paths: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Two corpora or more.")],
+    out: Annotated[Path, typer.Option(help="Where the whole is written.")],
+    prefix: Annotated[
+        list[str] | None, typer.Option(help="Put before the image ids of a corpus; as many as there are corpora.")
+    ] = None,
+    to: ToOption = "deixis",
+    pictures: CopyOption = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Write all images of several corpora as one, to train on them together.
+
+    Example: deixis corpus concat flickr8k/ coco-train/ --out both/ --pictures
+    """
+    check_free(out, force)
+    from deixis.corpus import open_corpus
+    from deixis.corpus.combine import concat as concat_corpora
+
+    with busy(f"Reading {len(paths)} corpora"):
+        corpus = concat_corpora(*map(open_corpus, paths), prefixes=prefix or ())
+    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json)
+
+
+@app.command()
 def cut(
     path: CorpusPath,
     out: OutPath,

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -60,6 +60,9 @@ class Mapper(Protocol[Picture]):
     @property
     def threads(self) -> int:
         """How many threads may call it at the same time."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """Entered around all its work."""
 
     def begin_thread(self) -> None:
         """Called in each thread that will prepare pictures or map batches, before the first."""
@@ -136,6 +139,7 @@ def extract(
     plan = make_plan(ids, mapper.arrays, origin, partition_size)
     with (
         StoreWriter(out, plan, ids) as store,
+        mapper.running(),
         ThreadPoolExecutor(mapper.threads, "deixis-mapper", mapper.begin_thread) as network,
         ThreadPoolExecutor(1, "deixis-writer") as writer,
     ):

@@ -7,6 +7,7 @@ copy; `size` (width, height) is the original's, or that of the picture at hand w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
@@ -17,11 +18,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 from torch import Tensor
+from torch.backends import cudnn
 
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 from deixis.features.boxes import BoxSource, LearnedBoxes, load_boxes
 from deixis.features.layout import ArraySpec
+from deixis.features.memory import freed_memory_is_kept
 from deixis.features.recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
 from deixis.features.writing import Features
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors
@@ -30,10 +33,8 @@ from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vecto
 
 #: Raise it when the same recipe comes to give other features.
 VERSION = 1
-#: Pictures in a pass of the backbone: on a GPU what fills it. On a processor the maps of several pictures are past what
-#: the C library keeps for reuse, and fresh memory in every layer costs more than a larger pass gains (measured: 16
-#: pictures a second by ones, 10 by eights).
-PASS = {"cpu": 1, "cuda": 64}
+#: Pictures in a pass of the backbone: on a GPU what fills it; on a processor the maps of more do not stay in its cache.
+PASS = {"cpu": 2, "cuda": 64}
 #: A GPU is handed pictures of all shapes at once, so that it finds many of the same shape among them.
 MIXED = 256
 
@@ -111,6 +112,13 @@ class BoxMapper:
         restorer = Thread(target=torch.set_num_threads, args=(self.threads,))
         restorer.start()
         restorer.join()
+
+    def running(self) -> AbstractContextManager[None]:
+        if self._device == "cpu":
+            return freed_memory_is_kept()
+        # cuDNN plans every layer anew for each number and shape of pictures: 2.3 s a shape on an H200, where a pass
+        # takes 17 ms with it and 42 without.
+        return cudnn.flags(enabled=not self._recipe.one_pass)
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
         # Boxes are looked for in all pixels.

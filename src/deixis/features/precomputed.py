@@ -7,6 +7,7 @@ and `image` is their mean. `size` is the corpus' own, 0 × 0 where it knows none
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,9 @@ class PrecomputedMapper:
             "version": VERSION,
             "weights_sha256": rows.weights_sha256,
         }
+
+    def running(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin_thread(self) -> None:
         """Nothing is computed that a thread must be set up for."""
