@@ -121,6 +121,22 @@ class Describes(Protocol):
         """At most `count` sentences with their scores, best first."""
 
 
+@runtime_checkable
+class DescribesRegions(Protocol):
+    """Puts the regions of a picture into words."""
+
+    def describe_regions(self, image: ImageFeatures, count: int) -> list[list[tuple[Tokens, float]]]:
+        """At most `count` descriptions of each region with their scores, best first."""
+
+
+@runtime_checkable
+class HasNeighbours(Protocol):
+    """Has word vectors of its own."""
+
+    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
+        """The words nearest to a word, and how near; a word that it does not know is a `DeixisError`."""
+
+
 def read_images(
     store: FeatureStore, image_ids: Iterable[str], *, regions: FeatureStore | None = None
 ) -> Iterator[ImageFeatures]:

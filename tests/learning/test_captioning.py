@@ -83,10 +83,10 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 ) -> None:
     settings = {**SETTINGS, "model": {**SETTINGS["model"], "cell": cell}}
     figures = run(settings, corpus, store, tmp_path / "run")
-    said, ranked = judge(tmp_path / "run", corpus, [store], CPU, split="val")
-    metrics: Any = said.metrics
+    results = {result.protocol.name: result for result in judge(tmp_path / "run", corpus, [store], CPU, split="val")}
+    metrics: Any = results["captioning"].metrics
     assert metrics["captions"] == pytest.approx({name: figures[name] for name in metrics["captions"]}, abs=1e-6)
-    assert ranked.metrics["text_to_image"]
+    assert results["image-text ranking"].metrics["text_to_image"]
     matcher = load_matcher(tmp_path / "run", CPU)
     assert isinstance(matcher, CaptionMatcher)
     images = list(read_images(store, [image.id for image in corpus.split("val")]))
@@ -97,7 +97,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     logs = words = 0.0
     for image, features in zip(corpus.split("val"), images, strict=True):
         for caption in image.captions:
-            logs += float(matcher.score([features], [tokens_of(caption)])[0, 0])
+            logs += float(matcher.log_likelihood([features], [tokens_of(caption)])[0, 0])
             words += len(tokens_of(caption)) + 1
     assert figures["perplexity"] == pytest.approx(np.exp(-logs / words), rel=1e-4)
 

@@ -133,13 +133,21 @@ def an_image(channels: int = 5) -> ImageFeatures:
 @pytest.mark.parametrize("context", [False, True])
 def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_says_it(context: bool) -> None:
     network = a_captioner("rnn", 10 if context else 5).float()
-    matcher = CaptionMatcher(network, VOCABULARY, DecodingRecipe(longest=4), torch.device("cpu"), context=context)
+    cpu, background = torch.device("cpu"), torch.randn(4, 10 if context else 5)
+    matcher = CaptionMatcher(network, VOCABULARY, DecodingRecipe(longest=4), background, cpu, context=context)
     assert isinstance(matcher, Describes)
     assert isinstance(matcher, Scores)
     image = an_image()
     said = matcher.describe(image, 3)
     assert [score for _, score in said] == sorted((score for _, score in said), reverse=True)
-    assert matcher.score([image], [tokens for tokens, _ in said])[0] == pytest.approx([s for _, s in said], rel=1e-3)
+    texts = [tokens for tokens, _ in said]
+    likely = matcher.log_likelihood([image], texts)[0]
+    assert likely == pytest.approx([score for _, score in said], rel=1e-3)
+    # By how much likelier the picture makes a text than other pictures do on average.
+    ids = torch.from_numpy(text_ids(VOCABULARY, texts))
+    each = torch.stack([network.log_likelihood(row.expand(len(texts), -1), ids) for row in background])
+    expected = likely - each.detach().exp().mean(0).log().numpy()
+    assert matcher.score([image], texts)[0] == pytest.approx(expected, abs=1e-4)
     regions = matcher.describe_regions(image, 2)
     assert [len(own) for own in regions] == [2, 2, 2]
     assert image.regions is not None
@@ -149,7 +157,7 @@ def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_
 
 
 def test_neighbours_are_by_the_cosine_of_word_vectors() -> None:
-    matcher = CaptionMatcher(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.device("cpu"))
+    matcher = CaptionMatcher(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.zeros(1, 5), torch.device("cpu"))
     vectors = matcher.network.words.weight.detach().numpy()[END + 1 :]
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = dict(zip(VOCABULARY.words, (vectors @ vectors[1]).tolist(), strict=True))

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from deixis.corpus.boxes import iou_matrix
+from deixis.corpus.boxes import iou_matrix, merge
 from deixis.corpus.records import Image
 from deixis.evaluation.localization import Localized, Localizer, PhraseQuery, evaluate_localization, gold_queries
 from deixis.evaluation.matching import Pictures, Told, query_tokens
@@ -32,26 +33,52 @@ IOU = 0.5
 ENDS = 40
 
 
-def alignment(matcher: Aligns, pictures: Pictures, beta: float, **told: Unpack[Told]) -> Result:
+def alignment(
+    matcher: Aligns, pictures: Pictures, beta: float, *, beta_from_boxes: bool = False, **told: Unpack[Told]
+) -> Result:
     """Phrases whose region is right: by the best region of each word (`word_alignment`), and smoothed (`alignment`).
 
     Args:
         beta: what neighbouring words of one region add; the words alone have 0.
+        beta_from_boxes: it was chosen by the drawn boxes of the validation split, which the result then says.
     """
     start = time.monotonic()
     words, snippets = (
         evaluate_localization(pictures.images, aligned_localizer(matcher, pictures, weight), recall_at=(1,))
         for weight in (0.0, beta)
     )
+    supervision = pictures.box_supervision(words.overall.upper_bound)
+    if beta_from_boxes:
+        statement = f"{supervision.statement}; β chosen by the boxes of the validation split"
+        supervision = msgspec.structs.replace(supervision, statement=statement)
     return make_result(
         Protocol("phrase alignment", TIES, {**pictures.parameters, "boxes": "merged", "iou": IOU, "beta": beta}),
         {"alignment": snippets.as_dict(), "word_alignment": words.as_dict()},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
-        box_supervision=pictures.box_supervision(words.overall.upper_bound),
+        box_supervision=supervision,
         **told,
     )
+
+
+def best_beta(matcher: Aligns, pictures: Pictures, betas: Sequence[float]) -> float:
+    """The β with which most phrases of a split have a region that is right; the smallest of several."""
+    hits = np.zeros(len(betas), int)
+    for image in pictures.images:
+        queries, gold = gold_queries(image)
+        if not queries:
+            continue
+        sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
+        boxes, products = matcher.align_words(pictures.features(image), sentences)
+        own = dict(zip(sentences, products, strict=True))
+        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), boxes) >= IOU
+        for number, beta in enumerate(betas):
+            states = dict(zip(sentences, matcher.states(products, beta), strict=True))
+            for query, there in zip(queries, right, strict=True):
+                sentence, span = tokens_of(query.caption), (query.phrase.start, query.phrase.end)
+                hits[number] += there[_aligned(own[sentence], states[sentence], *span).argmax()]
+    return betas[int(hits.argmax())]
 
 
 def aligned_localizer(matcher: Aligns, pictures: Pictures, beta: float) -> Localizer:

@@ -32,6 +32,7 @@ from deixis.matcher import Tokens, read_images
 from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe, pooled_products
 from deixis.models.alignment_matcher import AlignmentMatcher, stacked, with_picture
 from deixis.models.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
+from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
 from deixis.text.tokens import tokens_of
 
@@ -127,7 +128,7 @@ class AlignmentTask:
         self.recipe = recipe
         text = fitted_text(recipe.text, training, corpus, device)
         assert isinstance(text, TokenIds)
-        self.fragments = make_fragments(recipe, text, training)
+        self.fragments = make_fragments(recipe, text, training, corpus)
         vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
         self.module: nn.Module = make_network(
             recipe, store.plan.arrays["regions"].shape[0], self.fragments, vectors
@@ -209,10 +210,10 @@ def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Te
         return shown / positive.sum().clamp(min=1) + missed / others.clamp(min=1)
 
 
-def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet) -> Fragments:
+def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet, corpus: Corpus) -> Fragments:
     if recipe.model.fragments == "words":
         return WordFragments(text)
-    return EdgeFragments.of(text, training_captions(training))
+    return EdgeFragments.of(text, training_captions(training), corpus_dependencies(corpus))
 
 
 def make_network(

@@ -8,23 +8,25 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+import safetensors.torch
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deixis.corpus import Corpus, Image, TrainingSet, training_set
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.evaluation.captions import caption_scores
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.files import atomic_write
 from deixis.learning.judging import load_matcher as load_run
 from deixis.learning.kept_runs import kept_run, recipe_of
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import Numbers, shuffled
 from deixis.learning.task import Batches, Loss
-from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors
+from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors, region_recipes
 from deixis.matcher import Tokens, read_images
 from deixis.models.alignment_matcher import AlignmentMatcher, with_picture
 from deixis.models.captioner import (
@@ -41,6 +43,9 @@ from deixis.text.vocabulary import PAD, Vocabulary
 
 #: Texts whose likelihood is taken together.
 TEXTS = 256
+#: Inputs of the training set over which the prior of a sentence is taken when captions are ranked, and their file.
+BACKGROUND = 100
+BACKGROUND_FILE = "background.safetensors"
 
 
 class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +159,11 @@ class CaptioningTask:
 
     def save(self, folder: Path) -> None:
         self.text.save(folder / TEXT)
+        random = np.random.default_rng(self.recipe.seed)
+        rows = random.choice(len(self.data.inputs), min(BACKGROUND, len(self.data.inputs)), replace=False)
+        chosen = self.data.inputs[torch.from_numpy(np.sort(rows)).to(self.data.inputs.device)]
+        with atomic_write(folder / BACKGROUND_FILE) as stream:
+            stream.write(safetensors.torch.save({"inputs": chosen.cpu()}))
 
 
 def caption_data(
@@ -194,7 +204,8 @@ RECIPE = CaptioningRecipe
 
 
 def feature_recipes(recipe: CaptioningRecipe) -> list[FeatureRecipe]:
-    return [recipe.feature_recipe]
+    """Of regions also the drawn ones, which are described when the run is judged and have no part in the learning."""
+    return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
 
 
 def build_task(
@@ -214,4 +225,9 @@ def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -
     assert isinstance(text, TokenIds)
     network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model)
     network.load_state_dict(weights)
-    return CaptionMatcher(network, text.vocabulary, recipe.decoding, device, context=recipe.context)
+    path = folder / BACKGROUND_FILE
+    try:
+        background = safetensors.torch.load(path.read_bytes())["inputs"]
+    except (OSError, KeyError, safetensors.SafetensorError) as fault:
+        raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
+    return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)

@@ -11,12 +11,10 @@ from typing import Any
 import msgspec
 import torch
 
-from deixis.corpus import Corpus, training_set
+from deixis.corpus import Corpus
 from deixis.errors import DeixisError
-from deixis.evaluation.alignment import alignment, counting, magnitudes
 from deixis.evaluation.concepts import concept_prediction
-from deixis.evaluation.describing import captioning
-from deixis.evaluation.localization import PhraseQuery, gold_queries
+from deixis.evaluation.localization import PhraseQuery
 from deixis.evaluation.matching import (
     Pictures,
     localization,
@@ -33,6 +31,7 @@ from deixis.evaluation.presence import BestRegion
 from deixis.evaluation.results import Recipe as RecipeReference
 from deixis.evaluation.results import Result, flatten
 from deixis.features.store import FeatureStore
+from deixis.learning.alignment_judging import judge_aligner, judge_captioner
 from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
@@ -42,7 +41,6 @@ from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.models.concepts import ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
-from deixis.text.features import training_captions
 from deixis.text.parsing import ParserMissing
 from deixis.text.twins import corpus_twins
 
@@ -113,9 +111,9 @@ def judge(
         pictures = retrieval_pictures(recipe, corpus, split, stores)
         results = [retrieval(matcher, pictures, folds=folds, **told)]
         if recipe.kind == "captioner":
-            results.insert(0, captioning(matcher, pictures, training_captions(training_set(corpus)), **told))
+            results = [*judge_captioner(run, matcher, pictures, corpus, stores, told), *results]
         if isinstance(matcher, AlignmentMatcher):
-            results += _judge_alignment(matcher, corpus, split, find_store(stores, "proposals"), told)
+            results += judge_aligner(matcher, corpus, split, find_store(stores, "proposals"), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
         if getattr(recipe, "drawn_regions", False):
@@ -146,20 +144,6 @@ def _judge_order(matcher: Any, split: Corpus, pictures: Pictures, told: dict[str
     except ParserMissing:
         return []
     return [order_accuracy(matcher, pictures, twins, **told)] if twins else []
-
-
-def _judge_alignment(
-    matcher: AlignmentMatcher, corpus: Corpus, split: str, store: FeatureStore, told: dict[str, Any]
-) -> list[Result]:
-    """Of an aligner: where words lie, what is counted, both where phrases have boxes, and how long its vectors are."""
-    # The picture itself is a region, too.
-    near = Pictures(corpus, split, store, learned_from_boxes=False, regions_kept=matcher.regions - 1)
-    results = [magnitudes(matcher.word_magnitudes(training_captions(training_set(corpus))), near, **told)]
-    if any(gold_queries(image)[0] for image in near.images):
-        results.append(alignment(matcher, near, matcher.beta, **told))
-        counted = counting(matcher, near, **told)
-        results += [counted] if counted else []
-    return results
 
 
 def judge_combined(

@@ -212,6 +212,8 @@ class CaptionMatcher:
     """A captioner as a matcher: it describes pictures and regions, and ranks sentences by their likelihood.
 
     Args:
+        background: (pictures, channels) inputs of some training pictures. A sentence counts by how much likelier a
+            picture makes it than these do, as in m-RNN: else short and common ones would suit every picture.
         context: it learned from regions with the whole picture's vector beside their own.
     """
 
@@ -220,12 +222,13 @@ class CaptionMatcher:
         network: Captioner,
         vocabulary: Vocabulary,
         decoding: DecodingRecipe,
+        background: Tensor,
         device: torch.device,
         *,
         context: bool = False,
     ) -> None:
         self.network, self.vocabulary, self.decoding = network.eval().to(device), vocabulary, decoding
-        self.context, self._device = context, device
+        self.background, self.context, self._device = background.float().to(device), context, device
 
     def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
         return self._said(captioner_input(image.image[None], image.image, self.context), count)[0]
@@ -235,10 +238,20 @@ class CaptionMatcher:
         return self._said(captioner_input(regions_of(image)[0], image.image, self.context), count)
 
     def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        """log p of texts given pictures; long texts are less likely, so it compares pictures of a text best."""
-        rows = np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in images])
+        """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
         ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
-        return self.network.score_all(self._send(rows), ids).cpu().numpy()
+        likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
+        prior = self.network.score_all(self.background, ids).logsumexp(0) - np.log(len(self.background))
+        scores: Tensor = likelihood - prior
+        return scores.cpu().numpy()
+
+    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        """log p(text | picture), `(images, texts)`, the end of each text included."""
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        return self.network.score_all(self._send(self._inputs(images)), ids).cpu().numpy()
+
+    def _inputs(self, images: Sequence[ImageFeatures]) -> Array:
+        return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in images])
 
     def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
         """The words whose vectors have the greatest cosine with a word's, and these cosines."""

@@ -7,21 +7,20 @@ hangs from nothing has the start token for a head.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.errors import DeixisError, InputError
+from deixis.errors import InputError
 from deixis.files import write_text
 from deixis.matcher import Tokens
+from deixis.text.dependencies import Dependencies
 from deixis.text.features import TokenIds, load_text_features
-from deixis.text.parsing import SpacyParser, load_parser
 from deixis.text.vocabulary import START
 
-RELATIONS = "relations.json"
+RELATIONS, DEPENDENCIES = "relations.json", "dependencies.jsonl"
 
 
 class WordFragments:
@@ -43,29 +42,30 @@ class WordFragments:
 class EdgeFragments:
     """`(texts, longest, 3)`: head, dependent and relation of each edge; relation 0 is any that training had not."""
 
-    def __init__(self, text: TokenIds, relations: Iterable[str]) -> None:
-        self.text, self.relations = text, tuple(relations)
+    def __init__(self, text: TokenIds, relations: Iterable[str], dependencies: Dependencies) -> None:
+        self.text, self.relations, self.dependencies = text, tuple(relations), dependencies
         self._relation_ids = {relation: number for number, relation in enumerate(self.relations, start=1)}
 
     @classmethod
-    def of(cls, text: TokenIds, captions: Sequence[Tokens]) -> EdgeFragments:
+    def of(cls, text: TokenIds, captions: Sequence[Tokens], dependencies: Dependencies) -> EdgeFragments:
         """With the relations that training captions have."""
-        found = {word.relation for sentence in _parser().parse(captions) for word in sentence.words}
-        return cls(text, sorted(found))
+        found = {edge.relation for edges in dependencies.edges(captions) for edge in edges}
+        return cls(text, sorted(found), dependencies)
 
     def ids(self, texts: Sequence[Tokens]) -> NDArray[np.int64]:
         rows = []
-        for text, sentence in zip(texts, _parser().parse(texts), strict=True):
+        for text, edges in zip(texts, self.dependencies.edges(texts), strict=True):
             own = self.text.vocabulary.encode(text)
-            edges = [
-                (START if word.head == place else own[word.head], own[place], self._relation_ids.get(word.relation, 0))
-                for place, word in enumerate(sentence.words)
+            numbers = [
+                (START if edge.head == place else own[edge.head], own[place], self._relation_ids.get(edge.relation, 0))
+                for place, edge in enumerate(edges)
             ]
-            rows.append(np.array(edges, np.int64).reshape(-1, 3))
+            rows.append(np.array(numbers, np.int64).reshape(-1, 3))
         return _padded(rows, 3)
 
     def save(self, folder: Path) -> None:
         self.text.save(folder)
+        self.dependencies.save(folder / DEPENDENCIES)
         write_text(folder / RELATIONS, msgspec.json.encode(self.relations).decode())
 
 
@@ -81,18 +81,10 @@ def load_fragments(folder: Path) -> Fragments:
     if not path.exists():
         return WordFragments(text)
     try:
-        return EdgeFragments(text, msgspec.json.decode(path.read_bytes(), type=list[str]))
+        relations = msgspec.json.decode(path.read_bytes(), type=list[str])
     except (OSError, msgspec.DecodeError) as fault:
         raise InputError(path, f"is damaged ({fault})") from None
-
-
-@cache
-def _parser() -> SpacyParser:
-    parser = load_parser()
-    if not isinstance(parser, SpacyParser):
-        raise DeixisError("dependency edges need spaCy and its English model: pip install 'deixis[text]'")
-    # Its trees are not used, so there are no phrases to keep whole.
-    return SpacyParser(parser.pipeline)
+    return EdgeFragments(text, relations, Dependencies.load(folder / DEPENDENCIES))
 
 
 def _padded(rows: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:

@@ -1,0 +1,106 @@
+"""The dependency edges of a corpus, parsed once and kept: what DepTree and DeFrag of paper 4 learn from.
+
+A text is known by its lower-case tokens (`tokens_of`) and parsed from them, as queries are. One that is not kept needs
+spaCy, and so does a corpus whose edges are not in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from deixis.corpus import Corpus
+from deixis.errors import InputError
+from deixis.files import atomic_write, cache_folder
+from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, SpacyParser, load_spacy, spacy_folder
+from deixis.text.treebank import corpus_texts
+
+Tokens = Sequence[str]
+#: Part of every file's name in the cache: raise it when the same texts come to have other edges.
+VERSION = 1
+
+
+class Edge(NamedTuple):
+    """What a word hangs from: the number of its head, its own where it hangs from nothing, and the relation."""
+
+    head: int
+    relation: str
+
+
+Edges = tuple[Edge, ...]
+
+
+class Dependencies:
+    """Edges by tokens, one a word; texts that are not known are parsed."""
+
+    def __init__(self, edges: Mapping[tuple[str, ...], Edges]) -> None:
+        self._edges = dict(edges)
+        self._parser: SpacyParser | None = None
+
+    def __len__(self) -> int:
+        return len(self._edges)
+
+    def edges(self, texts: Iterable[Tokens]) -> list[Edges]:
+        keys = [tuple(text) for text in texts]
+        new = list(dict.fromkeys(key for key in keys if key not in self._edges))
+        found = dict(zip(new, self._new(new), strict=True)) if new else {}
+        return [self._edges[key] if key in self._edges else found[key] for key in keys]
+
+    def _new(self, texts: Sequence[tuple[str, ...]]) -> Iterable[Edges]:
+        self._parser = self._parser or _parser()
+        return _parsed(self._parser, texts)
+
+    def save(self, path: str | Path) -> None:
+        """A line a text: its tokens, heads and relations."""
+        encoder = msgspec.json.Encoder()
+        with atomic_write(path) as stream:
+            for tokens, edges in self._edges.items():
+                heads, relations = [edge.head for edge in edges], [edge.relation for edge in edges]
+                stream.write(encoder.encode((tokens, heads, relations)) + b"\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Dependencies:
+        decoder = msgspec.json.Decoder(tuple[tuple[str, ...], list[int], list[str]])
+        edges = {}
+        try:
+            for line in Path(path).read_bytes().splitlines():
+                tokens, heads, relations = decoder.decode(line)
+                edges[tokens] = tuple(map(Edge, heads, relations))
+                if not len(tokens) == len(heads) == len(relations) or any(not 0 <= own < len(tokens) for own in heads):
+                    raise InputError(path, f"the edges of {' '.join(tokens)!r} do not fit its words")
+        except (OSError, msgspec.DecodeError) as fault:
+            raise InputError(path, f"is damaged ({fault})") from None
+        return cls(edges)
+
+
+def corpus_dependencies(corpus: Corpus) -> Dependencies:
+    """The edges of all captions and phrases of a corpus, from the cache, or parsed and left there.
+
+    Raises:
+        ParserMissing: they are not in the cache, and spaCy is not installed.
+    """
+    texts = corpus_texts(corpus)
+    digest = hashlib.sha256(b"%d" % VERSION)
+    for text in texts:
+        digest.update(b"\n" + "\t".join(text).encode(errors="surrogatepass"))
+    path = cache_folder() / "dependencies" / f"{digest.hexdigest()[:32]}.jsonl"
+    if not path.exists():
+        Dependencies(dict(zip(texts, _parsed(_parser(), texts), strict=True))).save(path)
+    return Dependencies.load(path)
+
+
+def _parsed(parser: SpacyParser, texts: Sequence[tuple[str, ...]]) -> Iterable[Edges]:
+    for sentence in parser.parse(texts):
+        yield tuple(Edge(word.head, word.relation) for word in sentence.words)
+
+
+def _parser() -> SpacyParser:
+    for model in SPACY_PACKAGES:
+        if spacy_folder(model) is not None:
+            # Its trees are not used, so there are no phrases to keep whole.
+            return SpacyParser(load_spacy(model))
+    raise ParserMissing("dependency edges need spaCy and its English model: pip install 'deixis[text]'")
