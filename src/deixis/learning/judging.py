@@ -99,19 +99,20 @@ def judge(
         whole = ConceptMatcher(matcher.network, matcher.vocabulary, 0, device)
         predictors = {"whole": whole.predict, "regional": matcher.predict}
         return [_with_rows(concept_prediction(predictors, matcher.vocabulary, pictures, **told), recipe.rows)]
+    results: list[Result] = []
     of_phrases = recipe.kind == "phrases" or getattr(recipe, "pairs", None) == "phrases"
-    if of_phrases:
+    if of_phrases or recipe.kind == "joint":
         count = recipe.regions  # type: ignore[attr-defined]
         pictures = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=True, regions_kept=count)
         _remember_phrases(matcher, pictures)
         found = localization(matcher, pictures, recall_at=(1, 5, 10, 100), precision=recipe.kind == "cca", **told)
-        results = [found, presence(BestRegion(matcher), pictures, **told)]
-    else:
+        results += [found, presence(BestRegion(matcher), pictures, **told)]
+    if not of_phrases:
         boxes = recipe.learns_from_boxes
         pictures = retrieval_pictures(recipe, corpus, split, stores)
-        results = [retrieval(matcher, pictures, folds=folds, **told)]
         if recipe.kind == "captioner":
-            results = [*judge_captioner(run, matcher, pictures, corpus, stores, told), *results]
+            results += judge_captioner(run, matcher, pictures, corpus, stores, told)
+        results.append(retrieval(matcher, pictures, folds=folds, **told))
         if isinstance(matcher, AlignmentMatcher):
             results += judge_aligner(matcher, corpus, split, find_store(stores, "proposals"), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):

@@ -49,6 +49,7 @@ KINDS: dict[str, str] = {
     "concepts-order": "deixis.learning.concepts_order",
     "grounding": "deixis.learning.grounding",
     "hm-lstm": "deixis.learning.hm_lstm",
+    "joint": "deixis.learning.joint",
     "phrases": "deixis.learning.phrases",
     "pictures": "deixis.learning.end_to_end",
     "sentences": "deixis.learning.sentences",
