@@ -47,6 +47,33 @@ def test_a_session_knows_its_worker_until_it_ends(make_bench: MakeBench, clock: 
     assert accounts.account_of(other) is None
 
 
+def test_a_link_back_opens_one_session_of_a_worker_there_is(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    worker = bench.add_worker("ann", "administrator")
+    secret, late = accounts.invite_back(worker), accounts.invite_back(worker)
+    with pytest.raises(DeixisError, match="used or expired"):
+        accounts.accept(secret, "bob")
+    assert accounts.come_back(secret) == (worker, "ann", "administrator")
+    clock.now += INVITATION_SECONDS + 1
+    for wrong in (secret, late, accounts.invite(), "nonsense"):
+        with pytest.raises(DeixisError, match="used or expired"):
+            accounts.come_back(wrong)
+    with pytest.raises(DeixisError, match="no worker 7"):
+        accounts.invite_back(7)
+
+
+def test_a_session_lives_on_while_it_is_used(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    session = accounts.open_session(bench.add_worker("ann"))
+    for _ in range(3):
+        clock.now += 0.6 * SESSION_SECONDS
+        assert accounts.account_of(session) is not None
+    clock.now += SESSION_SECONDS + 1
+    assert accounts.account_of(session) is None
+
+
 def test_no_secret_is_kept(make_bench: MakeBench, clock: Clock) -> None:
     bench = make_bench(images=1)
     accounts = Accounts(bench.engine, clock)

@@ -166,6 +166,64 @@ def test_a_task_given_back_goes_to_another(make_bench: MakeBench) -> None:
     assert bench.check() == []
 
 
+def test_what_is_given_back_never_tells_a_verification_question(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=2, first_items=4)
+    worker = bench.add_worker("w")
+    for _ in range(2):
+        test = bench.next_task(worker, LINK)
+        assert test is not None
+        assert test.test
+        with pytest.raises(DeixisError, match="test cannot be skipped"):
+            bench.release(worker, test.token)
+        answer(bench, worker, test)
+    hidden = bench.next_task(worker, LINK)
+    assert hidden is not None
+    assert not hidden.test
+    bench.release(worker, hidden.token)
+    after = bench.next_task(worker, LINK)
+    assert after is not None
+    assert after.token != hidden.token
+    assert after.captions != hidden.captions
+
+
+def test_tests_loaded_ahead_are_gone_once_the_test_is_passed(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=2, first_items=4)
+    worker = bench.add_worker("w")
+    for _ in range(2):
+        answer(bench, worker, bench.next_tasks(worker, LINK, count=2)[0])
+    assert not any(view.test for view in bench.next_tasks(worker, LINK, count=2))
+
+
+def test_a_report_goes_to_the_reviewers_and_the_task_to_another(make_bench: MakeBench) -> None:
+    bench = make_bench(images=1)
+    worker, other, reviewer = bench.add_worker("w"), bench.add_worker("o"), bench.add_worker("r", "reviewer")
+    views = bench.next_tasks(worker, LINK, count=50)
+    with pytest.raises(DeixisError, match="needs some words"):
+        bench.report(worker, views[0].token, "  ")
+    bench.report(worker, views[0].token, "the caption is of another picture")
+    bench.report(worker, views[0].token, "the caption is of another picture")
+    assert [waiting.reason for waiting in bench.review_queue()] == ["the caption is of another picture"]
+    assert views[0].captions not in [view.captions for view in bench.next_tasks(worker, LINK, count=50)]
+    assert views[0].captions in [view.captions for view in bench.next_tasks(other, LINK, count=50)]
+    seen = bench.inspect_image(views[0].image)
+    assert [event.comment for event in seen.history] == ["the caption is of another picture"]
+    assert sum(task.judgments for task in bench.progress().tasks.values()) == 0, "a report is no answer"
+    assert bench.check() == []
+    bench.fix(reviewer, views[0].image, AcceptFix(seen.reviews[0].key), seen.version)
+    assert bench.review_queue() == []
+
+
+def test_a_worker_learns_of_a_test_how_far_it_is_and_no_more(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=4, first_items=4)
+    worker = bench.add_worker("w")
+    view = bench.next_task(worker, LINK)
+    assert view is not None
+    answer(bench, worker, view)
+    standing = bench.standings(worker)[LINK]
+    assert (standing.standing, standing.answered, standing.test_answered, standing.test_questions) == ("test", 1, 1, 4)
+    assert bench.standings(worker)[DRAWING].test_answered == 0
+
+
 def test_workers_are_tested_then_watched_in_their_first_items_and_then_now_and_then(make_bench: MakeBench) -> None:
     bench = make_bench(images=10, known=60, test_questions=4, first_items=6, hidden_share=0.25)
     worker = bench.add_worker("w")

@@ -1,4 +1,4 @@
-"""Who may come in: invitations, which make a worker once, and sessions. Only hashes of the secrets are kept."""
+"""Who may come in: invitations, which make a worker once, links back, and sessions; of secrets only hashes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from deixis.annotation import schema
 from deixis.annotation.store import with_retries
-from deixis.annotation.workers import add_worker, check_role
+from deixis.annotation.workers import add_worker, check_role, role_of
 from deixis.errors import DeixisError
 
 INVITATION_SECONDS = 14 * 86400.0
-SESSION_SECONDS = 12 * 3600.0
+#: A session ends so long after it was last used.
+SESSION_SECONDS = 14 * 86400.0
+#: Its end is moved at most this often, so that a request is seldom a write.
+RENEWAL_SECONDS = 3600.0
+#: What stands in place of a role in an invitation that leads a worker back.
+_BACK = "back"
 
 
 class Account(NamedTuple):
@@ -41,6 +46,39 @@ class Accounts:
         with_retries(self._engine, lambda c: c.execute(insert(schema.invitations).values(values)))
         return secret
 
+    def invite_back(self, worker: int, seconds: float = INVITATION_SECONDS) -> str:
+        """A secret that opens one session of a worker there is already: a lost session, another device."""
+        secret = secrets.token_urlsafe(24)
+        values = {"secret_hash": _hash(secret), "role": _BACK, "worker_id": worker}
+        values["expires"] = self._clock() + seconds
+
+        def attempt(connection: Connection) -> None:
+            role_of(connection, worker)
+            connection.execute(insert(schema.invitations).values(values))
+
+        with_retries(self._engine, attempt)
+        return secret
+
+    def come_back(self, secret: str) -> Account:
+        """Whom a link back leads in; it works once."""
+        table, people = schema.invitations, schema.workers
+        mine = (table.c.secret_hash == _hash(secret), table.c.role == _BACK, table.c.expires > self._clock())
+
+        def attempt(connection: Connection) -> Account:
+            worker = connection.execute(select(table.c.worker_id).where(*mine)).scalar()
+            if connection.execute(delete(table).where(*mine)).rowcount != 1:
+                raise DeixisError("this link is unknown, used or expired; ask for a new one")
+            row = connection.execute(select(people).where(people.c.id == worker)).one()
+            return Account(row.id, row.name, row.role)
+
+        return with_retries(self._engine, attempt)
+
+    def has_administrator(self) -> bool:
+        people = schema.workers
+        with schema.reading(self._engine) as connection:
+            query = select(people.c.id).where(people.c.role == "administrator").limit(1)
+            return connection.execute(query).first() is not None
+
     def accept(self, secret: str, name: str) -> Account:
         """Turn an invitation into a worker of that name; an invitation works once."""
         table = schema.invitations
@@ -61,24 +99,30 @@ class Accounts:
 
         return with_retries(self._engine, attempt)
 
-    def open_session(self, worker: int, seconds: float = SESSION_SECONDS) -> str:
+    def open_session(self, worker: int) -> str:
         """A secret by which `account_of` knows the worker again, for a cookie."""
         secret = secrets.token_urlsafe(24)
-        values = {"secret_hash": _hash(secret), "worker_id": worker, "expires": self._clock() + seconds}
+        values = {"secret_hash": _hash(secret), "worker_id": worker, "expires": self._clock() + SESSION_SECONDS}
         with_retries(self._engine, lambda c: c.execute(insert(schema.sessions).values(values)))
         return secret
 
     def account_of(self, session: str) -> Account | None:
-        """Whose session it is; None if it is unknown or over."""
+        """Whose session it is, which lives on for that; None if it is unknown or over."""
         table, people = schema.sessions, schema.workers
         query = (
-            select(people.c.id, people.c.name, people.c.role)
+            select(people.c.id, people.c.name, people.c.role, table.c.expires)
             .join(table, table.c.worker_id == people.c.id)
             .where(table.c.secret_hash == _hash(session), table.c.expires > self._clock())
         )
         with schema.reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else Account(row.id, row.name, row.role)
+        if row is None:
+            return None
+        until = self._clock() + SESSION_SECONDS
+        if row.expires < until - RENEWAL_SECONDS:
+            change = update(table).where(table.c.secret_hash == _hash(session)).values(expires=until)
+            with_retries(self._engine, lambda c: c.execute(change))
+        return Account(row.id, row.name, row.role)
 
     def close_session(self, session: str) -> None:
         """End a session, and forget those that are over."""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
 from deixis.annotation import schema, standing_store
 from deixis.annotation.known import right_answer
-from deixis.annotation.records import DRAWING, REVIEW, Answer, Document, MentionsFix, Question, check_answer
+from deixis.annotation.records import DRAWING, REPORT, REVIEW, Answer, Document, MentionsFix, Question, check_answer
 from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.store import (
     all_fixes,
@@ -102,6 +102,29 @@ class Desk:
             self.renew(connection, item.image_id)
             standing = Standings(connection, worker, self._rules).of(item.task)
         return Receipt(judgment, str(standing))
+
+    def report(self, connection: Connection, worker: int, token: str, comment: str) -> None:
+        """Give a task back with a word to the reviewers, which is kept in the log."""
+        item = self.own_item(connection, worker, token)
+        if item is None:
+            self._repeated(connection, worker, token)
+            return
+        if item.image_id is not None:
+            take_image(connection, item.image_id)
+        values = {"image_id": item.image_id, "known_id": item.known_id, "token": item.token, "worker_id": worker}
+        values |= {"task": REPORT, "key": f"{REPORT} {item.key}", "answer": msgspec.json.encode("")}
+        connection.execute(_RECORD, values | {"comment": comment.strip(), "created": self._clock()})
+        self.put_back(connection, item, worker)
+        if item.image_id is not None:
+            self.renew(connection, item.image_id)
+
+    def put_back(self, connection: Connection, item: Row[Any], worker: int) -> None:
+        """An item goes to others, not to this worker again; a copy of a verification question vanishes likewise."""
+        if item.known_id is not None:
+            connection.execute(delete(schema.items).where(schema.items.c.id == item.id))
+            return
+        connection.execute(schema.RELEASE, {"number": item.id})
+        connection.execute(insert(schema.barred).values(item_id=item.id, worker_id=worker))
 
     def renew(self, connection: Connection, image_id: int) -> None:
         """Write what a taken image's log gives now, and judge those anew whose boxes were judged."""

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, case, func, select
 from deixis.annotation import schema
 from deixis.annotation.records import COVERAGE, REQUIREMENT, REVIEW, TASKS
 from deixis.annotation.standing_store import Rules, Standings
+from deixis.annotation.trust import Standing
 
 
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,37 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     judgments: dict[str, int]
     standings: dict[str, str]
     accuracy: dict[str, float]
+
+
+class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker may know: the standing in a task, answers given, and how far the running attempt at the test is."""
+
+    standing: str
+    answered: int
+    test_answered: int
+    test_questions: int
+
+
+def own_standings(connection: Connection, worker: int, rules: Rules) -> dict[str, OwnStanding]:
+    log, known = schema.judgments, schema.outcomes
+    standings = Standings(connection, worker, rules)
+    by_task = select(log.c.task, func.count()).where(log.c.worker_id == worker).group_by(log.c.task)
+    answered = {row[0]: row[1] for row in connection.execute(by_task)}
+    length = rules.settings.test_questions
+    found = {}
+    for task in TASKS:
+        since = standings.since(task)
+        tested = 0
+        if standings.of(task) == Standing.TEST:
+            own = (known.c.worker_id == worker, known.c.task == task, known.c.test, known.c.judgment_id > since)
+            tested = connection.execute(select(func.count()).where(*own)).scalar_one() % length
+        found[task] = OwnStanding(
+            standing=str(standings.of(task)),
+            answered=answered.get(task, 0),
+            test_answered=tested,
+            test_questions=length,
+        )
+    return found
 
 
 def measure_progress(connection: Connection) -> Progress:

@@ -20,6 +20,8 @@ LINK, CHAIN, REQUIREMENT, DRAWING, QUALITY, COVERAGE = "link", "chain", "require
 TASKS = (LINK, CHAIN, REQUIREMENT, DRAWING, QUALITY, COVERAGE)
 #: What a reviewer is asked: chains that cycle, chains that cannot be split, comments.
 REVIEW = "review"
+#: A judgment of this task is no answer: a worker tells with a comment why the question cannot be answered.
+REPORT = "report"
 
 SAME, DIFFERENT = "same", "different"
 BOX, SCENE, NO_BOX = "box", "scene", "no box"

@@ -80,6 +80,11 @@ def judge_anew(connection: Connection, worker: int, task: str, rules: Rules, now
             suspend(connection, worker, task, after, "too many wrong answers", now)
         else:
             _set_standing(connection, worker, task, after)
+        if before == Standing.TEST:
+            # Questions of the test that were loaded ahead are not asked any more.
+            items = schema.items
+            own = (items.c.worker_id == worker, items.c.task == task, items.c.known_id.is_not(None))
+            connection.execute(delete(items).where(*own))
     return after
 
 

@@ -14,12 +14,20 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from deixis.annotation import reviews, schema, standing_store
 from deixis.annotation.desk import Desk, Receipt, Shown, StaleTask
 from deixis.annotation.export import Export, export_corpus
-from deixis.annotation.progress import Progress, WorkerReport, measure_agreement, measure_progress, worker_reports
+from deixis.annotation.progress import (
+    OwnStanding,
+    Progress,
+    WorkerReport,
+    measure_agreement,
+    measure_progress,
+    own_standings,
+    worker_reports,
+)
 from deixis.annotation.queue import held_items, lease_next
 from deixis.annotation.records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings
 from deixis.annotation.store import take_image, with_retries
@@ -119,7 +127,10 @@ class Workbench:
         return next(iter(self.next_tasks(worker, task)), None)
 
     def next_tasks(self, worker: int, task: str | None = None, count: int = 1) -> list[TaskView]:
-        """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing."""
+        """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing.
+
+        Any of the six, or of the one named; reviewers may name `review`.
+        """
 
         def attempt(connection: Connection) -> list[Shown]:
             now = self._clock()
@@ -128,7 +139,7 @@ class Workbench:
             allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
             if task is not None and task not in allowed:
                 raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
-            tasks = (task,) if task is not None else allowed
+            tasks = (task,) if task is not None else TASKS
             numbers = held_items(connection, worker, tasks, now)[:count]
             while len(numbers) < count:
                 number = lease_next(connection, worker, tasks, self._rules, now, self._chance)
@@ -150,15 +161,31 @@ class Workbench:
         return with_retries(self.engine, lambda c: self._desk.answer(c, worker, token, answer, comment))
 
     def release(self, worker: int, token: str) -> None:
-        """Give a task back unanswered: others get it, this worker no more. A verification question stays."""
+        """Give a task back unanswered: others get it, this worker no more. A question of the test stays.
+
+        A hidden verification question goes like any other: one that came back would be known for what it is.
+        """
 
         def attempt(connection: Connection) -> None:
             item = self._desk.own_item(connection, worker, token)
-            if item is not None and item.known_id is None:
-                connection.execute(schema.RELEASE, {"number": item.id})
-                connection.execute(insert(schema.barred).values(item_id=item.id, worker_id=worker))
+            if item is None:
+                return
+            if self._desk.document_of(connection, item)[1]:
+                raise DeixisError("the questions of the test cannot be skipped")
+            self._desk.put_back(connection, item, worker)
 
         with_retries(self.engine, attempt)
+
+    def report(self, worker: int, token: str, comment: str) -> None:
+        """Give a task back with a word to the reviewers on why it cannot be answered; sent again, it counts once."""
+        if not comment.strip():
+            raise DeixisError("a report needs some words")
+        with_retries(self.engine, lambda connection: self._desk.report(connection, worker, token, comment))
+
+    def standings(self, worker: int) -> dict[str, OwnStanding]:
+        """Where a worker stands in each task, as the worker may know it: not which answers were right."""
+        with schema.reading(self.engine) as connection:
+            return own_standings(connection, worker, self._rules)
 
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
         """The image of a task the worker holds, and whether it is one of the known corpus."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -122,18 +123,58 @@ def status(project: ProjectPath, json: JsonOption = False) -> None:
 
 
 @app.command()
+def serve(
+    project: ProjectPath,
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all that can reach this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8765,
+) -> None:
+    """Open a project to its workers in the browser. The first start prints a link for its administrator.
+
+    Example: deixis annotate serve project.db
+    """
+    from importlib.util import find_spec
+
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise DeixisError("the pages need FastAPI and uvicorn: pip install 'deixis[web]'")
+    from deixis.annotation.accounts import Accounts
+    from deixis.web.serving import serve as serve_app
+    from deixis.web.workbench import workbench_app
+
+    def ready(address: str) -> None:
+        typer.echo(f"Serving {project} at {address} (Ctrl-C ends it)")
+        if not accounts.has_administrator():
+            typer.echo(f"Become its administrator, once: {address}/join#{accounts.invite('administrator')}")
+        sys.stdout.flush()
+
+    with _open(project) as workbench:
+        accounts = Accounts(workbench.engine)
+        serve_app(workbench_app(workbench), host, port, ready)
+
+
+@app.command()
 def invite(
     project: ProjectPath,
     role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
+    worker: Annotated[
+        str | None, typer.Option(help="Instead, a way back in for this worker.", show_default=False)
+    ] = None,
+    address: Annotated[str, typer.Option(help="Where the project is served.")] = "http://127.0.0.1:8765",
 ) -> None:
-    """Print a secret that lets one person join; it works once, within two weeks.
+    """Print a link that lets one person in; it works once, within two weeks.
 
     Example: deixis annotate invite project.db --role reviewer
     """
     from deixis.annotation.accounts import Accounts
 
     with _open(project) as workbench:
-        typer.echo(Accounts(workbench.engine).invite(role))
+        accounts = Accounts(workbench.engine)
+        if worker is None:
+            path = f"join#{accounts.invite(role)}"
+        else:
+            path = f"back#{accounts.invite_back(workbench.worker_number(worker))}"
+        typer.echo(f"{address.rstrip('/')}/{path}")
 
 
 @app.command()

@@ -1,0 +1,70 @@
+"""Pictures of a project as a browser can show them, found by the image's record and by nothing that a request says."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+
+from sqlalchemy import Engine
+
+from deixis.annotation.pictures import project_pictures
+from deixis.corpus import Image
+from deixis.corpus.pictures import Pictures
+from deixis.vision.reading import decode_picture, read_size
+
+#: Formats by their first bytes that every browser shows; others are sent as PNG.
+_SHOWN = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
+#: Bytes of pictures kept in memory: the tasks of one picture come in a row, to several workers.
+KEPT_BYTES = 64 << 20
+
+
+class Shown(NamedTuple):
+    """An encoded picture, its media type, and the size in whose pixels boxes are drawn."""
+
+    data: bytes
+    media_type: str
+    width: int
+    height: int
+
+
+class PictureShelf:
+    """Reads pictures of the corpora a project was made of; where it has none, that is told at once."""
+
+    def __init__(self, engine: Engine, *, known: bool) -> None:
+        self._places: dict[bool, Pictures] = {False: project_pictures(engine)}
+        if known:
+            self._places[True] = project_pictures(engine, known=True)
+        self._kept: OrderedDict[tuple[bool, str], Shown] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, image: Image, known: bool = False) -> Shown:
+        """The picture of an image, or an `InputError` that says what is wrong with it."""
+        key = (known, image.id)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        shown = _shown(image, self._places[known].read(image))
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = shown
+                self._bytes += len(shown.data)
+            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1].data)
+        return shown
+
+
+def _shown(image: Image, data: bytes) -> Shown:
+    name = image.file or image.id
+    width, height = read_size(data, name=name)
+    # A corpus may hold smaller copies: boxes are in the pixels of the original, whose size its record tells.
+    size = (image.width, image.height) if image.width and image.height else (width, height)
+    media_type = next((kind for start, kind in _SHOWN if data.startswith(start)), None)
+    if media_type is None:
+        buffer = io.BytesIO()
+        decode_picture(data, name=name).save(buffer, "PNG")
+        data, media_type = buffer.getvalue(), "image/png"
+    return Shown(data, media_type, *size)

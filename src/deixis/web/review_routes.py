@@ -1,0 +1,82 @@
+"""What a reviewer's pages ask for: the queue, an image with all that is known of it, and fixes by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from deixis.annotation.accounts import Account
+from deixis.annotation.records import Fix
+from deixis.annotation.reviews import ImageView
+from deixis.corpus import Caption
+from deixis.errors import InputError
+from deixis.vision.typesetting import stands_close
+from deixis.web.sessions import needs
+from deixis.web.shell import body, reply
+from deixis.web.state import bench_of, picture_reply, shelf_of
+
+router = APIRouter(prefix="/api/review")
+
+Reviewer = Annotated[Account, Depends(needs("reviewer"))]
+
+
+class Fixed(msgspec.Struct, forbid_unknown_fields=True):
+    """A correction of an image, made for what the reviewer saw at `version`."""
+
+    image: str
+    version: int
+    fix: Fix
+    comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+
+
+@router.get("/queue")
+def queue(request: Request, reviewer: Reviewer) -> Response:
+    return reply(bench_of(request).review_queue())
+
+
+@router.get("/image")
+def image(request: Request, reviewer: Reviewer, id: str) -> Response:
+    return reply(_shown(request, bench_of(request).inspect_image(id)))
+
+
+@router.get("/picture")
+def picture(request: Request, reviewer: Reviewer, id: str) -> Response:
+    return picture_reply(request, bench_of(request).inspect_image(id).document.image)
+
+
+@router.post("/fix")
+def fix(request: Request, reviewer: Reviewer, sent: Annotated[Fixed, Depends(body(Fixed))]) -> Response:
+    """Correct an image; the reply shows it as it is now."""
+    bench_of(request).fix(reviewer.worker, sent.image, sent.fix, sent.version, sent.comment)
+    return reply(_shown(request, bench_of(request).inspect_image(sent.image)))
+
+
+def _shown(request: Request, view: ImageView) -> dict[str, Any]:
+    image = view.document.image
+    width, height = image.width, image.height
+    if not width or not height:
+        try:
+            shown = shelf_of(request).get(image)
+            width, height = shown.width, shown.height
+        except InputError:
+            width = height = 0
+    return {
+        "id": image.id,
+        "version": view.version,
+        "finished": view.finished,
+        "width": width,
+        "height": height,
+        "captions": [_spaced(caption) for caption in image.captions],
+        "mentions": [{"id": mention.id, "mention": mention} for mention in view.document.mentions],
+        "chains": view.chains,
+        "reviews": view.reviews,
+        "history": view.history,
+    }
+
+
+def _spaced(caption: Caption) -> list[tuple[str, bool]]:
+    """The tokens of a caption, each with whether a space stands before it."""
+    tokens = caption.tokens
+    return [(token, bool(n) and not stands_close(tokens[n - 1], token)) for n, token in enumerate(tokens)]

@@ -1,0 +1,77 @@
+"""Who is asking: a session cookie that scripts cannot read, and a token that our own pages send with every change.
+
+The token is derived from the session's secret, so that nothing more is kept, and another site, which cannot read our
+pages, cannot make it up.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import HTTPException, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from deixis.annotation.accounts import SESSION_SECONDS, Account, Accounts
+from deixis.annotation.workers import ROLES
+from deixis.web.limits import RateLimit
+from deixis.web.security import SAFE_METHODS
+
+TOKEN_HEADER = "X-CSRF-Token"
+
+
+class Sessions:
+    """The sessions of one server. `name` keeps the cookies of two servers on one machine apart."""
+
+    def __init__(self, accounts: Accounts, name: str, limit: RateLimit) -> None:
+        self.accounts, self._cookie, self._limit = accounts, f"deixis_{name}", limit
+
+    def open(self, response: Response, worker: int, *, secure: bool) -> None:
+        response.set_cookie(
+            self._cookie,
+            self.accounts.open_session(worker),
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="lax",
+            secure=secure,
+        )
+
+    def close(self, request: Request, response: Response) -> None:
+        self.accounts.close_session(self.secret(request))
+        response.delete_cookie(self._cookie, httponly=True, samesite="lax", secure=request.url.scheme == "https")
+
+    def secret(self, request: Request) -> str:
+        return request.cookies.get(self._cookie, "")
+
+    def account(self, request: Request) -> Account | None:
+        """Whose request it is; None without a session that lives."""
+        secret = self.secret(request)
+        return self.accounts.account_of(secret) if secret else None
+
+    def token(self, request: Request) -> str:
+        return hmac.digest(self.secret(request).encode(), b"cross-site request", "sha256").hex()
+
+    def admit(self, request: Request, role: str) -> Account:
+        """The account behind a request that needs at least this role, or the refusal."""
+        account = self.account(request)
+        if account is None:
+            raise HTTPException(401, "you are not signed in, or your session is over")
+        if ROLES.index(account.role) < ROLES.index(role):
+            raise HTTPException(403, f"this is for a {role}")
+        sent = request.headers.get(TOKEN_HEADER, "")
+        if request.method not in SAFE_METHODS and not hmac.compare_digest(sent.encode(), self.token(request).encode()):
+            raise HTTPException(403, "this request does not come from our page; load it again")
+        if not self._limit.allow(account.worker):
+            raise HTTPException(429, "that is too fast", {"Retry-After": "1"})
+        return account
+
+
+def needs(role: str) -> Callable[[Request], Coroutine[Any, Any, Account]]:
+    """A dependency: whoever asks must have at least this role."""
+
+    async def account(request: Request) -> Account:
+        sessions: Sessions = request.app.state.sessions
+        return await run_in_threadpool(sessions.admit, request, role)
+
+    return account

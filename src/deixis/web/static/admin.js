@@ -1,0 +1,105 @@
+// The administrator's page: tables of what the server tells, links for people, decisions, and the export.
+
+import { ask, make, tell } from "./shell.js";
+
+const find = (id) => document.getElementById(id);
+const count = (value) => value.toLocaleString("en");
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const when = (seconds) => new Date(1000 * seconds).toLocaleString();
+
+/** A table whose cells are text, elements, or numbers (set to the right). */
+function fill(table, columns, rows, none) {
+  const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col" }, name)));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell) => (
+    typeof cell === "number" ? make("td", { class: "figure" }, count(cell)) : make("td", {}, cell)))));
+  if (rows.length) table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
+  else table.replaceChildren(make("tbody", {}, make("tr", {}, make("td", { class: "soft" }, none))));
+}
+
+function showProgress({ progress, agreement }) {
+  find("finished").textContent = `${count(progress.finished)} of ${count(progress.images)} images are finished.`;
+  find("finished-bar").value = progress.images ? progress.finished / progress.images : 0;
+  const rows = Object.entries(progress.tasks).map(([name, task]) => [
+    name, task.open, task.judgments, task.voided, task.verification,
+    name in agreement ? `${agreement[name].toFixed(1)} %` : "",
+    task.proposed ? percent(task.accepted / task.proposed) : "",
+  ]);
+  fill(find("tasks"), ["task", "open", "answered", "void", "verification", "agreement", "proposals accepted"], rows, "");
+  find("links").textContent = `${count(progress.links_asked)} link questions for ${count(progress.mentions)} mentions; all pairs `
+    + `would be ${count(progress.mentions_squared)}, every mention with every chain ${count(progress.mentions_times_chains)}. `
+    + `${count(progress.fixes)} corrections by hand.`;
+}
+
+function showQueue(queue) {
+  const rows = queue.map((entry) => [
+    make("a", { href: `/review?image=${encodeURIComponent(entry.image)}` }, entry.image), entry.task, entry.reason,
+  ]);
+  fill(find("queue"), ["image", "question", "why"], rows, "Nothing waits.");
+}
+
+function standing(worker, task) {
+  const name = worker.standings[task];
+  const kind = name === "trusted" ? "standing-trusted" : ["suspended", "failed the test"].includes(name) ? "standing-lost" : "";
+  const known = task in worker.accuracy ? `, ${percent(worker.accuracy[task])}` : "";
+  return make("span", { class: kind }, name, " ", make("small", {}, `${worker.judgments[task] ?? 0}${known}`));
+}
+
+function showWorkers(workers) {
+  const tasks = workers.length ? Object.keys(workers[0].standings) : [];
+  const rows = workers.map((worker) => [worker.name, worker.role, ...tasks.map((task) => standing(worker, task))]);
+  fill(find("workers"), ["name", "role", ...tasks], rows, "Nobody has joined yet.");
+  for (const choice of document.querySelectorAll('select[name="worker"]')) {
+    const { value } = choice;
+    choice.replaceChildren(...workers.map((worker) => make("option", { value: worker.id }, worker.name)));
+    if (value) choice.value = value;
+  }
+}
+
+function showDecisions(decisions, workers) {
+  const names = Object.fromEntries(workers.map((worker) => [worker.id, worker.name]));
+  const rows = decisions.map((made) => [when(made.created), names[made.worker], made.task, made.standing, made.reason, made.answered]);
+  fill(find("decisions"), ["when", "worker", "task", "standing", "why", "after answers"], rows, "None so far.");
+}
+
+async function load() {
+  const [overview, queue] = await Promise.all([ask("/api/admin/overview"), ask("/api/review/queue")]);
+  showProgress(overview);
+  showQueue(queue);
+  showWorkers(overview.workers);
+  showDecisions(overview.decisions, overview.workers);
+}
+
+function onSubmit(id, act) {
+  find(id)?.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      await act(event.target.elements, event.submitter.value);
+    } catch (problem) {
+      tell(problem.message);
+    }
+  });
+}
+
+onSubmit("look-up", ({ image }) => location.assign(`/review?image=${encodeURIComponent(image.value)}`));
+onSubmit("decide", async ({ worker, task, reason }, decision) => {
+  await ask("/api/admin/decide", {
+    worker: Number(worker.value), task: task.value, reason: reason.value, suspend: decision === "suspend",
+  });
+  await load();
+});
+onSubmit("invite", async ({ role, worker }, kind) => {
+  const { path } = await ask("/api/admin/invite", kind === "new" ? { role: role.value } : { worker: Number(worker.value) });
+  find("link").value = location.origin + path;
+  find("link-row").hidden = false;
+  find("link").select();
+});
+find("copy")?.addEventListener("click", async () => {
+  find("link").select();
+  await navigator.clipboard?.writeText(find("link").value);
+  tell("Copied.");
+});
+find("export")?.addEventListener("change", (event) => {
+  const { format, finished_only: only } = event.currentTarget.elements;
+  find("download").href = `/api/admin/export?format=${encodeURIComponent(format.value)}&finished_only=${only.checked}`;
+});
+load().catch((problem) => tell(problem.message, 0));

@@ -1,0 +1,195 @@
+// A reviewer's page: an image with its phrases, chains and boxes, each of which can be corrected, and what was done so far.
+
+import { BoxEditor } from "./box_editor.js";
+import { ask, make, tell, typing } from "./shell.js";
+import { Stage, zoomControls } from "./stage.js";
+
+const find = (id) => document.getElementById(id);
+const palette = document.querySelector('script[src$="review.js"]').dataset.palette.split(" ");
+const stage = new Stage(find("stage"));
+const editor = new BoxEditor(stage, 99, () => { changed = true; });
+const zoomKey = zoomControls(stage, () => editor.focus());
+let view = null;
+let chosen = -1;
+let changed = false;
+// Phrases while they are corrected: mentions as the server has them, or null.
+let phrases = null;
+let begun = null;
+
+const colour = (index) => palette[index % palette.length];
+const idOf = ([caption, start, end]) => `${caption}:${start}-${end}`;
+
+async function load() {
+  const image = new URLSearchParams(location.search).get("image") ?? "";
+  const path = encodeURIComponent(image);
+  const found = await ask(`/api/review/image?id=${path}`);
+  await stage.show(`/api/review/picture?id=${path}`, found.width, found.height, found.id);
+  show(found);
+}
+
+function show(found) {
+  view = found;
+  // Mentions whose links are still asked about stand alone, so that they can be put somewhere by hand too.
+  const settled = new Set(view.chains.flatMap((chain) => chain.mentions));
+  view.groups = [
+    ...view.chains,
+    ...view.mentions.filter(({ id }) => !settled.has(id)).map(({ id }) => ({ mentions: [id], boxes: [], verdict: "", loose: true })),
+  ];
+  phrases = begun = null;
+  find("image-id").textContent = view.id;
+  find("image-state").textContent = view.finished ? "finished" : "has open questions";
+  find("reviews").replaceChildren(...view.reviews.map(reviewCard));
+  find("history").replaceChildren(...view.history.map(eventLine).reverse());
+  choose(-1);
+}
+
+function reviewCard(review) {
+  const accept = make("button", { type: "button", onclick: () => fix({ type: "accept", key: review.key }) }, "Right as it stands");
+  const about = review.mentions.map(textOf).filter(Boolean).map((text) => `“${text}”`).join(", ");
+  return make("div", { class: "waiting" }, make("p", {}, review.reason, about ? ` (${about})` : ""), accept);
+}
+
+function eventLine(event) {
+  const content = typeof event.content === "string" ? event.content : JSON.stringify(event.content);
+  const words = [event.worker, event.what, content, event.comment].filter(Boolean).join(" · ");
+  return make("li", { class: event.void ? "void" : false }, `${new Date(1000 * event.created).toLocaleString()} · ${words}`);
+}
+
+function textOf(id) {
+  return view.mentions.find((entry) => entry.id === id)?.mention[3] ?? "";
+}
+
+/** Open a chain, or with -1 none: its boxes can be changed, the others are only shown. */
+function choose(index) {
+  chosen = index;
+  const own = view.groups[index];
+  editor.reset(own ? own.boxes : [], Boolean(own) && !own.loose);
+  changed = false;
+  const others = view.groups.flatMap((group, number) => (number === index ? [] : group.boxes.map((box) => [box, `group-${number}`])));
+  stage.mark(others);
+  stage.marks.querySelectorAll("g").forEach((mark, place) => {
+    mark.style.setProperty("--colour", colour(Number(others[place][1].slice(6))));
+  });
+  find("editing").textContent = own && !own.loose
+    ? "Drag to draw, click to choose; Delete takes a box away, U undoes."
+    : "Choose a chain to change its boxes.";
+  showCaptions();
+  find("chains").replaceChildren(...view.groups.map(chainCard));
+}
+
+function chainCard(group, index) {
+  const verdict = group.boxes.length ? `${group.boxes.length} box${group.boxes.length > 1 ? "es" : ""}` : group.verdict || (group.loose ? "not linked yet" : "open");
+  const head = make("button", { type: "button", class: "head", "aria-expanded": index === chosen, onclick: () => choose(index === chosen ? -1 : index) },
+    `${textOf(group.mentions[0])} `, make("span", { class: "soft" }, verdict));
+  const card = make("div", { class: index === chosen ? "chain open" : "chain" }, head);
+  card.style.setProperty("--colour", colour(index));
+  if (index !== chosen) return card;
+  card.append(make("ul", {}, ...group.mentions.map((id) => make("li", {}, textOf(id), moveChoice(id, index)))));
+  if (!group.loose) {
+    card.append(make("div", { class: "actions" },
+      make("button", { type: "button", class: "primary", onclick: () => saveBoxes("box") }, "Save boxes"),
+      make("button", { type: "button", onclick: () => saveBoxes("scene") }, "Scene or place"),
+      make("button", { type: "button", onclick: () => saveBoxes("no box") }, "No box")));
+  }
+  return card;
+}
+
+function moveChoice(id, from) {
+  const others = view.groups.map((group, index) => [index, group.mentions[0]]).filter(([index]) => index !== from);
+  // Captions are counted from one for people.
+  const options = others.map(([index, first]) => (
+    make("option", { value: index }, `with ${textOf(first)} (caption ${Number(first.split(":")[0]) + 1})`)));
+  const alone = view.groups[from].mentions.length > 1 || view.groups[from].loose ? [make("option", { value: "alone" }, "alone")] : [];
+  return make("select", { "aria-label": `Move ${textOf(id)}`, onchange: (event) => move(id, from, event.target.value) },
+    make("option", { value: "" }, "move …"), ...alone, ...options);
+}
+
+function move(id, from, target) {
+  if (target === "") return;
+  const rest = view.groups[from].mentions.filter((other) => other !== id);
+  const grown = target === "alone" ? [id] : [...view.groups[Number(target)].mentions, id];
+  fix({ type: "chains", chains: [rest, grown].filter((chain) => chain.length) });
+}
+
+function saveBoxes(verdict) {
+  const boxes = verdict === "box" ? editor.boxes : [];
+  if (verdict === "box" && !boxes.length) tell("Draw a box first, or say why there is none.");
+  else fix({ type: "boxes", mention: view.groups[chosen].mentions[0], boxes, verdict });
+}
+
+async function fix(made) {
+  try {
+    show(await ask("/api/review/fix", { image: view.id, version: view.version, fix: made, comment: find("comment").value }));
+    find("comment").value = "";
+    tell("Saved.", 2);
+  } catch (problem) {
+    tell(problem.message);
+    if (problem.message.includes("changed since")) await load();
+  }
+}
+
+// Phrases
+
+function showCaptions() {
+  const groupOf = {};
+  view.groups.forEach((group, index) => group.mentions.forEach((id) => { groupOf[id] = index; }));
+  const mentions = phrases ?? view.mentions.map((entry) => entry.mention);
+  find("captions").replaceChildren(...view.captions.map((tokens, caption) => {
+    const line = make("p");
+    tokens.forEach(([token, space], place) => {
+      const mention = mentions.find(([own, start, end]) => own === caption && start <= place && place < end);
+      const word = make("button", { type: "button", onclick: () => touch(caption, place, mention) }, token);
+      if (mention) {
+        const index = groupOf[idOf(mention)];
+        word.classList.add("mention");
+        word.title = mention[4].join(", ");
+        if (index !== undefined) word.style.setProperty("--colour", colour(index));
+        if (index === chosen && !phrases) word.classList.add("chosen");
+      }
+      if (begun && begun[0] === caption && begun[1] === place) word.classList.add("begun");
+      line.append(space ? " " : "", word);
+    });
+    return line;
+  }));
+  find("phrase-tools").hidden = !phrases;
+  find("edit-phrases").textContent = phrases ? "Leave phrases as they were" : "Correct phrases";
+}
+
+/** A word was touched: choose its chain; while phrases are corrected, take its phrase away or begin and end a new one. */
+function touch(caption, place, mention) {
+  if (!phrases) {
+    if (mention) choose(view.groups.findIndex((group) => group.mentions.includes(idOf(mention))));
+    return;
+  }
+  if (mention) {
+    phrases = phrases.filter((other) => other !== mention);
+  } else if (begun?.[0] !== caption) {
+    begun = [caption, place];
+  } else {
+    const [start, end] = [Math.min(begun[1], place), Math.max(begun[1], place) + 1];
+    const text = view.captions[caption].slice(start, end).map(([token]) => token).join(" ");
+    const free = phrases.filter(([own, first, last]) => own !== caption || last <= start || first >= end);
+    phrases = [...free, [caption, start, end, text, [find("type").value]]];
+    begun = null;
+  }
+  showCaptions();
+}
+
+find("edit-phrases").addEventListener("click", () => {
+  phrases = phrases ? null : view.mentions.map((entry) => entry.mention);
+  begun = null;
+  if (phrases) tell("Touch a phrase to take it away; touch the first and the last word of a new one.");
+  showCaptions();
+});
+find("save-phrases").addEventListener("click", () => {
+  const ordered = [...phrases].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  fix({ type: "mentions", mentions: ordered });
+});
+
+document.addEventListener("keydown", (event) => {
+  if (typing(event) || !view || event.altKey) return;
+  if (["Enter", " "].includes(event.key) && event.target.closest("button")) return;
+  if (editor.key(event) || zoomKey(event)) event.preventDefault();
+});
+window.addEventListener("beforeunload", (event) => { if (changed) event.preventDefault(); });
+load().catch((problem) => tell(problem.message, 0));

@@ -1,0 +1,266 @@
+// A worker's page: one task at a time. An answer is saved before the next task appears, which is loaded by then.
+
+import { BoxEditor } from "./box_editor.js";
+import { ask, make, Refused, tell, typing } from "./shell.js";
+import { Stage, zoomControls } from "./stage.js";
+
+const find = (id) => document.getElementById(id);
+const script = document.querySelector('script[src$="work.js"]');
+const rules = {};
+const titles = {};
+for (const section of find("rules").content.querySelectorAll("section")) {
+  rules[section.dataset.task] = section;
+  titles[section.dataset.task] = section.dataset.title;
+}
+
+const stage = new Stage(find("stage"));
+const editor = new BoxEditor(stage, 1, showBox);
+const zoomKey = zoomControls(stage, () => editor.focus());
+let current = null;
+let standings = {};
+let busy = false;
+const introduced = new Set();
+// Pictures that are loaded ahead, kept alive until they are shown.
+const ahead = new Map();
+
+const pictureOf = (task) => `/api/work/pictures/${task.token}`;
+const only = () => find("only").value || null;
+
+/** Take over what the server says is next. */
+async function follow(state) {
+  const before = standings;
+  standings = state.standings;
+  const [task, next] = state.tasks;
+  preload(next);
+  showStanding(task);
+  const settled = Object.keys(standings).find(
+    (name) => before[name]?.standing === "test" && standings[name].standing !== "test",
+  );
+  if (settled) showVerdict(settled, () => begin(task));
+  else begin(task);
+}
+
+function begin(task) {
+  if (!task) showNothing();
+  else if (task.test && !introduced.has(task.task) && standings[task.task].test_answered === 0) introduce(task);
+  else show(task);
+}
+
+function preload(task) {
+  if (!task || ahead.has(task.token)) return;
+  const picture = new Image();
+  picture.src = pictureOf(task);
+  ahead.clear();
+  ahead.set(task.token, picture);
+}
+
+async function show(task) {
+  current = task;
+  introduced.add(task.task);
+  find("card").hidden = true;
+  find("work").hidden = false;
+  find("task-name").textContent = titles[task.task];
+  find("test-place").textContent = task.test
+    ? `Test: ${standings[task.task].test_answered + 1} of ${standings[task.task].test_questions}`
+    : "";
+  find("prompt").textContent = task.prompt;
+  find("captions").replaceChildren(
+    ...task.captions.map((pieces) => make("p", {}, ...pieces.map(([text, marked]) => (marked ? make("mark", {}, text) : text)))),
+  );
+  find("comment").value = "";
+  find("comment-row").hidden = true;
+  find("skip").disabled = task.test;
+  find("drawing-tools").hidden = task.task !== "drawing";
+  showAnswers(task);
+  const caption = task.captions.map((pieces) => pieces.map(([text]) => text).join("")).join(" / ");
+  editor.reset([], task.task === "drawing");
+  await stage.show(pictureOf(task), task.width, task.height, caption);
+  if (current !== task) return;
+  stage.mark([
+    ...task.boxes.map((box) => [box, "done"]),
+    ...(task.box ? [[task.box, "judged"]] : []),
+    ...(Array.isArray(task.proposal) ? [[task.proposal, "proposed", "proposal"]] : []),
+  ]);
+  find("work").setAttribute("aria-busy", "false");
+  find("work").dataset.token = task.token;
+  busy = false;
+  stage.root.focus({ preventScroll: true });
+}
+
+function showAnswers(task) {
+  const buttons = task.answers.map(([word, label, key]) => make("button", {
+    type: "button",
+    "data-answer": word,
+    "aria-keyshortcuts": key,
+    class: task.proposal === word ? "proposed" : false,
+    onclick: () => send(word),
+  }, label, make("kbd", {}, key.toUpperCase())));
+  if (task.task === "drawing") {
+    buttons.unshift(make("button", {
+      type: "button", id: "save-box", class: "primary", disabled: true, "aria-keyshortcuts": "Enter", onclick: () => sendBox(),
+    }, "Save the box", make("kbd", {}, "Enter")));
+  }
+  find("answers").replaceChildren(...buttons);
+  const words = typeof task.proposal === "string" ? task.answers.find(([word]) => word === task.proposal)?.[1] : "a box";
+  find("proposal").hidden = task.proposal === null;
+  find("proposal").replaceChildren("A model proposes ", make("strong", {}, words ?? ""), "; ", make("kbd", {}, "P"), " takes it.");
+}
+
+function showBox() {
+  const { box } = editor;
+  const save = find("save-box");
+  if (save) save.disabled = !box;
+  find("place").textContent = box ? `${box.map((side) => Math.round(side)).join(", ")} · ${Math.round(box[2] - box[0])} × ${Math.round(box[3] - box[1])}` : "";
+}
+
+function showStanding(task) {
+  const standing = task && standings[task.task];
+  find("standing").textContent = standing && standing.standing !== "test" ? `${standing.answered} answered` : "";
+}
+
+/** A page of words in place of a task. */
+function showCard(title, content, button, act) {
+  current = null;
+  busy = false;
+  find("work").hidden = true;
+  find("card").hidden = false;
+  find("card-title").textContent = title;
+  find("card-text").replaceChildren(...content);
+  const go = find("card-go");
+  go.hidden = !button;
+  go.textContent = button ?? "";
+  go.onclick = act;
+  if (button) go.focus();
+}
+
+function introduce(task) {
+  const count = standings[task.task].test_questions;
+  const needed = Math.ceil(Number(script.dataset.share) * count);
+  const text = `A short test first: ${count} questions whose answers are known. ${needed} right ones pass it, and `
+    + `there are ${script.dataset.attempts} attempts. Take your time; nothing else is lost.`;
+  showCard(titles[task.task], [rules[task.task].cloneNode(true), make("p", {}, text)], "Begin the test", () => show(task));
+}
+
+function showVerdict(name, act) {
+  const passed = !["failed the test", "suspended"].includes(standings[name].standing);
+  const text = passed
+    ? "Well done. From now on your answers count."
+    : "Too many answers differed from the known ones. The other tasks are still open to you.";
+  showCard(`${titles[name]}: ${passed ? "test passed" : "test not passed"}`, [make("p", {}, text)], "Go on", act);
+}
+
+function showNothing() {
+  const lost = Object.entries(standings).filter(([, own]) => ["failed the test", "suspended"].includes(own.standing));
+  const content = [make("p", {}, "There is no task for you at the moment. Others may have to answer first; look again later.")];
+  if (lost.length) {
+    content.push(make("p", {}, `You do not work on these any more: ${lost.map(([name]) => titles[name]).join(", ")}.`));
+  }
+  showCard("Nothing to do", content, "Look again", load);
+}
+
+/** Send something about the current task and go on to the next; on a refusal stay. */
+async function pass(path, sent) {
+  if (busy || !current) return;
+  busy = true;
+  find("work").setAttribute("aria-busy", "true");
+  try {
+    await follow(await ask(path, { token: current.token, only: only(), ...sent }));
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    busy = false;
+    find("work").setAttribute("aria-busy", "false");
+    tell(problem.message);
+    // Gone to somebody else in the meantime: there is a next one.
+    if (problem.status === 409) await load();
+  }
+}
+
+const send = (answer) => pass("/api/work/answer", { answer, comment: find("comment").value });
+
+function sendBox() {
+  if (editor.box) send(editor.box);
+}
+
+async function load() {
+  try {
+    await follow(await ask(`/api/work/tasks${only() ? `?only=${only()}` : ""}`));
+  } catch (problem) {
+    tell(problem.message, 0);
+  }
+}
+
+function takeProposal() {
+  if (!current || current.proposal === null) return;
+  if (Array.isArray(current.proposal)) editor.put([...current.proposal]);
+  else send(current.proposal);
+}
+
+function showHelp() {
+  find("help-rules").replaceChildren(...(current ? [rules[current.task].cloneNode(true)] : []));
+  find("help-dialog").showModal();
+}
+
+function addComment() {
+  find("comment-row").hidden = false;
+  find("comment").focus();
+}
+
+const onKey = {
+  c: addComment,
+  x: () => find("skip").click(),
+  r: () => find("report").click(),
+  p: takeProposal,
+  "?": showHelp,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && event.target === find("comment")) stage.root.focus();
+  if (typing(event) || event.altKey || !current) return;
+  const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  // A focused button has Enter and Space for itself.
+  if ((pressed === "Enter" || pressed === " ") && event.target.closest("button")) return;
+  const meant = editor.key(event) || zoomKey(event) || answerByKey(event, pressed);
+  if (meant) event.preventDefault();
+});
+
+function answerByKey(event, pressed) {
+  if (event.ctrlKey || event.metaKey || event.repeat) return false;
+  if (pressed === "Enter" && current.task === "drawing") {
+    sendBox();
+    return true;
+  }
+  const answer = current.answers.find(([, , key]) => key === pressed);
+  if (answer) send(answer[0]);
+  else onKey[pressed]?.();
+  return Boolean(answer) || pressed in onKey;
+}
+
+const onClick = {
+  draw: () => editor.beginByKeys(),
+  handle: () => editor.nextHandle(),
+  undo: () => editor.undo(),
+  redo: () => editor.redo(),
+};
+for (const [id, act] of Object.entries(onClick)) {
+  find(id).addEventListener("click", () => {
+    act();
+    stage.root.focus();
+  });
+}
+find("skip").addEventListener("click", () => pass("/api/work/skip", {}));
+find("add-comment").addEventListener("click", addComment);
+find("help").addEventListener("click", showHelp);
+find("report").addEventListener("click", () => {
+  find("report-text").value = "";
+  find("report-dialog").showModal();
+});
+find("report-form").addEventListener("submit", (event) => {
+  if (event.submitter.value === "send") pass("/api/work/report", { comment: find("report-text").value });
+});
+const chosen = new URLSearchParams(location.search).get("task");
+if (chosen in titles) find("only").value = chosen;
+find("only").addEventListener("change", () => {
+  history.replaceState(null, "", only() ? `?task=${only()}` : location.pathname);
+  load();
+});
+load();
