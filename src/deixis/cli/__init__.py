@@ -11,6 +11,7 @@ import typer
 from deixis.cli import annotate as annotate_commands
 from deixis.cli import corpus as corpus_commands
 from deixis.cli import demo as demo_command
+from deixis.cli import describe as describe_command
 from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import localize as localize_commands
@@ -36,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo_command.demo)
+app.command()(describe_command.describe)
 app.command()(extract_command.extract)
 app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")

@@ -1,0 +1,142 @@
+"""`deixis describe`: pictures and their regions put into words, found in a bank of phrases or made by a model."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.learning.looking import Seen
+    from deixis.models.description import Description
+
+
+class By(StrEnum):
+    RETRIEVAL = "retrieval"
+    GENERATION = "generation"
+
+
+def describe(
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
+    run: Annotated[Path, typer.Option(metavar="RUN", help="The folder of a finished run.")],
+    by: Annotated[
+        By | None,
+        typer.Option(help="Find phrases in a bank, or make sentences.", show_default="what the run can do"),
+    ] = None,
+    regions: Annotated[bool, typer.Option("--regions", help="Describe regions, not the whole picture.")] = False,
+    count: Annotated[int, typer.Option(min=1, max=50, help="Texts of a picture, or of a region.")] = 3,
+    most: Annotated[int, typer.Option(min=1, max=50, help="Regions of a picture.")] = 6,
+    bank: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Phrases to choose from, one a line.",
+            show_default="those of the run's training captions",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="Draw what is said of one picture; of several, a folder.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what is in pictures: sentences about all of each, or phrases for its regions.
+
+    Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
+    cat"), and no two say nearly the same.
+
+    Example: deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
+    """
+    from deixis.cli.output import busy, print_json, track
+    from deixis.learning.judging import load_matcher, read_recipe
+    from deixis.learning.looking import Looker
+    from deixis.vision.learned_proposals import checked_device
+
+    targets = _targets(images, out, force)
+    with busy("Loading the run"):
+        recipe = read_recipe(run)
+        matcher = load_matcher(run, checked_device(device))
+        looker = Looker(recipe, device)
+        tell = _describer(matcher, run, by, regions, count, most, bank)
+    described = []
+    for image, target in track(zip(images, targets, strict=True), "Describing", len(images)):
+        seen = looker.look(image)
+        description = tell(seen)
+        described.append(description)
+        if target is not None:
+            _draw(seen, description, target)
+    if as_json:
+        print_json({"pictures": described})
+        return
+    for description in described:
+        _print(description)
+    if out is not None:
+        typer.echo(f"Drawn to {out}")
+
+
+def _describer(matcher: Any, run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None) -> Any:
+    """What makes the description of a picture; the run must be able to."""
+    from deixis.matcher import Describes, DescribesRegions
+    from deixis.models.description import Description, generated_captions, generated_regions
+
+    makes = isinstance(matcher, DescribesRegions if regions else Describes)
+    if by is None:
+        by = By.GENERATION if makes else By.RETRIEVAL
+    if by is By.RETRIEVAL:
+        raise DeixisError(f"{run} has no bank of phrases")
+
+    def tell(seen: Seen) -> Description:
+        captions = () if regions else tuple(generated_captions(matcher, seen.features, count))
+        said = tuple(generated_regions(matcher, seen.features, most, count)) if regions else ()
+        return Description(str(seen.path), seen.picture.width, seen.picture.height, captions, said)
+
+    return tell
+
+
+def _targets(images: list[Path], out: Path | None, force: bool) -> list[Path | None]:
+    """Where the drawing of each picture goes."""
+    if out is None:
+        return [None] * len(images)
+    if len(images) == 1:
+        if out.suffix.lower() != ".png":
+            raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
+        targets = [out]
+    else:
+        targets = [out / f"{image.stem}.png" for image in images]
+        if len(set(targets)) < len(targets):
+            raise DeixisError("two of the pictures have the same name, and so would their drawings")
+    for target in targets:
+        check_free(target, force)
+    return [*targets]
+
+
+def _draw(seen: Seen, description: Description, target: Path) -> None:
+    from itertools import groupby
+
+    from deixis.corpus import Box
+    from deixis.files import atomic_write
+    from deixis.vision.findings_drawing import Finding, draw_findings
+
+    findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
+    for box, own in groupby(description.regions, key=lambda each: each.box):
+        findings.append(Finding(tuple((each.text, f"{each.score:.2f}") for each in own), Box(*box)))
+    page = draw_findings(seen.picture, [each for each in findings if each.lines], seen.path.name)
+    with system_faults(target), atomic_write(target) as stream:
+        page.save(stream, "PNG")
+
+
+def _print(description: Description) -> None:
+    from deixis.cli.output import print_table
+
+    rows = [[each.text, "", f"{each.score:.3f}"] for each in description.captions]
+    rows += [
+        [each.text, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.3f}"] for each in description.regions
+    ]
+    print_table(description.picture, ["text", "box", "score"], rows)
