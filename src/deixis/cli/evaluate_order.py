@@ -60,7 +60,7 @@ def order(
     recipe, target, opened = read_recipe(run), checked_device(device), open_corpus(corpus)
     with busy("Exchanging roles"):
         pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
-    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
+    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, run=run, device=device)
     with busy(f"Scoring {len(pairs):,} pairs"):
         result = order_accuracy(
             load_matcher(run, target),

@@ -31,6 +31,12 @@ def run(
             show_default=False,
         ),
     ] = None,
+    pictures_in: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="A folder or zip of its pictures, where they are not beside it.", show_default=False
+        ),
+    ] = None,
     split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -53,8 +59,8 @@ def run(
     from deixis.vision.learned_proposals import checked_device
 
     recipe, target = read_recipe(run), checked_device(device)
-    opened = open_corpus(corpus)
-    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
+    opened = open_corpus(corpus, pictures=pictures_in)
+    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, run=run, device=device)
     with busy(f"Scoring {split}"):
         results = judge(run, opened, stores, target, split=split, folds=folds)
     if out is not None:

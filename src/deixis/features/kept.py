@@ -19,6 +19,7 @@ from deixis.features.layout import MANIFEST, PLAN
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import cache_folder
+from deixis.vision import TOWER
 
 
 def features_for(
@@ -68,7 +69,7 @@ def features_for(
 def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:
     """Where the store of a corpus and a recipe is kept; files that the recipe names count with their bytes."""
     digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(recipe))
-    for name in (recipe.backbone, recipe.regions.boxes if recipe.regions else ""):
+    for name in (recipe.backbone.removeprefix(TOWER), recipe.regions.boxes if recipe.regions else ""):
         for path in (Path(name), Path(name) / PLAN):
             if path.is_file():
                 digest.update(path.read_bytes())

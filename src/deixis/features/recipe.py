@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision import TOWER
 
 #: The backbone of a recipe that keeps boxes alone.
 NO_BACKBONE = "none"
@@ -69,7 +70,7 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def from_file(self) -> bool:
         """Whether the features are somebody else's."""
-        return self.backbone.endswith(FILES)
+        return self.backbone.endswith(FILES) and not self.backbone.startswith(TOWER)
 
     @property
     def one_pass(self) -> bool:

@@ -35,6 +35,7 @@ from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe
 from deixis.text.features import TextRecipe, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
+from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.reading import Skipped
 from deixis.vision.tower import PictureTower, save_tower
@@ -222,6 +223,11 @@ RECIPE = PictureRecipe
 def feature_recipes(recipe: PictureRecipe) -> list[FeatureRecipe]:
     """None: it learns from the pictures themselves."""
     return []
+
+
+def run_features(folder: Path) -> list[FeatureRecipe]:
+    """The trained tower's embeddings."""
+    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{folder / TOWER}", crops="squash")]
 
 
 def build_task(

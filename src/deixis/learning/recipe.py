@@ -99,6 +99,8 @@ class Kind(Protocol):
     def feature_recipes(self, recipe: Any) -> Sequence[FeatureRecipe]:
         """The features that it learns from."""
 
+    # A kind whose network makes its own features also has `run_features(folder)`: those of a finished run.
+
     def build_task(
         self, recipe: Any, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> Task[Any] | Fits: ...

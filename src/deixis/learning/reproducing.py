@@ -89,8 +89,9 @@ def reproduce(
                 stores = own.stores or stores_for(recipe.recipe, own.corpus, device=device.type)
                 run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
                 say(f"{file}: scoring {split}")
+                judged = own.stores or stores_for(recipe.recipe, own.corpus, run=runs / file, device=device.type)
                 folds = FOLDS.get(known[name].corpus, 1)
-                for result in judge(runs / file, own.corpus, stores, device, split=split, folds=folds):
+                for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
                     save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
             yield from _results(results, file)
         for each in COMBINATIONS:

@@ -9,6 +9,7 @@ import torch
 
 from deixis.corpus import Corpus
 from deixis.features.kept import features_for
+from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.fitting import Fits, fit
 from deixis.learning.recipe import FitRecipe, Recipe, RecipeFile, kind_of
@@ -43,9 +44,18 @@ def stores_for(
     recipe: FitRecipe,
     corpus: Corpus,
     *,
+    run: Path | None = None,
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FeatureStore]:
-    """The features that a recipe asks for, from the cache or extracted into it."""
-    wanted = kind_of(recipe.kind).feature_recipes(recipe)
+    """The features that a recipe asks for, or its finished `run`, from the cache or extracted into it."""
+    wanted = recipe_features(recipe, run)
     return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
+
+
+def recipe_features(recipe: FitRecipe, run: Path | None = None) -> Sequence[FeatureRecipe]:
+    """The features that a recipe learns from, or that its finished `run` is used with."""
+    kind = kind_of(recipe.kind)
+    made = getattr(kind, "run_features", None)
+    found: Sequence[FeatureRecipe] = made(run) if made and run else kind.feature_recipes(recipe)
+    return found

@@ -2,3 +2,6 @@
 
 Nothing is imported here, so that reading or drawing a picture never waits for the networks.
 """
+
+#: Before the file of a trained tower, where a backbone is named.
+TOWER = "tower:"

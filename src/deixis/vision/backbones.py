@@ -17,6 +17,7 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
+from deixis.vision import TOWER
 from deixis.vision.crops import centre_crop, fit, squash, ten_crops
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
 from deixis.vision.regions import Maps
@@ -24,9 +25,6 @@ from deixis.vision.tower import PictureTower, load_tower
 from deixis.vision.weights import state_sha256
 
 DEFAULT = "efficientnet-lite2"
-#: Before the file of a trained tower.
-TOWER = "tower:"
-
 Crops = Literal["centre", "ten", "squash"]
 
 
