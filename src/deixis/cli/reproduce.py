@@ -32,6 +32,15 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    pictures_in: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pictures-in",
+            metavar="NAME=PATH",
+            help="A folder or .zip of a corpus' pictures, kept elsewhere; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Where result files go.")] = Path("results"),
     seeds: Annotated[int, typer.Option(min=1, help="Train each recipe so many times, with seeds 0, 1, …")] = 1,
@@ -57,7 +66,7 @@ def reproduce(
 
     target = checked_device(device)
     with busy("Reading corpora"):
-        materials = _materials(corpus, features or [])
+        materials = _materials(corpus, features or [], pictures_in or [])
     made = list(
         reproduce_rows(tables, materials, target, runs=runs, results=results, seeds=range(seeds), split=split, say=say)
     )
@@ -69,7 +78,7 @@ def reproduce(
     console().print(markdown(comparison, shown), markup=False, highlight=False, soft_wrap=True)
 
 
-def _materials(corpora: list[str], features: list[str]) -> dict[str, Material]:
+def _materials(corpora: list[str], features: list[str], pictures_in: list[str]) -> dict[str, Material]:
     from deixis.corpus import open_corpus
     from deixis.features import FeatureStore
     from deixis.learning.reproducing import Material
@@ -77,7 +86,11 @@ def _materials(corpora: list[str], features: list[str]) -> dict[str, Material]:
     stores: dict[str, list[FeatureStore]] = {}
     for name, path in map(_named, features):
         stores.setdefault(name, []).append(FeatureStore(path))
-    return {name: Material(open_corpus(path), stores.get(name, ())) for name, path in map(_named, corpora)}
+    pictures = dict(map(_named, pictures_in))
+    return {
+        name: Material(open_corpus(path, pictures=pictures.get(name)), stores.get(name, ()))
+        for name, path in map(_named, corpora)
+    }
 
 
 def _named(text: str) -> tuple[str, str]:

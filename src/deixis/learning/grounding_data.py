@@ -22,11 +22,9 @@ from deixis.evaluation.localization import gold_queries
 from deixis.learning.proposer import SquashedPictures, padded_targets, squashed_pictures
 from deixis.models.grounder import Grounder
 from deixis.models.grounding import Captions, GroundingNetwork, GroundingRecipe
-from deixis.text.features import SPACY
+from deixis.text.features import SPACY, MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import has_content, tokens_of
-from deixis.text.vector_files import read_word_vectors
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
-from deixis.text.word_vectors import spacy_vectors
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import load_method
 from deixis.vision.reading import Skipped
@@ -126,7 +124,10 @@ def new_grounder(
         torch.manual_seed(seed)
         network = GroundingNetwork(recipe, trunk.model, len(vocabulary))
     if text.vectors:
-        vectors = spacy_vectors() if text.vectors == SPACY else read_word_vectors(text.vectors)
+        # The mean vector's features hold the vectors of all words of the training set, and are kept.
+        means = text_features(TextRecipe(kind="mean", vectors=text.vectors), training)
+        assert isinstance(means, MeanFeatures)
+        vectors = means.vectors
         array, found = vectors.look_up(vocabulary.words)
         if vectors.dimension != network.words.embedding_dim:
             raise DeixisError(f"{text.vectors}: vectors have {vectors.dimension} numbers, not 300")
