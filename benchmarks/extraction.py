@@ -5,8 +5,8 @@
 PICTURES is any corpus or folder of pictures; where it has fewer than asked for, they are seen again.
 
 1. On a processor, against a plain loop and a pass a box: each picture is seen whole and with 100 regions at fixed
-   random boxes, so that proposals play no part. Both ways see the same pictures in the same run, by turns, and must give
-   the same features.
+   random boxes, so that proposals play no part. Both see the same pictures in the same run, by turns, and must give the
+   same features.
 2. The recipe `regions`, learned proposals and all, and each of its stages by itself: reading and decoding alone, the
    networks alone on pictures that are ready, writing alone. Extraction is bound by decoding where it is about as fast
    as that alone.
