@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.learning.looking import Seen
-    from deixis.models.description import Description
+    from deixis.models.description import Description, Said, SaidOfRegion
 
 
 class By(StrEnum):
@@ -60,7 +61,7 @@ def describe(
     from deixis.vision.learned_proposals import checked_device
 
     targets = _targets(images, out, force)
-    with busy("Loading the run"):
+    with busy("Loading the run and what it chooses from"):
         recipe = read_recipe(run)
         matcher = load_matcher(run, checked_device(device))
         looker = Looker(recipe, device)
@@ -81,21 +82,34 @@ def describe(
         typer.echo(f"Drawn to {out}")
 
 
-def _describer(matcher: Any, run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None) -> Any:
-    """What makes the description of a picture; the run must be able to."""
+def _describer(
+    matcher: Any, run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None
+) -> Callable[[Seen], Description]:
+    """What makes the description of a picture, by the way that is asked for or, if none is, that the run can go."""
+    from deixis.learning.banks import encode_bank, load_bank
     from deixis.matcher import Describes, DescribesRegions
     from deixis.models.description import Description, generated_captions, generated_regions
+    from deixis.models.phrase_bank import retrieved_captions, retrieved_regions
 
     makes = isinstance(matcher, DescribesRegions if regions else Describes)
-    if by is None:
-        by = By.GENERATION if makes else By.RETRIEVAL
-    if by is By.RETRIEVAL:
-        raise DeixisError(f"{run} has no bank of phrases")
+    retrieves = by is By.RETRIEVAL or (by is None and not makes)
+    phrases = load_bank(run, bank) if retrieves else []
+    if retrieves:
+        encode_bank(matcher, run, phrases)
 
     def tell(seen: Seen) -> Description:
-        captions = () if regions else tuple(generated_captions(matcher, seen.features, count))
-        said = tuple(generated_regions(matcher, seen.features, most, count)) if regions else ()
-        return Description(str(seen.path), seen.picture.width, seen.picture.height, captions, said)
+        image = seen.features
+        captions: list[Said] = []
+        said: list[SaidOfRegion] = []
+        if regions and retrieves:
+            said = retrieved_regions(matcher, image, phrases, most, count)
+        elif regions:
+            said = generated_regions(matcher, image, most, count)
+        elif retrieves:
+            captions = retrieved_captions(matcher, image, phrases, count)
+        else:
+            captions = generated_captions(matcher, image, count)
+        return Description(str(seen.path), seen.picture.width, seen.picture.height, tuple(captions), tuple(said))
 
     return tell
 

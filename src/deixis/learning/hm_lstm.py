@@ -39,14 +39,16 @@ from deixis.learning.sampling import shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store, region_recipes
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
-from deixis.models.tree_lstm import Plan
+from deixis.models.tree_lstm import NOUN_PHRASE, Plan
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import tokens_of
-from deixis.text.treebank import Treebank, corpus_treebank
-from deixis.text.trees import read_trees
+from deixis.text.treebank import Tokens, Treebank, corpus_treebank
+from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 
-VOCABULARY, TREES = "vocabulary.tsv", "trees.jsonl"
+VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
+#: Words of a phrase in the bank, at most.
+LONGEST_PHRASE = 12
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -137,7 +139,7 @@ class HMTask:
     def __init__(
         self, recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
     ) -> None:
-        self.recipe, self.device = recipe, device
+        self.recipe, self.device, self.training = recipe, device, training
         vocabulary, vectors = known_words(recipe, training, corpus)
         self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
         self.data = tree_data(training, store, self.texts, recipe.regions, device)
@@ -213,6 +215,29 @@ class HMTask:
         self.texts.vocabulary.save(folder / VOCABULARY)
         self.texts.bank.save(folder / TREES)
         save_correspondences(folder, self.module.correspondences, self.data)
+        captions = [tokens_of(caption) for image in self.training for caption in image.captions]
+        write_trees(folder / PHRASES, phrase_bank(captions, self.texts.bank))
+
+
+def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTree]:
+    """The noun phrases of captions, the commonest first, each with the tree that it has where it first occurs."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    trees: dict[tuple[str, ...], Tree] = {}
+    for tokens, tree in zip(captions, bank.trees(captions), strict=True):
+        for phrase, own in noun_phrases(tokens, tree, NOUN_PHRASE):
+            if len(phrase) <= LONGEST_PHRASE and _reads_well(phrase, own):
+                counts[phrase] += 1
+                trees.setdefault(phrase, own)
+    return [(phrase, trees[phrase]) for phrase, _ in counts.most_common()]
+
+
+def _reads_well(phrase: Tokens, tree: Tree) -> bool:
+    """No mark at its ends, no verb or preposition before all: a parser's slips are not said of a picture."""
+    return all(map(str.isalnum, (phrase[0][0], phrase[-1][-1]))) and tree.leaves()[0].label[:2] not in (
+        "VB",
+        "IN",
+        "TO",
+    )
 
 
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
@@ -256,6 +281,7 @@ def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HM
     network.load_state_dict(weights)
     # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
     parser = "auto" if "." in recipe.text.trees else recipe.text.trees
-    bank = Treebank(dict(read_trees(folder / TREES)), parser)
+    known = dict(read_trees(folder / PHRASES)) if (folder / PHRASES).exists() else {}
+    bank = Treebank({**known, **dict(read_trees(folder / TREES))}, parser)
     texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
     return HMMatcher(network, texts, device)

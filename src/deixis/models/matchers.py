@@ -61,6 +61,10 @@ class Embedding(ABC):
             self._known.update(zip(part, self._embed_text(self._text.transform(part)), strict=True))
         return np.stack([self._known[key] for key in keys])
 
+    def remember(self, texts: Sequence[Tokens], rows: Array) -> None:
+        """Take what these texts were encoded as before."""
+        self._known.update(zip((tuple(text) for text in texts), rows, strict=True))
+
     def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
         regions, boxes = regions_of(image)
         return Localized(boxes, self.compare(self.encode_texts(phrases), self.embed_visual(regions)))

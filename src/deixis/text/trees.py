@@ -96,6 +96,27 @@ class Tree(msgspec.Struct, frozen=True, gc=False):
 TokensAndTree = tuple[tuple[str, ...], Tree]
 
 
+def noun_phrases(tokens: Sequence[str], tree: Tree, label: str = "NP") -> Iterator[TokensAndTree]:
+    """Each phrase of a tree with the tree that it has there, its own tokens counted from 0; of one span the outer.
+
+    >>> tree = Tree("S", (Tree("V", token=0), Tree("NP", (Tree("DT", token=1), Tree("NN", token=2)))))
+    >>> [(words, own.to_data()) for words, own in noun_phrases(("see", "a", "dog"), tree)]
+    [(('a', 'dog'), ['NP', ['DT', 0], ['NN', 1]])]
+    """
+    seen: set[Span] = set()
+    for node in tree.subtrees():
+        if node.label == label and not node.is_leaf and node.span not in seen:
+            seen.add(node.span)
+            start, end = node.span
+            yield tuple(tokens[start:end]), _shifted(node, -start)
+
+
+def _shifted(tree: Tree, by: int) -> Tree:
+    if tree.is_leaf:
+        return Tree(tree.label, token=tree.token + by)
+    return Tree(tree.label, tuple(_shifted(child, by) for child in tree.children))
+
+
 def check_tree(tree: Tree, tokens: int) -> None:
     """Raise `DeixisError` unless the leaves are the tokens in order, every node has a label and none is too deep."""
     if tree.depth > DEPTH_LIMIT:
