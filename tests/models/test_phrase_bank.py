@@ -39,7 +39,7 @@ def test_detail_goes_before_a_slightly_better_score_and_what_says_the_same_is_sa
     ]
     # Far behind the best, detail does not help.
     scores[1:3] = 0.3
-    assert _texts(chosen(BANK, scores, 2)) == ["a cat", "the white and gray cat with striped tails"]
+    assert _texts(chosen(BANK, scores, 2)) == ["a cat", "a white and gray cat with a striped tail"]
 
 
 def test_any_number_of_phrases_can_be_asked_for() -> None:
