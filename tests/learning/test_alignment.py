@@ -226,9 +226,15 @@ def test_a_snippet_finds_the_best_regions_of_a_whole_collection(
             (float(score), number, tuple(box)) for score, box in zip(scores[0, 1:], boxes[1:].tolist(), strict=True)
         ]
     everywhere.sort(key=lambda entry: -entry[0])
-    found = matcher.find_regions(images, snippet, 7)
+    found, other = matcher.find_regions(images, [snippet, tokens_of("a dog")], 7)
+    alone = matcher.find_regions(images, [tokens_of("a dog")], 7)[0]
+    assert [each[:2] for each in other] == [each[:2] for each in alone]
     assert [(each.image, each.box) for each in found] == [entry[1:] for entry in everywhere[:7]]
     assert [each.score for each in found] == pytest.approx([entry[0] for entry in everywhere[:7]], rel=1e-4)
+    first = {number: (score, number, box) for score, number, box in reversed(everywhere)}
+    one_each = sorted(first.values(), key=lambda entry: -entry[0])[:7]
+    found = matcher.find_regions(images, [snippet], 7, of_one=1)[0]
+    assert [(each.image, each.box) for each in found] == [entry[1:] for entry in one_each]
     longest = matcher.longest_regions(images, 7)
     regions = np.concatenate([image.regions for image in images if image.regions is not None])
     lengths = np.linalg.norm(

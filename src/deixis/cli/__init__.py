@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from deixis.cli import align as align_command
 from deixis.cli import annotate as annotate_commands
+from deixis.cli import collection as collection_commands
 from deixis.cli import corpus as corpus_commands
 from deixis.cli import demo as demo_command
 from deixis.cli import describe as describe_command
 from deixis.cli import evaluate as evaluate_commands
+from deixis.cli import explain as explain_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
@@ -36,8 +39,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(align_command.align)
 app.command()(demo_command.demo)
 app.command()(describe_command.describe)
+app.command()(explain_commands.concepts)
+app.command()(explain_commands.explain)
 app.command()(extract_command.extract)
 app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
@@ -46,10 +52,12 @@ app.add_typer(localize_commands.app, name="localize")
 app.add_typer(proposals_commands.app, name="proposals")
 app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
+app.command()(collection_commands.snippets)
 app.add_typer(text_commands.app, name="text")
 app.command()(train_commands.train)
 app.add_typer(train_commands.runs_app, name="runs")
 app.command()(train_commands.recipes)
+app.add_typer(collection_commands.app, name="vocabulary")
 
 
 @app.callback(invoke_without_command=True)

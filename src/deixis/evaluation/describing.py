@@ -22,8 +22,9 @@ from deixis.matcher import Describes, DescribesRegions, HasNeighbours, ImageFeat
 #: Sentences scored together.
 BLOCK = 4096
 COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown", "black", "white", "gray", "grey")
-#: Neighbours of a colour that are told.
+#: Neighbours of a colour that are counted; those of the paper's own examples are told, the first few.
 NEIGHBOURS = 5
+TOLD, TOLD_NEIGHBOURS = ("red", "blue", "green"), 3
 
 
 def captioning(matcher: Describes, pictures: Pictures, known: Collection[Tokens], **told: Unpack[Told]) -> Result:
@@ -98,9 +99,10 @@ def word_neighbours(matcher: HasNeighbours, pictures: Pictures, **told: Unpack[T
     if not found:
         return None
     among: Any = [word in COLOURS for own in found.values() for word in own]
+    told_ones = {colour: dict([*found[colour].items()][:TOLD_NEIGHBOURS]) for colour in TOLD if colour in found}
     return make_result(
         Protocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
-        {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": found},
+        {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": told_ones},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"colours": len(found)},

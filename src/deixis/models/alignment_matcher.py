@@ -61,20 +61,21 @@ class AlignmentMatcher:
         boxes, products = self.align_words(image, phrases)
         return Localized(boxes, np.stack([own.sum(0) for own in products]))
 
-    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[Array]]:
-        """Boxes (regions, 4), the whole picture's first, and the products (words, regions) of each sentence."""
-        return self._products(image, sentences, None)
-
-    def _products(
-        self, image: ImageFeatures, sentences: Sequence[Tokens], most: int | None
+    def align_words(
+        self, image: ImageFeatures, sentences: Sequence[Tokens], most: int | None = None
     ) -> tuple[Array, list[Array]]:
+        """Boxes (regions, 4), the whole picture's first, and the products (words, regions) of each sentence.
+
+        Args:
+            most: at most so many regions, the picture itself included; None takes all.
+        """
         regions, boxes = with_picture(image, most)
         visual = self._embed(regions)
         return boxes, [words @ visual.T for words in self._read(sentences)]
 
     def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
         """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
-        boxes, products = self._products(image, sentences, self.regions)
+        boxes, products = self.align_words(image, sentences, self.regions)
         states = self.states(products, self.beta)
         return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
 
@@ -100,14 +101,25 @@ class AlignmentMatcher:
         kept = [Magnitude(word, float(np.mean(own)), len(own)) for word, own in lengths.items()]
         return sorted((each for each in kept if each.times >= minimum_count), key=lambda each: (-each[1], each[0]))
 
-    def longest_regions(self, images: Iterable[ImageFeatures], count: int) -> list[FoundRegion]:
-        """The regions of greatest magnitude in a collection (Fig. 1 of the supplement), longest first."""
-        return _best_regions(images, count, lambda rows: np.linalg.norm(self._embed(rows), axis=1))
+    def longest_regions(
+        self, images: Iterable[ImageFeatures], count: int, *, of_one: int | None = None
+    ) -> list[FoundRegion]:
+        """The regions of greatest magnitude in a collection (Fig. 1 of the supplement), longest first.
 
-    def find_regions(self, images: Iterable[ImageFeatures], snippet: Tokens, count: int) -> list[FoundRegion]:
-        """The regions of a collection that fit a piece of text best (Figs. 2 and 3 of the supplement), best first."""
-        words = self._read([snippet])[0].sum(0)
-        return _best_regions(images, count, lambda rows: self._embed(rows) @ words)
+        Args:
+            of_one: at most so many of one picture; None sets no limit.
+        """
+        return _best_regions(images, count, of_one, lambda rows: np.linalg.norm(self._embed(rows), axis=1)[:, None])[0]
+
+    def find_regions(
+        self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens], count: int, *, of_one: int | None = None
+    ) -> list[list[FoundRegion]]:
+        """The regions of a collection that fit pieces of text best (Figs. 2 and 3 of the supplement), best first.
+
+        A snippet's score with a region is Σ_t v·s_t of its words, read by themselves. The collection is read once.
+        """
+        words = np.stack([own.sum(0) for own in self._read(snippets)], 1)
+        return _best_regions(images, count, of_one, lambda rows: self._embed(rows) @ words)
 
     @torch.no_grad()
     def _embed(self, regions: Array) -> Array:
@@ -141,13 +153,16 @@ def stacked(regions: Sequence[Array]) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(rows), torch.from_numpy(present)
 
 
-def _best_regions(images: Iterable[ImageFeatures], count: int, score: Callable[[Array], Array]) -> list[FoundRegion]:
-    best: list[tuple[float, int, int, tuple[float, float, float, float]]] = []
+def _best_regions(
+    images: Iterable[ImageFeatures], count: int, of_one: int | None, score: Callable[[Array], Array]
+) -> list[list[FoundRegion]]:
+    """By each column of the scores (regions, columns)."""
+    best: dict[int, list[tuple[float, int, int, tuple[float, float, float, float]]]] = defaultdict(list)
     for number, image in enumerate(images):
         rows, boxes = regions_of(image)
-        scores = score(rows)
-        for place in np.argsort(-scores, kind="stable")[:count].tolist():
-            x1, y1, x2, y2 = boxes[place].tolist()
-            best.append((float(scores[place]), -number, -place, (x1, y1, x2, y2)))
-        best = heapq.nlargest(count, best)
-    return [FoundRegion(-number, box, value) for value, number, _, box in best]
+        for column, scores in enumerate(score(rows).T):
+            for place in np.argsort(-scores, kind="stable")[: count if of_one is None else of_one].tolist():
+                x1, y1, x2, y2 = boxes[place].tolist()
+                best[column].append((float(scores[place]), -number, -place, (x1, y1, x2, y2)))
+            best[column] = heapq.nlargest(count, best[column])
+    return [[FoundRegion(-number, box, value) for value, number, _, box in best[column]] for column in sorted(best)]

@@ -1,0 +1,124 @@
+"""`deixis align`: where in a picture the words of a sentence lie (paper 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+    from deixis.models.aligned import Aligned
+    from deixis.models.alignment_matcher import AlignmentMatcher
+
+RunOption = Annotated[Path, typer.Option("--run", metavar="RUN", help="The folder of a finished aligner.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+
+
+def align(
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of it.")],
+    run: RunOption,
+    beta: Annotated[
+        float | None,
+        typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's"),
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", help="Give phrases with a number (three people) as many different regions.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw it.", show_default=False)] = None,
+    device: DeviceOption = "cpu",
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Lay a sentence over a picture: each snippet with its box and score.
+
+    A snippet is a run of words that lie on one region, or on the picture as a whole.
+
+    Example: deixis align dog.jpg "A brown dog jumps over two logs" --run runs/brnn --count --out aligned.png
+    """
+    if out is not None:
+        check_drawing(out, force)
+    from deixis.cli.output import busy, print_json, print_table
+    from deixis.learning.judging import read_recipe
+    from deixis.learning.looking import Looker
+    from deixis.models.aligned import Aligned, align_sentence
+    from deixis.text.chunker import Chunker
+    from deixis.text.tokens import tokens_of
+
+    with busy("Looking"):
+        matcher = load_aligner(run, device)
+        seen = Looker(read_recipe(run), device).look(image)
+    tokens = tokens_of(sentence)
+    if not tokens:
+        raise DeixisError("the sentence has no words")
+    smoothing = matcher.beta if beta is None else beta
+    spans = Chunker.load().phrases_of([tokens])[0] if count else []
+    aligned = Aligned(
+        str(image),
+        *seen.picture.size,
+        tuple(tokens),
+        float(matcher.score([seen.features], [tokens])[0, 0]),
+        smoothing,
+        tuple(align_sentence(matcher, seen.features, tokens, beta=smoothing, counted=spans)),
+    )
+    if out is not None:
+        _draw(seen.picture, aligned, out)
+    if as_json:
+        print_json(aligned)
+        return
+    rows = [
+        [each.text, "whole picture" if each.whole else _boxes(each.boxes), f"{each.score:.2f}"]
+        for each in aligned.snippets
+    ]
+    print_table(f"{image}: {aligned.score:.2f}", ["snippet", "box", "score"], rows)
+    if out is not None:
+        typer.echo(f"Drawn to {out}")
+
+
+def load_aligner(run: Path, device: str) -> AlignmentMatcher:
+    """The matcher of a run, which must be an aligner's."""
+    from deixis.learning.judging import load_matcher
+    from deixis.models.alignment_matcher import AlignmentMatcher
+    from deixis.vision.learned_proposals import checked_device
+
+    matcher = load_matcher(run, checked_device(device))
+    if not isinstance(matcher, AlignmentMatcher):
+        raise DeixisError(f"{run} does not align words with regions; a run of the kind 'alignment' does")
+    return matcher
+
+
+def check_drawing(out: Path, force: bool) -> None:
+    if out.suffix.lower() != ".png":
+        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
+    check_free(out, force)
+
+
+def write_drawing(page: Picture, out: Path) -> None:
+    from deixis.files import atomic_write
+
+    with system_faults(out), atomic_write(out) as stream:
+        page.save(stream, "PNG")
+
+
+def _boxes(boxes: tuple[tuple[float, float, float, float], ...]) -> str:
+    return "; ".join(", ".join(f"{side:.0f}" for side in box) for box in boxes)
+
+
+def _draw(picture: Picture, aligned: Aligned, out: Path) -> None:
+    from deixis.corpus import Box
+    from deixis.vision.alignment_drawing import Part, draw_alignment
+
+    parts = [
+        Part(each.start, each.end, [Box(*box) for box in each.boxes], f"{each.score:.2f}", each.whole)
+        for each in aligned.snippets
+    ]
+    note = f"score {aligned.score:.2f}   ·   beta {aligned.beta:g}"
+    write_drawing(draw_alignment(picture, aligned.tokens, parts, note), out)

@@ -1,0 +1,87 @@
+"""A sentence laid over a picture, as a record: snippets with box and score, phrases that say a number counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.matcher import ImageFeatures, Tokens
+from deixis.models.alignment_matcher import AlignmentMatcher
+from deixis.models.snippets import count_regions, number_of, snippets_of
+
+Box = tuple[float, float, float, float]
+
+
+class AlignedSnippet(msgspec.Struct, frozen=True):
+    """Tokens `start` to `end` (exclusive) and where they lie, in the picture's pixels.
+
+    `score` is the sum of their products with that region; of several regions, which a counted phrase has, with all.
+    """
+
+    text: str
+    start: int
+    end: int
+    boxes: tuple[Box, ...]
+    score: float
+    #: It lies on the picture as a whole.
+    whole: bool
+
+
+class Aligned(msgspec.Struct, frozen=True):
+    """`score` is S of the picture and the sentence (eq. 1 of the supplement)."""
+
+    picture: str
+    width: int
+    height: int
+    tokens: tuple[str, ...]
+    score: float
+    beta: float
+    snippets: tuple[AlignedSnippet, ...]
+
+
+def align_sentence(
+    matcher: AlignmentMatcher,
+    image: ImageFeatures,
+    tokens: Tokens,
+    *,
+    beta: float,
+    counted: Sequence[tuple[int, int]] = (),
+) -> list[AlignedSnippet]:
+    """The snippets of one sentence, in order.
+
+    Args:
+        beta: what neighbouring words of one region add.
+        counted: phrases, as spans of tokens; one that says a number gets as many different regions.
+    """
+    boxes, (products,) = matcher.align_words(image, [tokens], matcher.regions)
+    (states,) = matcher.states([products], beta)
+    numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
+    # A phrase that is counted is a snippet of its own: a state that no region has keeps it apart from its neighbours.
+    for place, (start, end) in enumerate(numbers):
+        states[start:end] = [-1 - place] * (end - start)
+    found = []
+    for snippet in snippets_of(states, products):
+        span, chosen = (snippet.start, snippet.end), [snippet.region]
+        if snippet.region < 0:
+            # Not the whole picture, which comes first: it is no one of several things.
+            scores = products[span[0] : span[1], 1:].sum(0)
+            chosen = [1 + region for region in count_regions(scores, boxes[1:], numbers[span])] or [0]
+        found.append(
+            AlignedSnippet(
+                " ".join(tokens[span[0] : span[1]]),
+                *span,
+                tuple(_box(boxes[region]) for region in chosen),
+                float(products[span[0] : span[1], chosen].sum()),
+                chosen == [0],
+            )
+        )
+    return found
+
+
+def _box(row: NDArray[Any]) -> Box:
+    x1, y1, x2, y2 = np.asarray(row, float).tolist()
+    return x1, y1, x2, y2
