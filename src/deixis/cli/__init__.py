@@ -21,6 +21,7 @@ from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results as results_commands
+from deixis.cli import space_map as map_command
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
 from deixis.cli.output import Interrupted
@@ -49,6 +50,7 @@ app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(localize_commands.app, name="localize")
+app.command("map")(map_command.space_map)
 app.add_typer(proposals_commands.app, name="proposals")
 app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")

@@ -106,7 +106,10 @@ def judge(
         pictures = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=True, regions_kept=count)
         _remember_phrases(matcher, pictures)
         found = localization(matcher, pictures, recall_at=(1, 5, 10, 100), precision=recipe.kind == "cca", **told)
-        results += [found, presence(BestRegion(matcher), pictures, **told)]
+        results.append(found)
+        if not isinstance(matcher, Scores):
+            # A network on every pair of phrase and region of all pictures: too many pairs for a figure beside.
+            results.append(presence(BestRegion(matcher), pictures, **told))
     if not of_phrases:
         boxes = recipe.learns_from_boxes
         pictures = retrieval_pictures(recipe, corpus, split, stores)
@@ -135,7 +138,10 @@ def retrieval_pictures(recipe: FitRecipe, corpus: Corpus, split: str, stores: Se
     by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) == "regions"
     regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
     store = find_store(stores, "proposals" if by_regions else "image")
-    return Pictures(corpus, split, store, regions=regions, learned_from_boxes=recipe.learns_from_boxes)
+    kept = recipe.regions if recipe.kind == "hm-lstm" else None  # type: ignore[attr-defined]
+    return Pictures(
+        corpus, split, store, regions=regions, learned_from_boxes=recipe.learns_from_boxes, regions_kept=kept
+    )
 
 
 def _judge_order(matcher: Any, split: Corpus, pictures: Pictures, told: dict[str, Any]) -> list[Result]:

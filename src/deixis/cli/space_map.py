@@ -1,0 +1,89 @@
+"""`deixis map`: the embedding space of a run as a page and as a picture (paper 2, Fig. 8)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+from deixis.errors import DeixisError
+
+
+class Method(StrEnum):
+    TSNE = "tsne"
+    PCA = "pca"
+    UMAP = "umap"
+
+
+def space_map(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    corpus: Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures and captions.")],
+    out: Annotated[Path, typer.Option(metavar="HTML", help="The page to write.")],
+    png: Annotated[Path | None, typer.Option(metavar="PNG", help="Also draw a picture of it.", show_default=False)] = (
+        None
+    ),
+    pictures_in: Annotated[
+        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split whose images are drawn.")] = "val",
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
+    method: Annotated[Method, typer.Option(help="How the space is laid out in the plane.")] = Method.TSNE,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice and the layout.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
+) -> None:
+    """Draw a map of the space in which a run puts pictures and texts: what lies close matches well.
+
+    Lines lead from captions to their picture and, where the run knows regions, from phrases to the best of them.
+
+    Example: deixis map runs/hm-lstm --corpus joined/ --out map.html
+    """
+    import numpy as np
+
+    from deixis.cli.output import busy, print_json
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.space_map import space_map as lay_out
+    from deixis.features import FeatureStore
+    from deixis.files import atomic_write, write_text
+    from deixis.learning.judging import load_matcher, read_recipe, retrieval_pictures
+    from deixis.learning.running import stores_for
+    from deixis.vision.learned_proposals import checked_device
+    from deixis.vision.reading import read_picture
+    from deixis.web.space_map import map_page, map_still
+
+    for path, ending in ((out, ".html"), (png, ".png")):
+        if path is not None:
+            if path.suffix.lower() != ending:
+                raise DeixisError(f"{path}: choose a name that ends in {ending}")
+            check_free(path, force)
+    recipe, target = read_recipe(run), checked_device(device)
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, pictures=pictures_in)
+        stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
+        known = retrieval_pictures(recipe, opened, split, stores)
+    rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
+    images = [known.images[row] for row in np.sort(rows).tolist()]
+    with busy("Laying out the space"):
+        found = lay_out(load_matcher(run, target), known, images, method=method.value, seed=seed)
+    pictures = [read_picture(opened, image, at_least=200) for image in images]
+    sizes = [
+        (image.width or own.width, image.height or own.height) for image, own in zip(images, pictures, strict=True)
+    ]
+    title = f"{recipe.name} on {opened.name or corpus}, {split}"
+    with system_faults(out):
+        write_text(out, map_page(found, pictures, sizes, title))
+    if png is not None:
+        with system_faults(png), atomic_write(png) as stream:
+            map_still(found, pictures, title).save(stream, "PNG")
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"Drew {len(found.points):,} points of {len(images):,} images to {out}")
