@@ -237,6 +237,7 @@ def test_a_snippet_finds_the_best_regions_of_a_whole_collection(
     assert [(each.image, each.box) for each in found] == [entry[1:] for entry in one_each]
     longest = matcher.longest_regions(images, 7)
     regions = np.concatenate([image.regions for image in images if image.regions is not None])
+    regions = regions.astype(np.float32) * float(matcher.network.scale)
     lengths = np.linalg.norm(
         regions @ matcher.network.regions.weight.detach().numpy().T + matcher.network.regions.bias.detach().numpy(),
         axis=1,

@@ -21,6 +21,7 @@ from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results as results_commands
+from deixis.cli import site as site_command
 from deixis.cli import space_map as map_command
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
@@ -54,6 +55,7 @@ app.command("map")(map_command.space_map)
 app.add_typer(proposals_commands.app, name="proposals")
 app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
+app.command()(site_command.site)
 app.command()(collection_commands.snippets)
 app.add_typer(text_commands.app, name="text")
 app.command()(train_commands.train)

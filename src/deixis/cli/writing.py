@@ -62,7 +62,7 @@ def write_out(
             write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
             if pictures and not (staging / out.name).is_dir():
                 raise DeixisError(f"{out}: pictures can be written into a folder only, not with a single file")
-            old = _move(staging / out.name, out, force)
+            old = put_in_place(staging / out.name, out, force)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
     if json:
@@ -78,7 +78,7 @@ def write_out(
         typer.echo(f"  dropped: {count:,} of {whole:,} {name}")
 
 
-def _move(written: Path, out: Path, force: bool) -> Path | None:
+def put_in_place(written: Path, out: Path, force: bool) -> Path | None:
     """Put a finished file or folder in its place; a folder that was there is renamed, and its new name returned."""
     check_free(out, force)
     old = None

@@ -129,12 +129,13 @@ class AlignmentTask:
         text = fitted_text(recipe.text, training, corpus, device)
         assert isinstance(text, TokenIds)
         self.fragments = make_fragments(recipe, text, training, corpus)
-        vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
-        self.module: nn.Module = make_network(
-            recipe, store.plan.arrays["regions"].shape[0], self.fragments, vectors
-        ).to(device)
         self.data = alignment_data(training, store, self.fragments, recipe.regions, device=device)
         self.held_out = alignment_data(corpus.split("val"), store, self.fragments, recipe.regions, device=device)
+        vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
+        lengths = self.data.regions.float().norm(dim=-1)[self.data.present]
+        self.module: nn.Module = make_network(
+            recipe, self.data.regions.shape[2], self.fragments, vectors, 1 / float(lengths.mean())
+        ).to(device)
 
     def batches(self, epoch: int) -> Batches[AlignmentBatch]:
         data, recipe = self.data, self.recipe
@@ -217,7 +218,11 @@ def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: Traini
 
 
 def make_network(
-    recipe: AlignmentTaskRecipe, channels: int, fragments: Fragments, vectors: Tensor | None = None
+    recipe: AlignmentTaskRecipe,
+    channels: int,
+    fragments: Fragments,
+    vectors: Tensor | None = None,
+    scale: float = 1.0,
 ) -> AlignmentNetwork:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
@@ -228,6 +233,7 @@ def make_network(
             relations=1 + len(fragments.relations),
             word_vectors=vectors,
             fixed=recipe.word_vectors == "fixed",
+            scale=scale,
         )
 
 

@@ -98,8 +98,10 @@ class AlignmentNetwork(nn.Module):
         channels: of the region features.
         words: how many word ids there are, that of padding (0) included.
         relations: how many relation ids there are; for edges alone.
-        word_vectors: (words, word) what the word vectors are at first.
+        word_vectors: (words, word) what the word vectors are at first, but for a common factor.
         fixed: they stay so.
+        scale: what region features are multiplied by, so that they are about as long as word vectors, 1. Else the
+            margin of 1 is lost in the first scores, and whichever side is longer alone learns.
     """
 
     def __init__(
@@ -111,20 +113,21 @@ class AlignmentNetwork(nn.Module):
         relations: int = 0,
         word_vectors: Tensor | None = None,
         fixed: bool = False,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.recipe = recipe
         self.regions = nn.Linear(channels, recipe.dim)
-        # Small at first: scores are sums of products over a sentence, and a margin of 1 should be large beside them.
-        nn.init.normal_(self.regions.weight, std=0.01)
-        nn.init.zeros_(self.regions.bias)
+        self.scale = nn.Buffer(torch.tensor(scale))
         self.words = nn.Embedding(words, recipe.word, padding_idx=0)
+        nn.init.normal_(self.words.weight[1:], std=recipe.word**-0.5)
         if word_vectors is not None:
             if word_vectors.shape != self.words.weight.shape:
                 given, wanted = tuple(word_vectors.shape), tuple(self.words.weight.shape)
                 raise DeixisError(f"initial word vectors are {given}, the model needs {wanted}: set model.word")
+            lengths = word_vectors.norm(dim=1)
             with torch.no_grad():
-                self.words.weight[1:] = word_vectors[1:]
+                self.words.weight[1:] = word_vectors[1:] / lengths[lengths > 0].mean()
         self.words.weight.requires_grad_(not fixed)
         self.reader: BidirectionalReader | EdgeReader
         self.reader = BidirectionalReader(recipe) if recipe.fragments == "words" else EdgeReader(recipe, relations)
@@ -132,7 +135,7 @@ class AlignmentNetwork(nn.Module):
 
     def embed_regions(self, regions: Tensor) -> Tensor:
         """v: (…, channels) to (…, dim)."""
-        embedded: Tensor = self.regions(self.dropout(regions))
+        embedded: Tensor = self.regions(self.dropout(regions * self.scale))
         return embedded
 
     def embed_fragments(self, ids: Tensor) -> Tensor:

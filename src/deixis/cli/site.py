@@ -1,0 +1,77 @@
+"""`deixis site`: a static site of an aligner's work, to browse from disk (paper 4's web demo)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deixis.cli.align import DeviceOption, JsonOption, load_aligner
+from deixis.cli.collection import CorpusOption, FeaturesOption, SplitOption, collection
+from deixis.cli.writing import check_free, put_in_place, system_faults
+from deixis.errors import DeixisError
+
+
+def site(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
+    corpus: CorpusOption,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The site's folder.")],
+    features: FeaturesOption = None,
+    split: SplitOption = "test",
+    sentences: Annotated[int, typer.Option(min=1, max=100, help="Best sentences of all on a picture's page.")] = 10,
+    beta: Annotated[
+        float | None,
+        typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's"),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Of every page.", show_default="the recipe, the corpus and the split")
+    ] = None,
+    device: DeviceOption = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder; the old one is renamed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a site of a split's pictures: sentences over them, words in the colours of their regions, and their ranks.
+
+    It opens from disk, without a server: start with its index.html. Every picture has a page of its own.
+
+    Example: deixis site runs/brnn --corpus joined/ --out site
+    """
+    check_free(out, force)
+    from deixis.cli.output import busy, print_json, progress_bar
+    from deixis.learning.judging import read_recipe
+    from deixis.web.alignment_site import write_site
+
+    with busy("Reading"):
+        matcher = load_aligner(run, device)
+        opened, images, store = collection(run, corpus, features, split, device)
+    if opened.pictures is None or not all(map(opened.pictures.has, images)):
+        raise DeixisError(f"{corpus} lacks pictures of split {split!r}; a site shows them")
+    name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
+    with system_faults(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
+        try:
+            with progress_bar("Writing pages") as progress:
+                report = write_site(
+                    staging / out.name,
+                    matcher,
+                    opened,
+                    images,
+                    store,
+                    title=name,
+                    beta=matcher.beta if beta is None else beta,
+                    sentences=sentences,
+                    progress=progress,
+                )
+            old = put_in_place(staging / out.name, out, force)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    if as_json:
+        print_json({"out": str(out), "old": None if old is None else str(old), **report._asdict()})
+        return
+    typer.echo(f"Wrote {report.pictures:,} pictures to {out}; open {out / 'index.html'} in a browser")
+    if old is not None:
+        typer.echo(f"What was there is now {old}")

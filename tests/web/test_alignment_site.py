@@ -1,0 +1,136 @@
+"""The static site of alignments: a page a picture, ranks as the protocol has them, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from deixis.corpus import Corpus, make_caption, open_corpus
+from deixis.features import FeatureStore
+from deixis.matcher import read_images
+from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe
+from deixis.models.alignment_matcher import AlignmentMatcher
+from deixis.models.fragments import WordFragments
+from deixis.text.features import TextRecipe, TokenIds
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import Vocabulary
+from deixis.web import alignment_site
+from deixis.web.alignment_site import write_site
+from tests.stores import make_store, random_boxes
+
+#: What a stranger may have written.
+HOSTILE = '<script>alert("x")</script> & "quotes" </script>'
+
+
+class Page(HTMLParser):
+    """The tags of a page, with their attributes, and the text within `tag`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def of(self, tag: str, kind: str = "") -> list[dict[str, str | None]]:
+        return [own for name, own in self.tags if name == tag and kind in ["", *(own.get("class") or "").split(" ")]]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    whole = open_corpus("scenes")
+    images = list(whole.images[:7])
+    images[2] = msgspec.structs.replace(images[2], captions=(make_caption(HOSTILE), *images[2].captions))
+    return whole.with_images(images)
+
+
+@pytest.fixture(scope="module")
+def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
+    return make_store(tmp_path_factory.mktemp("store") / "proposals", corpus, random_boxes(10), seed=1)
+
+
+@pytest.fixture(scope="module")
+def matcher(corpus: Corpus) -> AlignmentMatcher:
+    texts = [tokens_of(caption) for image in corpus for caption in image.captions]
+    words = TokenIds(TextRecipe(kind="tokens"), Vocabulary.of(texts))
+    torch.manual_seed(0)
+    network = AlignmentNetwork(8, words.dim, AlignmentRecipe(dim=16, word=8))
+    return AlignmentMatcher(network, WordFragments(words), 6, 0.1, torch.device("cpu"))
+
+
+@pytest.fixture
+def site(
+    matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    monkeypatch.setattr(alignment_site, "PER_PAGE", 3)
+    monkeypatch.setattr(alignment_site, "BLOCK", 2)
+    write_site(tmp_path, matcher, corpus, corpus.images, store, title="A <site>", beta=0.1, sentences=4)
+    return tmp_path
+
+
+def test_every_picture_has_a_page_that_the_index_leads_to(site: Path, corpus: Corpus) -> None:
+    linked = []
+    for name, count in (("index.html", 3), ("page-2.html", 3), ("page-3.html", 1)):
+        page = Page(site / name)
+        linked += [link["href"] for link in page.of("a") if str(link["href"]).startswith("pictures/")]
+        assert len(page.of("img")) == count
+    assert linked == [f"pictures/{number}.html" for number in range(1, 8)]
+    for number, image in enumerate(corpus.images, start=1):
+        text = (site / "pictures" / f"{number}.html").read_text("utf-8")
+        assert image.id in text
+        assert (site / "images" / f"{number}.jpg").stat().st_size > 0
+        assert f'href="../{("index", "page-2", "page-3")[(number - 1) // 3]}.html"' in text
+
+
+def test_nothing_comes_from_elsewhere_and_strangers_words_are_only_words(site: Path) -> None:
+    for path in site.rglob("*.html"):
+        page = Page(path)
+        addresses = [own.get(name) for _, own in page.tags for name in ("href", "src") if own.get(name)]
+        for address in addresses:
+            assert not re.match(r"[a-z]+:|//", str(address))
+            assert (path.parent / str(address)).exists()
+        # The site's own script, and none that a caption brought.
+        assert len(page.of("script")) == 1
+    assert "&lt;script&gt;alert" in (site / "pictures" / "3.html").read_text("utf-8")
+    assert (site / "captions.js").read_text("utf-8").startswith("window.CAPTIONS = [")
+
+
+def test_words_name_the_regions_that_the_matcher_gives_them(
+    site: Path, matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+) -> None:
+    for number, image in enumerate(corpus.images, start=1):
+        page = Page(site / "pictures" / f"{number}.html")
+        boxes = {own["data-region"] for own in page.of("rect")}
+        snippets = page.of("span", "snippet")
+        assert {own["data-region"] for own in snippets} <= boxes
+        features = next(read_images(store, [image.id]))
+        sentences = [tokens_of(caption) for caption in image.captions]
+        expected = {str(each.region) for own in matcher.align(features, sentences)[1] for each in own}
+        assert expected <= boxes
+
+
+def test_ranks_are_those_of_the_protocol(
+    site: Path, matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+) -> None:
+    features = list(read_images(store, [image.id for image in corpus]))
+    captions = [
+        (tokens_of(caption), number) for number, image in enumerate(corpus.images) for caption in image.captions
+    ]
+    scores = matcher.score(features, [tokens for tokens, _ in captions])
+    owner = np.array([number for _, number in captions])
+    for number in range(len(features)):
+        best = scores[number, owner == number].max()
+        rank = 1 + int((scores[number, owner != number] >= best).sum())
+        text = (site / "pictures" / f"{number + 1}.html").read_text("utf-8")
+        found = [int(each) for each in re.findall(r'class="own">rank (\d+)', text)]
+        assert min(found) == rank
+        index = (site / ("index.html" if number < 3 else f"page-{number // 3 + 1}.html")).read_text("utf-8")
+        assert f"rank {rank}" in index
