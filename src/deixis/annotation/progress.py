@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, bindparam, case, func, select
 
 from deixis.annotation import schema
 from deixis.annotation.records import COVERAGE, REQUIREMENT, REVIEW, TASKS
@@ -61,19 +61,30 @@ class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
     test_questions: int
 
 
+# Built once: these are asked with every answer.
+_ANSWERED = (
+    select(schema.judgments.c.task, func.count())
+    .where(schema.judgments.c.worker_id == bindparam("worker"))
+    .group_by(schema.judgments.c.task)
+)
+_TESTED = select(func.count()).where(
+    schema.outcomes.c.worker_id == bindparam("worker"),
+    schema.outcomes.c.task == bindparam("task"),
+    schema.outcomes.c.test,
+    schema.outcomes.c.judgment_id > bindparam("since"),
+)
+
+
 def own_standings(connection: Connection, worker: int, rules: Rules) -> dict[str, OwnStanding]:
-    log, known = schema.judgments, schema.outcomes
     standings = Standings(connection, worker, rules)
-    by_task = select(log.c.task, func.count()).where(log.c.worker_id == worker).group_by(log.c.task)
-    answered = {row[0]: row[1] for row in connection.execute(by_task)}
+    answered = {row[0]: row[1] for row in connection.execute(_ANSWERED, {"worker": worker})}
     length = rules.settings.test_questions
     found = {}
     for task in TASKS:
-        since = standings.since(task)
         tested = 0
         if standings.of(task) == Standing.TEST:
-            own = (known.c.worker_id == worker, known.c.task == task, known.c.test, known.c.judgment_id > since)
-            tested = connection.execute(select(func.count()).where(*own)).scalar_one() % length
+            values = {"worker": worker, "task": task, "since": standings.since(task)}
+            tested = connection.execute(_TESTED, values).scalar_one() % length
         found[task] = OwnStanding(
             standing=str(standings.of(task)),
             answered=answered.get(task, 0),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     Boolean,
@@ -263,8 +265,20 @@ def _tune_sqlite(engine: Engine, durable: bool) -> None:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes: all of it is there when the block ends, or nothing."""
-    with engine.connect().execution_options(writing=True) as connection, connection.begin():
+    with _turn(engine), engine.connect().execution_options(writing=True) as connection, connection.begin():
         yield connection
+
+
+_turns: WeakKeyDictionary[Engine, Lock] = WeakKeyDictionary()
+_turns_lock = Lock()
+
+
+def _turn(engine: Engine) -> AbstractContextManager[object]:
+    """SQLite has one writer at a time, and whoever comes too early sleeps; the threads of a process queue instead."""
+    if engine.dialect.name != "sqlite":
+        return nullcontext()
+    with _turns_lock:
+        return _turns.setdefault(engine, Lock())
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from deixis.errors import DeixisError
 def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; `ready` is called with the address once requests will be answered. Port 0: any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    # Named as TCP, so that asyncio sends small answers at once instead of waiting for the last one's receipt.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))

@@ -47,27 +47,27 @@ class Returned(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get("/tasks")
 def tasks(request: Request, worker: Worker, only: str | None = None) -> Response:
-    return reply(_state(request, worker.worker, only))
+    return _next(request, worker.worker, only)
 
 
 @router.post("/answer")
 def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(body(Answered))]) -> Response:
     """Record an answer; when the reply comes, it is in the database, and the reply holds the next tasks."""
     bench = bench_of(request)
-    receipt = bench.submit(worker.worker, sent.token, sent.answer, sent.comment)
-    return reply({"standing": receipt.standing, **_state(request, worker.worker, sent.only)})
+    receipt, views = bench.submit_and_next(worker.worker, sent.token, sent.answer, sent.comment, sent.only, AHEAD)
+    return reply({"standing": receipt.standing, **_state(request, worker.worker, views)})
 
 
 @router.post("/skip")
 def skip(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     bench_of(request).release(worker.worker, sent.token)
-    return reply(_state(request, worker.worker, sent.only))
+    return _next(request, worker.worker, sent.only)
 
 
 @router.post("/report")
 def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     bench_of(request).report(worker.worker, sent.token, sent.comment)
-    return reply(_state(request, worker.worker, sent.only))
+    return _next(request, worker.worker, sent.only)
 
 
 @router.get("/pictures/{token}")
@@ -76,10 +76,13 @@ def picture(request: Request, worker: Worker, token: str) -> Response:
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))
 
 
-def _state(request: Request, worker: int, only: str | None) -> dict[str, Any]:
-    bench = bench_of(request)
-    views = bench.next_tasks(worker, only, AHEAD)
-    return {"tasks": [_shown(request, worker, view) for view in views], "standings": bench.standings(worker)}
+def _next(request: Request, worker: int, only: str | None) -> Response:
+    return reply(_state(request, worker, bench_of(request).next_tasks(worker, only, AHEAD)))
+
+
+def _state(request: Request, worker: int, views: list[TaskView]) -> dict[str, Any]:
+    tasks = [_shown(request, worker, view) for view in views]
+    return {"tasks": tasks, "standings": bench_of(request).standings(worker)}
 
 
 def _shown(request: Request, worker: int, view: TaskView) -> dict[str, Any]:

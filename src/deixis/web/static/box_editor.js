@@ -40,7 +40,7 @@ export class BoxEditor {
   reset(boxes, enabled = this.enabled) {
     this.enabled = enabled;
     this.boxes = boxes.map((box) => [...box]);
-    this.active = boxes.length === 1 && this.most === 1 ? 0 : -1;
+    this.active = boxes.length === 1 ? 0 : -1;
     this.past = [];
     this.future = [];
     this.chosen = 0;
@@ -337,7 +337,7 @@ export class BoxEditor {
     const { stage } = this;
     const parts = [];
     this.boxes.forEach((box, index) => {
-      if (index !== this.active) parts.push(boxShape(box, "done"));
+      if (index !== this.active) parts.push(boxShape(box, "own"));
     });
     if (this.box) parts.push(this.#activeShape(this.box));
     if (this.cross && this.anchor) parts.push(boxShape(ordered([...this.anchor, ...this.cross]), "active"));

@@ -65,13 +65,10 @@ function choose(index) {
   const own = view.groups[index];
   editor.reset(own ? own.boxes : [], Boolean(own) && !own.loose);
   changed = false;
-  const others = view.groups.flatMap((group, number) => (number === index ? [] : group.boxes.map((box) => [box, `group-${number}`])));
-  stage.mark(others);
-  stage.marks.querySelectorAll("g").forEach((mark, place) => {
-    mark.style.setProperty("--colour", colour(Number(others[place][1].slice(6))));
-  });
+  stage.mark(view.groups.flatMap((group, number) => (
+    number === index ? [] : group.boxes.map((box) => [box, "other", "", colour(number)]))));
   find("editing").textContent = own && !own.loose
-    ? "Drag to draw, click to choose; Delete takes a box away, U undoes."
+    ? "Drag to draw, click to choose, Esc to let go; Delete takes a box away, U undoes."
     : "Choose a chain to change its boxes.";
   showCaptions();
   find("chains").replaceChildren(...view.groups.map(chainCard));

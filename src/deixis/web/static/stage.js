@@ -63,17 +63,18 @@ export class Stage {
     return shown;
   }
 
-  /** Boxes that are only looked at: lists of [box, kind], numbered where they are of kind "done". */
+  /** Boxes that are only looked at: [box, kind, name, colour]; without a name those of kind "done" are numbered. */
   mark(boxes) {
     this.marked = boxes;
     const parts = [];
     let number = 0;
-    for (const [box, kind, name] of boxes) {
-      parts.push(boxShape(box, kind));
+    for (const [box, kind, name, colour] of boxes) {
+      const drawn = boxShape(box, kind);
+      if (colour) drawn.style.setProperty("--colour", colour);
+      parts.push(drawn);
       const label = name ?? (kind === "done" ? String(++number) : "");
       if (label) {
         const text = shape("text", { class: "number", x: box[0] + 4 * this.unit, y: box[1] + 15 * this.unit });
-        text.setAttribute("font-size", 13 * this.unit);
         text.style.fontSize = `${13 * this.unit}px`;
         text.style.strokeWidth = `${3 * this.unit}px`;
         text.textContent = label;
