@@ -65,7 +65,7 @@ class Captioner(nn.Module):
         channels: of the pictures' features.
         words: how many ids there are, special tokens included.
         frequencies: (words,) how often each id was seen, for the output biases.
-        word_vectors: (words, word) what the word vectors are at first.
+        word_vectors: (words, word) what the word vectors are at first, but for a common factor.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class Captioner(nn.Module):
             if word_vectors.shape != self.words.weight.shape:
                 given, wanted = tuple(word_vectors.shape), tuple(self.words.weight.shape)
                 raise DeixisError(f"initial word vectors are {given}, the model needs {wanted}: set model.word")
+            # As long as random ones are in the mean.
+            lengths = word_vectors.norm(dim=1)
             with torch.no_grad():
-                self.words.weight[1:] = word_vectors[1:]
+                self.words.weight[1:] = word_vectors[1:] * (recipe.word**0.5 / lengths[lengths > 0].mean())
         self.recurrence: nn.RNN | nn.LSTM
         if recipe.cell == "rnn":
             self.recurrence = nn.RNN(recipe.word, recipe.hidden, nonlinearity="relu", batch_first=True)
