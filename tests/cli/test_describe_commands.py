@@ -247,3 +247,40 @@ def test_random_rows_have_their_command(run: Run, made: Path) -> None:
     assert (
         "strings.region_to_phrase.r@1" in run("evaluate", "random", made / "corpus", "--split", "val", "--regions")[1]
     )
+
+
+def test_a_gallery_shows_what_runs_retrieve_for_the_same_pictures(run: Run, made: Path, tmp_path: Path) -> None:
+    ask = ("gallery", made / "hm", made / "order", "--corpus", made / "corpus", "--split", "val", "--count", 2)
+    code, out, _ = run(*ask, "--out", tmp_path / "page", "--json")
+    assert code == 0
+    pictures = json.loads(out)["pictures"]
+    assert len(pictures) == 2
+    for entry in pictures:
+        assert entry["found"].keys() == {"hm", "order"}
+        assert len(entry["concepts"]) >= 5
+        for found in entry["found"].values():
+            texts = [item["text"] for item in found["sentences"]]
+            assert len(set(texts)) == 3
+            assert (found["rank"] <= 3) == any(item["own"] for item in found["sentences"])
+            assert all((item["text"] in entry["captions"]) >= item["own"] for item in found["sentences"])
+        assert entry["image"] in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "page" / "pictures").iterdir())) == 2
+    assert run(*ask, "--out", tmp_path / "page")[0] == 2
+    assert run(*ask)[0] == 0
+    assert (made / "order" / "gallery" / "index.html").exists()
+    code, _, err = run("gallery", made / "concepts", "--corpus", made / "corpus", "--split", "val")
+    assert (code, "does not match pictures with sentences" in err) == (2, True)
+
+
+def test_correspondences_are_measured_and_shown_by_round(run: Run, made: Path, tmp_path: Path) -> None:
+    ask = ("correspondences", made / "hm", "--corpus", made / "corpus", "--count", 4, "--out", tmp_path / "page")
+    code, out, _ = run(*ask, "--json")
+    assert code == 0
+    result = json.loads(out)["result"]
+    assert list(result["metrics"]) == ["round_1"]
+    assert json.loads((tmp_path / "page" / "result.json").read_text())["metrics"] == result["metrics"]
+    assert sorted(path.name for path in (tmp_path / "page").glob("*.png")) == ["sheet-1.png", "sheet-2.png"]
+    assert "round 1: people" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "round_1: " in run(*ask, "--force")[1]
+    code, _, err = run("correspondences", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "none")
+    assert (code, "does not hold correspondences" in err) == (2, True)

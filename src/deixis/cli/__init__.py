@@ -17,6 +17,7 @@ from deixis.cli import describe as describe_command
 from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import explain as explain_commands
 from deixis.cli import extract as extract_command
+from deixis.cli import gallery as gallery_commands
 from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
@@ -42,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(align_command.align)
+app.command()(gallery_commands.correspondences)
 app.command()(demo_command.demo)
 app.command()(describe_command.describe)
 app.command()(explain_commands.concepts)
@@ -50,6 +52,7 @@ app.command()(extract_command.extract)
 app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
+app.command()(gallery_commands.gallery)
 app.add_typer(localize_commands.app, name="localize")
 app.command("map")(map_command.space_map)
 app.add_typer(proposals_commands.app, name="proposals")

@@ -10,19 +10,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.corpus import Corpus, Image, training_set
+from deixis.corpus import Box, Caption, Corpus, Image, Phrase, training_set
+from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
 from deixis.evaluation.matching import Told
 from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result
 from deixis.learning.correspondences import FoundRegions, Numbers, read_correspondences
+from deixis.vision.localization_drawing import FoundPhrase
 
+#: Overlap with a drawn box from which on a region is right.
+IOU = 0.5
 #: Where a phrase stands: its image, the caption's number, first token, one past the last.
 Place = tuple[str, int, int, int]
 
@@ -31,12 +35,7 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]
     """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …"""
     start = time.monotonic()
     found = read_correspondences(run)
-    places: dict[Place, int] = {
-        (found.image_ids[image], caption, first, last): mention
-        for mention, (image, caption, (first, last)) in enumerate(
-            zip(found.image.tolist(), found.caption.tolist(), found.spans.tolist(), strict=True)
-        )
-    }
+    places = _places(found)
     known = set(found.image_ids)
     images = [_measurable(image, places) for image in training_set(corpus) if image.id in known]
     rounds = {f"round_{number + 1}": _round(found, number, images, places) for number in range(len(found.region))}
@@ -45,13 +44,67 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]
     counts = {"images": len(images), "mentions": len(found.image)}
     counts["measured"] = sum(len(gold_queries(image)[0]) for image in images)
     return make_result(
-        Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": 0.5}),
+        Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": IOU}),
         rounds,
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, "train"),
         counts=counts,
         **told,
     )
+
+
+def _places(found: FoundRegions) -> dict[Place, int]:
+    """The number of the mention at each place."""
+    return {
+        (found.image_ids[image], caption, first, last): mention
+        for mention, (image, caption, (first, last)) in enumerate(
+            zip(found.image.tolist(), found.caption.tolist(), found.spans.tolist(), strict=True)
+        )
+    }
+
+
+class ShownCaption(NamedTuple):
+    """A caption of a training image, and for each round where its phrases were found."""
+
+    image: Image
+    caption: Caption
+    rounds: tuple[tuple[FoundPhrase, ...], ...]
+
+
+def shown_captions(run: str | Path, corpus: Corpus, count: int, random: np.random.Generator) -> list[ShownCaption]:
+    """At most `count` captions, drawn at random among those with two phrases or more that can be measured."""
+    found = read_correspondences(run)
+    places = _places(found)
+    boxes = found.boxes
+    known = set(found.image_ids)
+    worth: list[tuple[Image, Caption, list[tuple[int, Phrase]]]] = []
+    for image in training_set(corpus):
+        for number, caption in enumerate(image.captions if image.id in known else ()):
+            mentions = [
+                (places[place], phrase)
+                for phrase in caption.phrases
+                if (place := (image.id, number, phrase.start, phrase.end)) in places and image.chain_boxes(phrase.chain)
+            ]
+            if len(mentions) >= 2:
+                worth.append((image, caption, mentions))
+    chosen = random.permutation(len(worth))[:count]
+    return [
+        ShownCaption(
+            image,
+            caption,
+            tuple(
+                tuple(_found(image, phrase, boxes[number, row], found.confidence[number, row]) for row, phrase in own)
+                for number in range(len(found.region))
+            ),
+        )
+        for image, caption, own in (worth[row] for row in sorted(chosen.tolist()))
+    ]
+
+
+def _found(image: Image, phrase: Phrase, box: NDArray[np.float32], confidence: float) -> FoundPhrase:
+    gold = merge(box_array(image.chain_boxes(phrase.chain)))
+    right = bool(iou_matrix(box[None].astype(np.float64), gold[None])[0, 0] >= IOU)
+    return FoundPhrase(phrase, Box(*box.tolist()), float(confidence), right)
 
 
 def _measurable(image: Image, places: dict[Place, int]) -> Image:

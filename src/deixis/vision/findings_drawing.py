@@ -10,7 +10,7 @@ from PIL import ImageDraw
 
 from deixis.corpus import Box, make_caption
 from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, INK, PALETTE, PAPER, ChainStyle, Colour, text_on
+from deixis.vision.palette import GREY, PALETTE, PAPER, ChainStyle, Colour, text_on
 from deixis.vision.typesetting import Word, draw_caption, font, printable, set_caption
 
 #: The longer side of the picture, and the width of the texts beside it.
@@ -67,12 +67,13 @@ def _texts(findings: Sequence[Finding], styles: Sequence[tuple[int, ChainStyle] 
     column = _COLUMN - _NUMBER - _FIGURE
     settings = [[set_caption(make_caption(text), _TEXT, column) for text, _ in finding.lines] for finding in findings]
     heights = [sum(each.lines * each.line_height for each in own) + _GAP for own in settings]
-    page = Pillow.new("RGB", (_COLUMN, sum(heights) + (_TITLE + 2 * _GAP if title else 0)), PAPER)
+    heading = set_caption(make_caption(title), _TITLE, _COLUMN) if title else None
+    above = heading.lines * heading.line_height + _GAP if heading else 0
+    page = Pillow.new("RGB", (_COLUMN, sum(heights) + above), PAPER)
     draw = ImageDraw.Draw(page)
-    y = 0
-    if title:
-        draw.text((0, _TITLE), printable(title), font=font(_TITLE), fill=INK, anchor="ls")
-        y = _TITLE + 2 * _GAP
+    if heading:
+        draw_caption(draw, heading, (0, 0), _TITLE, {}, frozenset())
+    y = above
     for finding, style, own in zip(findings, styles, settings, strict=True):
         if style is not None:
             _draw_number(draw, y, *style)

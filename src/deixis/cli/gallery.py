@@ -1,0 +1,239 @@
+"""`deixis gallery` and `deixis correspondences`: what runs find, as pages of pictures to be looked at."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+
+if TYPE_CHECKING:
+    from deixis.corpus import Corpus, Image
+    from deixis.evaluation.annotating import Retrieved
+    from deixis.evaluation.results import Result
+    from deixis.models.explanation import FoundConcept
+
+CorpusPath = Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures.")]
+PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+#: Columns of a sheet, and the longer side of a picture on a page.
+COLUMNS, LONGER_SIDE = 3, 480
+
+
+def gallery(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, the plainest first.")],
+    corpus: CorpusPath,
+    pictures_in: PicturesIn = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
+    ] = None,
+    image: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="An image; may be repeated.", show_default=False)
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split whose captions are searched.")] = "test",
+    count: Annotated[int, typer.Option(min=1, max=100, help="Images drawn at random, if none is named.")] = 6,
+    sentences: Annotated[int, typer.Option(min=1, max=20, help="Sentences of each run.")] = 3,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where the page goes.", show_default="gallery in the last run")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Show the sentences that several runs retrieve for the same pictures, and the concepts that they see.
+
+    Images that are not named are drawn at random, not chosen by what is found. A picture's own captions are bold.
+
+    Example: deixis gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
+    """
+    from deixis.cli.output import busy, print_json, track
+    from deixis.corpus import open_corpus
+    from deixis.demo.page import page
+    from deixis.evaluation.annotating import retrieved_sentences
+    from deixis.features import FeatureStore
+    from deixis.files import write_text
+    from deixis.learning.judging import load_matcher, read_recipe, retrieval_pictures
+    from deixis.learning.running import stores_for
+    from deixis.models.explanation import concepts_of, found_concepts
+    from deixis.vision.learned_proposals import checked_device
+
+    folder, target = out or runs[-1] / "gallery", checked_device(device)
+    check_free(folder, force)
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, pictures=pictures_in)
+        given = [FeatureStore(path) for path in features or []]
+    chosen = [opened[name] for name in image or []] or _drawn(opened.split(split).images, count, seed)
+    names = [read_recipe(run).name for run in runs]
+    columns: list[list[tuple[list[Retrieved], int]]] = []
+    concepts: list[list[FoundConcept]] = []
+    for run in track(runs, "Retrieving", len(runs)):
+        recipe, matcher = read_recipe(run), load_matcher(run, target)
+        pictures = retrieval_pictures(recipe, opened, split, given or stores_for(recipe, opened, device=device))
+        columns.append(retrieved_sentences(matcher, pictures, chosen, sentences))
+        if getattr(matcher, "concepts", None) is not None:
+            predictor = concepts_of(matcher)
+            concepts = [_ten(found_concepts(predictor, pictures.features(each))) for each in chosen]
+    found = [
+        {
+            "image": each.id,
+            "captions": [caption.text for caption in each.captions],
+            "found": {
+                name: {"sentences": [item._asdict() for item in column[row][0]], "rank": column[row][1]}
+                for name, column in zip(names, columns, strict=True)
+            },
+            "concepts": concepts[row] if concepts else [],
+        }
+        for row, each in enumerate(chosen)
+    ]
+    lead = (
+        f"{len(chosen)} pictures of {opened.name or corpus}, {split}: the best {sentences} of all captions of the "
+        "split by each run. A picture's own captions are bold; the rank is that of the best of them."
+    )
+    with system_faults(folder):
+        sections = [
+            (each.id, _section(entry, _saved(opened, each, folder))) for each, entry in zip(chosen, found, strict=True)
+        ]
+        write_text(folder / "index.html", page("Sentences for pictures", lead, sections))
+    if as_json:
+        print_json({"out": str(folder / "index.html"), "pictures": found})
+        return
+    typer.echo(f"Wrote {len(chosen)} pictures to {folder / 'index.html'}")
+
+
+def correspondences(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished HM-LSTM run that was trained in rounds.")],
+    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus it was trained on, with pictures and boxes.")],
+    pictures_in: PicturesIn = None,
+    count: Annotated[int, typer.Option(min=1, max=60, help="Captions drawn at random.")] = 6,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the page goes.", show_default="correspondences in the run"),
+    ] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Show and measure the regions that each round of an HM-LSTM found for the phrases of its training captions.
+
+    Writes a page with sheets of pictures, a row a round, and `result.json` with the share of phrases whose region is
+    right, by round and type. Drawn boxes, which the training did not see, tell what is right.
+
+    Example: deixis correspondences runs/hm-lstm --corpus joined/
+    """
+    import numpy as np
+
+    from deixis.cli.output import busy, print_json
+    from deixis.corpus import open_corpus
+    from deixis.demo.page import drawing_of, page
+    from deixis.evaluation.results import save
+    from deixis.files import atomic_write, write_text
+    from deixis.learning.correspondence_quality import correspondence_quality, shown_captions
+    from deixis.learning.judging import read_recipe, reference
+    from deixis.vision.localization_drawing import Example, draw_comparison
+    from deixis.vision.reading import read_picture
+
+    folder = out or run / "correspondences"
+    check_free(folder, force)
+    recipe = read_recipe(run)
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, pictures=pictures_in)
+    with busy("Measuring"):
+        told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
+        result = correspondence_quality(run, opened, **told)
+        shown = shown_captions(run, opened, count, np.random.default_rng(seed))
+    examples = [Example(each.image, read_picture(opened, each.image), each.caption, each.rounds) for each in shown]
+    sections = [("How many are right", _figures(result))]
+    with system_faults(folder), busy("Drawing"):
+        for number, start in enumerate(range(0, len(examples), COLUMNS), start=1):
+            own = examples[start : start + COLUMNS]
+            rounds = [f"round {each}" for each in range(1, 1 + len(own[0].found))]
+            with atomic_write(folder / f"sheet-{number}.png") as stream:
+                draw_comparison(rounds, own).save(stream, "PNG")
+            sections.append((f"Sheet {number}", drawing_of(f"sheet-{number}.png", "A row a round, a column a caption")))
+        save(result, folder / "result.json")
+        write_text(folder / "index.html", page(f"Correspondences of {recipe.name}", QUALITY, sections))
+    if as_json:
+        print_json({"out": str(folder / "index.html"), "result": result})
+        return
+    for name, figures in result.metrics.items():
+        overall: Any = figures["overall"]  # type: ignore[index]
+        typer.echo(f"{name}: {overall['right']:.1f}% right, of {overall['upper_bound']:.1f}% that the regions allow")
+    typer.echo(f"Wrote {len(examples)} captions to {folder / 'index.html'}")
+
+
+QUALITY = (
+    "The region that each round found for a noun phrase of the training captions. It is right where its overlap with "
+    "the phrase's drawn box (intersection over union) is at least 0.5; drawn boxes had no part in the training. No "
+    "choice can be right more often than the regions' upper bound."
+)
+
+
+def _drawn(images: tuple[Image, ...], count: int, seed: int) -> list[Image]:
+    import numpy as np
+
+    rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
+    return [images[row] for row in rows.tolist()]
+
+
+def _ten(found: list[FoundConcept]) -> list[FoundConcept]:
+    return sorted(found, key=lambda each: -each.confidence)[:10]
+
+
+def _saved(corpus: Corpus, image: Image, folder: Path) -> str:
+    """The picture as a file of the page; its address there."""
+    from deixis.files import atomic_write
+    from deixis.vision.reading import read_picture
+
+    picture = read_picture(corpus, image, at_least=LONGER_SIDE)
+    picture.thumbnail((LONGER_SIDE, LONGER_SIDE))
+    name = f"pictures/{''.join(each if each.isalnum() or each in '-_' else '_' for each in image.id)}.jpg"
+    with atomic_write(folder / name) as stream:
+        picture.save(stream, "JPEG", quality=88)
+    return name
+
+
+def _section(entry: dict[str, Any], picture: str) -> str:
+    """A picture, the concepts seen in it, and a column of sentences for each run."""
+    cell = 'style="text-align:left;white-space:normal;vertical-align:top;min-width:15rem"'
+    heads = "".join(f"<th {cell}>{escape(name)} (rank {own['rank']})</th>" for name, own in entry["found"].items())
+    columns = "".join(
+        f"<td {cell}><ol>"
+        + "".join(
+            f"<li>{'<strong>' if item['own'] else ''}{escape(item['text'])}{'</strong>' if item['own'] else ''}</li>"
+            for item in own["sentences"]
+        )
+        + "</ol></td>"
+        for own in entry["found"].values()
+    )
+    bars = "".join(
+        f"<tr><td>{escape(each.concept)}</td><td><meter value={each.confidence:.3f}></meter></td>"
+        f"<td>{each.confidence:.2f}</td></tr>"
+        for each in entry["concepts"]
+    )
+    concepts = f'<table aria-label="concepts">{bars}</table>' if bars else ""
+    return (
+        f'<div class="scenes"><figure><img src="{escape(picture)}" alt="{escape(entry["captions"][0])}" '
+        f'loading="lazy"></figure>{concepts}</div>\n'
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody><tr>{columns}</tr></tbody></table></div>'
+    )
+
+
+def _figures(result: Result) -> str:
+    """A row a round and type."""
+    from deixis.demo.page import table
+
+    rows = []
+    for name, figures in result.metrics.items():
+        measured: Any = figures
+        for kind, own in {"all": measured["overall"], **measured["by_type"]}.items():
+            shares = [own["right"], own["upper_bound"], own.get("share_of_upper_bound")]
+            cells = ["" if share is None else f"{share:.1f}" for share in shares]
+            rows.append([f"{name.replace('_', ' ')}: {kind}", f"{own['instances']:,.0f}", *cells])
+    return table(("round: type", "phrases", "right, %", "upper bound, %", "share of it, %"), rows)
