@@ -1,0 +1,151 @@
+"""What people do with an aligner on the command line: align, snippets, vocabulary magnitudes, site."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image as Pillow
+from typer.testing import CliRunner, Result
+
+from deixis.cli import app
+from deixis.corpus import Corpus, open_corpus, write_corpus
+from deixis.errors import DeixisError, InputError
+from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.running import run_recipe
+from tests.stores import make_store, random_boxes
+
+#: Channels of efficientnet-lite0, which `align` looks at pictures with.
+CHANNELS = 1280
+ALIGNER: dict[str, Any] = {
+    "name": "aligner",
+    "kind": "alignment",
+    "corpus": "scenes",
+    "features": {
+        "backbone": "efficientnet-lite0",
+        "crops": "whole",
+        "side": 96,
+        "regions": {"boxes": "grid", "count": 12},
+    },
+    "model": {"dim": 8, "word": 8},
+    "word_vectors": "random",
+    "regions": 6,
+    "schedule": {"epochs": 1, "learning_rate": 1e-3},
+}
+CAPTIONER: dict[str, Any] = {
+    **{name: ALIGNER[name] for name in ("corpus", "features", "schedule")},
+    "name": "captioner",
+    "kind": "captioner",
+    "model": {"word": 8, "hidden": 8},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus with pictures, its features, an aligner and a captioner."""
+    folder = tmp_path_factory.mktemp("place")
+    whole = open_corpus("scenes")
+    chosen = [*whole.split("train").images[:12], *whole.split("val").images[:4], *whole.split("test").images[:5]]
+    write_corpus(whole.with_images(chosen), folder / "corpus", pictures=True)
+    corpus = open_corpus(folder / "corpus")
+    store = make_store(folder / "store", corpus, random_boxes(9), channels=CHANNELS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEIXIS_CACHE", str(folder / "cache"))
+        for settings in (ALIGNER, CAPTIONER):
+            recipe = check_recipe(settings, "test")
+            run_recipe(RecipeFile("", recipe), corpus, [store], folder / settings["name"], torch.device("cpu"))
+    return folder
+
+
+@pytest.fixture
+def corpus(place: Path) -> Corpus:
+    return open_corpus(place / "corpus")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def collection(place: Path) -> list[object]:
+    return ["--corpus", place / "corpus", "--features", place / "store"]
+
+
+def test_a_sentence_is_laid_over_a_picture(place: Path, corpus: Corpus, tmp_path: Path) -> None:
+    image = corpus.split("test").images[0]
+    picture = place / "corpus" / "images" / image.file
+    arguments = ["align", picture, "Two dogs chase a ball .", "--run", place / "aligner", "--count", "--json"]
+    done = run(*arguments, "--out", tmp_path / "aligned.png")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["tokens"] == ["two", "dogs", "chase", "a", "ball", "."]
+    assert [each["start"] for each in found["snippets"]] == [0, *(each["end"] for each in found["snippets"][:-1])]
+    assert found["snippets"][-1]["end"] == 6
+    assert found["snippets"][0]["text"] == "two dogs"
+    assert len(found["snippets"][0]["boxes"]) == 2
+    for each in found["snippets"]:
+        for x1, y1, x2, y2 in each["boxes"]:
+            assert 0 <= x1 < x2 <= image.width
+            assert 0 <= y1 < y2 <= image.height
+    with Pillow.open(tmp_path / "aligned.png") as drawn:
+        assert drawn.width > 600
+    again = run(*arguments, "--out", tmp_path / "aligned.png")
+    assert isinstance(again.exception, DeixisError)
+
+
+def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
+    picture = next((place / "corpus" / "images").iterdir())
+    (tmp_path / "no.png").write_text("no picture")
+    for arguments, kind, words in [
+        (["align", picture, "a dog", "--run", place / "captioner"], DeixisError, "does not align"),
+        (["align", picture, "  ", "--run", place / "aligner"], DeixisError, "no words"),
+        (["align", tmp_path / "no.png", "a dog", "--run", place / "aligner"], InputError, r"no\.png"),
+        (["align", picture, "a dog", "--run", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
+        (["snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
+    ]:
+        done = run(*arguments)
+        assert isinstance(done.exception, kind)
+        with pytest.raises(kind, match=words):
+            raise done.exception
+
+
+def test_pieces_of_text_find_regions_of_a_collection(place: Path, corpus: Corpus, tmp_path: Path) -> None:
+    done = run(
+        *["snippets", "a man", "a dog", "--run", place / "aligner", *collection(place)],
+        *["--count", 3, "--out", tmp_path / "found.png", "--json"],
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert list(found) == ["a man", "a dog"]
+    test = {image.id for image in corpus.split("test")}
+    for own in found.values():
+        assert [each["score"] for each in own] == sorted((each["score"] for each in own), reverse=True)
+        assert len({each["image"] for each in own} & test) == len(own) == 3
+    assert (tmp_path / "found.png").stat().st_size > 0
+
+
+def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) -> None:
+    done = run(
+        *["vocabulary", "magnitudes", place / "aligner", *collection(place)],
+        *["--count", 4, "--out", tmp_path / "m.png", "--json"],
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    greatest, least = found["words"]["greatest"], found["words"]["least"]
+    assert greatest[0]["magnitude"] >= greatest[-1]["magnitude"] >= least[-1]["magnitude"] >= least[0]["magnitude"]
+    assert len(greatest) == len(least) == len(found["regions"]) == 4
+    assert (tmp_path / "m.png").stat().st_size > 0
+
+
+def test_a_site_appears_whole_and_replaces_none_unasked(place: Path, tmp_path: Path) -> None:
+    arguments = ["site", place / "aligner", *collection(place), "--out", tmp_path / "site", "--json"]
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["pictures"] == 5
+    assert (tmp_path / "site" / "index.html").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert isinstance(run(*arguments).exception, DeixisError)
+    assert run(*arguments, "--force").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "site.old"]
