@@ -119,6 +119,21 @@ def test_scores_are_eq_1_of_the_supplement_and_keep_the_length_of_vectors() -> N
     torch.testing.assert_close(network.score_all(regions, present, ids), 2 * scores)
 
 
+def test_in_half_precision_vectors_are_rounded_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    whole = AlignmentNetwork(7, 11, RECIPE).eval()
+    half = AlignmentNetwork(7, 11, RECIPE, rounded=True).eval()
+    half.load_state_dict(whole.state_dict())
+    ids = torch.tensor([[[3], [4], [5]], [[6], [0], [0]], [[0], [0], [0]]])
+    regions, present = torch.randn(2, 3, 7), torch.tensor([[True, True, True], [True, True, False]])
+    v = whole.embed_regions(regions).bfloat16().double()
+    s = whole.embed_fragments(ids).bfloat16().double()
+    products = torch.einsum("kid,ltd->kilt", v, s).masked_fill(~present[..., None, None], -torch.inf).amax(1)
+    expected = products.masked_fill(ids[..., 0] == 0, 0).sum(-1)
+    torch.testing.assert_close(half.score_all(regions, present, ids).double(), expected, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(half.score_all(regions, present, ids), whole.score_all(regions, present, ids))
+
+
 def test_defrag_scores_are_the_smoothed_mean_of_positive_products() -> None:
     torch.manual_seed(0)
     recipe = AlignmentRecipe(fragments="edges", score="mean", dim=5, word=4, dropout=0.0, smoothing=5.0)

@@ -30,7 +30,7 @@ from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors
 from deixis.matcher import Tokens, read_images
 from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe, pooled_products
-from deixis.models.alignment_matcher import AlignmentMatcher, stacked, with_picture
+from deixis.models.alignment_matcher import WHOLE, AlignmentMatcher, stacked, with_picture
 from deixis.models.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
@@ -95,8 +95,9 @@ def alignment_data(
     images = [image for image in source if image.id not in store.skipped]
     if not images:
         raise DeixisError("none of these images has features")
-    if store.plan.arrays["image"].shape != store.plan.arrays["regions"].shape:
-        told = f"{store.plan.arrays['image'].shape[0]} and {store.plan.arrays['regions'].shape[0]}"
+    picture, region = (store.plan.arrays[name].shape[0] for name in ("image", "regions"))
+    if region - picture not in (0, len(WHOLE)):
+        told = f"{picture} and {region}"
         raise DeixisError(f"{store.folder}: pictures and regions must have as many channels, they have {told}")
     features = read_images(store, (image.id for image in images))
     rows, present = stacked([with_picture(each, regions)[0] for each in features])
@@ -233,6 +234,8 @@ def make_network(
             relations=1 + len(fragments.relations),
             word_vectors=vectors,
             fixed=recipe.word_vectors == "fixed",
+            # Who trains in half precision scores in it.
+            rounded=recipe.schedule.precision != "float32",
             scale=scale,
         )
 

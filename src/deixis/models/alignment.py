@@ -10,7 +10,9 @@ dependent and relation (width 3).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta, Struct
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deixis.errors import DeixisError
+from deixis.models.alignment_packing import packed_regions, packed_words
 from deixis.models.two_branch import Share, Width
 
 #: Numbers that one block of region-word products may hold: 64 MB in float32.
@@ -100,6 +103,7 @@ class AlignmentNetwork(nn.Module):
         relations: how many relation ids there are; for edges alone.
         word_vectors: (words, word) what the word vectors are at first, but for a common factor.
         fixed: they stay so.
+        rounded: all pairs are scored by vectors in bfloat16 (`score_all`), on a GPU by the fused kernel.
         scale: what region features are multiplied by, so that they are about as long as word vectors, 1. Else the
             margin of 1 is lost in the first scores, and whichever side is longer alone learns.
     """
@@ -113,10 +117,11 @@ class AlignmentNetwork(nn.Module):
         relations: int = 0,
         word_vectors: Tensor | None = None,
         fixed: bool = False,
+        rounded: bool = False,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.recipe = recipe
+        self.recipe, self.rounded = recipe, rounded
         self.regions = nn.Linear(channels, recipe.dim)
         self.scale = nn.Buffer(torch.tensor(scale))
         self.words = nn.Embedding(words, recipe.word, padding_idx=0)
@@ -167,11 +172,31 @@ class AlignmentNetwork(nn.Module):
     def score_all(self, regions: Tensor, present: Tensor, ids: Tensor) -> Tensor:
         """S (images, texts) of features (images, regions, channels) and fragment ids; texts are read block by block."""
         embedded = torch.cat([self.embed_regions(part.float()) for part in torch.split(regions, TEXTS)])
+        kernel = fused_kernel(embedded.device) if self.rounded and self.recipe.score == "best" else None
+        if kernel is not None:
+            tiles = kernel.default_tiles(embedded.device)
+            packed = packed_regions(embedded, present, tiles)
+        elif self.rounded:
+            embedded = embedded.bfloat16().float()
         blocks = []
         for part in torch.split(ids, TEXTS):
             own = part[:, : max(1, int((part[..., 0] != 0).sum(1).max()))]
-            blocks.append(self.score(embedded, present, self.embed_fragments(own), own))
+            fragments = self.embed_fragments(own)
+            if kernel is not None:
+                real = own[..., 0] != 0
+                words = packed_words(fragments[real], real.nonzero()[:, 0], len(own), tiles)
+                blocks.append(kernel.best_product_sums(packed, words))
+            else:
+                blocks.append(self.score(embedded, present, fragments.bfloat16() if self.rounded else fragments, own))
         return torch.cat(blocks, 1)
+
+
+def fused_kernel(device: torch.device) -> Any:
+    """The module of the fused kernel where it runs, on NVIDIA GPUs with Triton; elsewhere None, and blocks do it."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return None
+    kernel = import_module("deixis.models.alignment_kernel")
+    return kernel if kernel.available(device) else None
 
 
 def pooled_products(

@@ -18,6 +18,8 @@ from deixis.models.matchers import regions_of
 from deixis.models.snippets import Snippet, smooth, snippets_of
 
 Array = NDArray[Any]
+#: What regions whose features tell their coordinates would have for the whole picture.
+WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)
 
 
 class Magnitude(NamedTuple):
@@ -139,6 +141,8 @@ def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, 
     kept = slice(None if most is None else most - 1)
     regions, boxes = (part[kept] for part in regions_of(image))
     picture = image.image if image.whole is None else image.whole
+    if regions.shape[1] == len(picture) + len(WHOLE):
+        picture = np.concatenate([picture, np.array(WHOLE, picture.dtype)])
     whole = [[0.0, 0.0, *image.size]]
     return np.concatenate([picture[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
 
