@@ -76,5 +76,5 @@ def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
         looker.look(tmp_path / "a.jpg")
     with pytest.raises(InputError, match="No such file"):
         looker.look(tmp_path / "b.jpg")
-    with pytest.raises(DeixisError, match="from elsewhere"):
+    with pytest.raises(DeixisError, match="on the spot"):
         Looker(_recipe({"kind": "concepts-order", "features": {"backbone": "f.npy"}}))

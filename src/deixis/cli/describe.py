@@ -93,7 +93,7 @@ def _describer(
 
     makes = isinstance(matcher, DescribesRegions if regions else Describes)
     retrieves = by is By.RETRIEVAL or (by is None and not makes)
-    phrases = load_bank(run, bank) if retrieves else []
+    phrases = load_bank(matcher, run, bank) if retrieves else []
     if retrieves:
         encode_bank(matcher, run, phrases)
 

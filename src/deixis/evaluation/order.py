@@ -18,7 +18,8 @@ from deixis.evaluation.results import Protocol, Result, make_result
 from deixis.matcher import Encodes, Scores
 from deixis.text.twins import Twins
 
-#: Scores closer than this share of the larger are equal: the same words in another order sum up in another order.
+#: Scores closer than this, or than this share of the larger, are equal: the same words in another order sum up in
+#: another order.
 TOLERANCE = 1e-6
 
 
@@ -50,7 +51,7 @@ def order_accuracy(
         else:
             scores = matcher.encode_texts(texts) @ matcher.encode_images(features)[0]
         true, false = scores[::2], scores[1::2]
-        ahead = (true - false) / np.maximum(np.maximum(abs(true), abs(false)), np.finfo(np.float64).tiny)
+        ahead = (true - false) / np.maximum(1, np.maximum(abs(true), abs(false)))
         for each, lead in zip(own, ahead.tolist(), strict=True):
             relations.setdefault(each.relation, []).append(lead)
     everything = [lead for own in relations.values() for lead in own]

@@ -14,6 +14,7 @@ from deixis.errors import InputError
 from deixis.files import atomic_write, cache_folder
 from deixis.learning.hm_lstm import PHRASES
 from deixis.learning.runs import read_model
+from deixis.models.hm_lstm import HMMatcher
 from deixis.models.matchers import Embedding
 from deixis.text.tokens import tokens_of
 from deixis.text.trees import read_trees
@@ -21,12 +22,15 @@ from deixis.text.trees import read_trees
 Bank = list[tuple[str, ...]]
 
 
-def load_bank(run: Path, file: Path | None = None) -> Bank:
-    """The phrases of a file, one a line, or those that a run kept of its training captions."""
+def load_bank(matcher: Any, run: Path, file: Path | None = None) -> Bank:
+    """The phrases of a file, one a line, or those that a run kept of its training captions, with their trees."""
     if file is None:
         if not (run / PHRASES).exists():
             raise InputError(run, "kept no phrases of its training captions; give some with --bank FILE")
-        return [tokens for tokens, _ in read_trees(run / PHRASES)]
+        kept = read_trees(run / PHRASES)
+        if isinstance(matcher, HMMatcher):
+            matcher.trees.bank.add(kept)
+        return [tokens for tokens, _ in kept]
     try:
         lines = file.read_bytes().decode().splitlines()
     except OSError as fault:

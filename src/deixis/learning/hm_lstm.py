@@ -47,8 +47,8 @@ from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, wri
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 
 VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
-#: Words of a phrase in the bank, at most.
-LONGEST_PHRASE = 12
+#: Words of a phrase in the bank, and phrases in it, at most.
+LONGEST_PHRASE, MOST_PHRASES = 12, 50_000
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -228,7 +228,7 @@ def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTre
             if len(phrase) <= LONGEST_PHRASE and _reads_well(phrase, own):
                 counts[phrase] += 1
                 trees.setdefault(phrase, own)
-    return [(phrase, trees[phrase]) for phrase, _ in counts.most_common()]
+    return [(phrase, trees[phrase]) for phrase, _ in counts.most_common(MOST_PHRASES)]
 
 
 def _reads_well(phrase: Tokens, tree: Tree) -> bool:
@@ -281,7 +281,6 @@ def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HM
     network.load_state_dict(weights)
     # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
     parser = "auto" if "." in recipe.text.trees else recipe.text.trees
-    known = dict(read_trees(folder / PHRASES)) if (folder / PHRASES).exists() else {}
-    bank = Treebank({**known, **dict(read_trees(folder / TREES))}, parser)
+    bank = Treebank(dict(read_trees(folder / TREES)), parser)
     texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
     return HMMatcher(network, texts, device)

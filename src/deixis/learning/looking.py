@@ -23,7 +23,7 @@ from deixis.vision.reading import decode_picture
 #: Boxes that only a corpus can have: a person's picture has none.
 DRAWN = frozenset({"chains", "drawn"})
 #: Kinds whose recipes say how many regions of a picture, the first ones, a matcher is given.
-CUT = frozenset({"cca", "hm-lstm", "phrases"})
+CUT = frozenset({"cca", "hm-lstm", "joint", "phrases"})
 
 
 class Seen(NamedTuple):
@@ -50,7 +50,7 @@ class Looker:
         ]
         if not wanted or any(each.from_file for each in wanted):
             raise DeixisError(
-                f"{recipe.name} was trained on features from elsewhere; they cannot be worked out of other pictures"
+                f"{recipe.name} was trained on features that cannot be worked out of other pictures on the spot"
             )
         self._mappers = [(each, make_mapper(each, device=device)) for each in wanted]
         self._by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) in ("regions", "phrases")

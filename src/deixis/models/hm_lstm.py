@@ -101,7 +101,7 @@ class HMMatcher(Embedding):
 
     def __init__(self, network: HMLSTM, texts: TreeTexts, device: torch.device) -> None:
         super().__init__(texts)
-        self.network, self._trees, self._device = network.eval().to(device), texts, device
+        self.network, self.trees, self._device = network.eval().to(device), texts, device
 
     @torch.no_grad()
     def embed_visual(self, features: Array) -> Array:
@@ -115,6 +115,6 @@ class HMMatcher(Embedding):
 
     @torch.no_grad()
     def _embed_text(self, features: Array) -> Array:
-        rows = self.network.embed_trees(self._trees.forest, features, self._device).cpu().numpy()
-        known = np.array([self._trees.known[tree] for tree in features.tolist()])
+        rows = self.network.embed_trees(self.trees.forest, features, self._device).cpu().numpy()
+        known = np.array([self.trees.known[tree] for tree in features.tolist()])
         return np.asarray(rows * known[:, None])

@@ -18,7 +18,7 @@ from deixis.files import cache_folder
 from deixis.text.chunker import Chunker
 from deixis.text.parsing import PARSERS, Parser, ParserMissing, load_parser
 from deixis.text.tokens import tokens_of
-from deixis.text.trees import Tree, read_trees, write_trees
+from deixis.text.trees import TokensAndTree, Tree, read_trees, write_trees
 
 Tokens = Sequence[str]
 #: Part of every file's name in the cache: raise it when a parser of the same name comes to give other trees.
@@ -54,6 +54,11 @@ class Treebank:
         except ParserMissing:
             spans = Chunker.load().phrases_of(texts)
             return [chunk_tree(len(text), own) for text, own in zip(texts, spans, strict=True)]
+
+    def add(self, trees: Iterable[TokensAndTree]) -> None:
+        """Know more trees; of a text that is known already, its own stays."""
+        for tokens, tree in trees:
+            self._trees.setdefault(tokens, tree)
 
     def save(self, path: str | Path) -> None:
         write_trees(path, self._trees.items())
