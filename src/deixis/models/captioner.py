@@ -134,22 +134,24 @@ class Captioner(nn.Module):
 
     def log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
         """`(texts,)`: log p of each text, its end included, given the picture in the same row."""
-        told = self.logits(pictures, ids).float().log_softmax(-1)
-        return told.gather(-1, ids[..., None])[..., 0].masked_fill(ids == PAD, 0).sum(1)
+        told = self.logits(pictures, ids).float()
+        lost = functional.cross_entropy(told.flatten(0, 1), ids.flatten(), ignore_index=PAD, reduction="none")
+        return -lost.view(ids.shape).sum(1)
 
     @torch.no_grad()
     def score_all(self, pictures: Tensor, ids: Tensor, block: int = BLOCK) -> Tensor:
         """`(pictures, texts)`: log p of every text given every picture, at most `block` logits at a time."""
-        columns = []
-        for part in torch.split(ids, max(1, block // (ids.shape[1] * self.output.out_features))):
-            own = part[:, : int((part != PAD).sum(1).max())]
-            rows = max(1, block // (own.numel() * self.output.out_features))
-            found = [
-                self.log_likelihood(some.repeat_interleave(len(own), 0), own.repeat(len(some), 1)).view(-1, len(own))
-                for some in torch.split(pictures, rows)
-            ]
-            columns.append(torch.cat(found))
-        return torch.cat(columns, 1)
+        scores = pictures.new_empty(len(pictures), len(ids), dtype=torch.float32)
+        # Texts of one length go together, so that hardly a logit is spent on padding.
+        order = (ids != PAD).sum(1).argsort()
+        for columns in torch.split(order, max(1, block // (ids.shape[1] * self.output.out_features))):
+            own = ids[columns, : int((ids[columns] != PAD).sum(1).max())]
+            start = 0
+            for some in torch.split(pictures, max(1, block // (own.numel() * self.output.out_features))):
+                found = self.log_likelihood(some.repeat_interleave(len(own), 0), own.repeat(len(some), 1))
+                scores[start : start + len(some), columns] = found.view(-1, len(own))
+                start += len(some)
+        return scores
 
     @torch.no_grad()
     def speak(self, pictures: Tensor, decoding: DecodingRecipe, count: int = 1) -> list[list[Spoken]]:
