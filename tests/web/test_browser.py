@@ -362,7 +362,7 @@ def test_a_server_that_goes_away_and_comes_back_loses_nothing(drawing: Person) -
     person.wait_for_task()
     token = page.get_attribute("#work", "data-token")
     view = person.view()
-    page.route("**/api/work/answer", lambda route: route.abort(), times=2)
+    page.route("**/api/work/answer", lambda route: route.abort())
     right = person.truths[view.image].right_answer(view)
     if isinstance(right, Box):
         person.draw_by_mouse(right)
@@ -370,6 +370,7 @@ def test_a_server_that_goes_away_and_comes_back_loses_nothing(drawing: Person) -
     else:
         page.click(f'[data-answer="{right}"]')
     page.wait_for_function("document.getElementById('notice').textContent.includes('Trying again')")
+    page.unroute("**/api/work/answer")
     person.wait_for_task(token)
     assert page.get_attribute("#work", "data-token") != token
     assert page.inner_text("#notice") == ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select
+from sqlalchemy import Connection, Row, bindparam, delete, exists, insert, select
 
 from deixis.annotation import schema, standing_store
 from deixis.annotation.known import right_answer
@@ -14,6 +14,7 @@ from deixis.annotation.records import DRAWING, REPORT, REVIEW, Answer, Document,
 from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.store import (
     all_fixes,
+    decode_answer,
     decode_document,
     decode_question,
     load_document,
@@ -24,8 +25,12 @@ from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView, task_view
 from deixis.errors import DeixisError
 
-_ITEM = select(schema.items).where(schema.items.c.id == bindparam("number"))
-_OWN_ITEM = select(schema.items).where(
+# Most images are never corrected by hand: whether one was, is told along, so that others cost no question.
+_ITEM_AND_FIXED = select(
+    schema.items, exists().where(schema.fixes.c.image_id == schema.items.c.image_id).label("fixed")
+)
+_ITEM = _ITEM_AND_FIXED.where(schema.items.c.id == bindparam("number"))
+_OWN_ITEM = _ITEM_AND_FIXED.where(
     schema.items.c.token == bindparam("token"), schema.items.c.worker_id == bindparam("worker")
 )
 _KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.test).where(
@@ -67,7 +72,8 @@ class Desk:
         item = connection.execute(_ITEM, {"number": number}).one()
         question = decode_question(item.question)
         document, test = self.document_of(connection, item)
-        view = task_view(question, document, item.token, item.leased_until, test=test)
+        proposal = None if item.proposal is None else decode_answer(item.proposal)
+        view = task_view(question, document, item.token, item.leased_until, test=test, proposal=proposal)
         return Shown(view, question, document)
 
     def document_of(self, connection: Connection, item: Row[Any]) -> tuple[Document, bool]:
@@ -75,7 +81,9 @@ class Desk:
         if item.known_id is not None:
             known = connection.execute(_KNOWN, {"number": item.known_id}).one()
             return decode_document(known.document), known.test
-        document = load_document(connection, item.image_id)[0]
+        document = load_document(connection, item.image_id)
+        if not item.fixed:
+            return document, False
         fixes = all_fixes(connection, item.image_id, item.image_id).get(item.image_id, [])
         changed = next((fix.mentions for fix in reversed(fixes) if isinstance(fix, MentionsFix)), None)
         return (document if changed is None else msgspec.structs.replace(document, mentions=changed)), False

@@ -97,7 +97,8 @@ def _review(image: str, encoded: bytes, reason: str = "") -> Review:
 
 def inspect_image(connection: Connection, name: str, settings: Settings) -> ImageView:
     number = image_number(connection, name)
-    document, version, state = load_state(connection, number, settings)
+    version = connection.execute(select(schema.images.c.version).where(schema.images.c.id == number)).scalar_one()
+    document, state = load_state(connection, number, settings)
     if state.mentions != document.mentions:
         document = msgspec.structs.replace(document, mentions=state.mentions)
     chains = tuple(
@@ -153,7 +154,7 @@ def add_fix(
     held = take_image(connection, number)
     if held != version + 1:
         raise DeixisError(f"image {name}: changed since you looked at it (version {held - 1}, not {version})")
-    document, _, state = load_state(connection, number, settings)
+    document, state = load_state(connection, number, settings)
     fix = _checked(fix, document, state, name)
     values = {"image_id": number, "worker_id": reviewer, "fix": msgspec.json.encode(fix), "created": now}
     connection.execute(insert(schema.fixes).values(comment=comment.strip(), **values))

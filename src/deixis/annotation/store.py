@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 from sqlalchemy import Connection, Engine, bindparam, delete, insert, select, update
@@ -19,6 +20,8 @@ from deixis.annotation.workflow import ImageState, image_state
 
 Value = TypeVar("Value")
 RETRIES = 10
+#: Documents kept decoded for each open project.
+KEPT_DOCUMENTS = 2000
 #: PostgreSQL's codes: could not be serialized, deadlock, another wrote the same key.
 _GIVEN_UP = ("40001", "40P01", "23505")
 
@@ -42,13 +45,20 @@ def with_retries(engine: Engine, attempt: Callable[[Connection], Value]) -> Valu
         return attempt(connection)
 
 
-def load_document(connection: Connection, image_id: int) -> tuple[Document, int]:
-    """An image's document and the version of its items."""
-    row = connection.execute(_DOCUMENT, {"image": image_id}).one()
-    return _document.decode(row.document), row.version
+def load_document(connection: Connection, image_id: int) -> Document:
+    """An image's document. It never changes, so those of an open project are kept."""
+    kept = _documents.setdefault(connection.engine, {})
+    document = kept.get(image_id)
+    if document is None:
+        document = _document.decode(connection.execute(_DOCUMENT, {"image": image_id}).scalar_one())
+        if len(kept) >= KEPT_DOCUMENTS:
+            kept.clear()
+        kept[image_id] = document
+    return document
 
 
-_DOCUMENT = select(schema.images.c.document, schema.images.c.version).where(schema.images.c.id == bindparam("image"))
+_documents: WeakKeyDictionary[Engine, dict[int, Document]] = WeakKeyDictionary()
+_DOCUMENT = select(schema.images.c.document).where(schema.images.c.id == bindparam("image"))
 _VALID = (
     select(*(schema.judgments.c[name] for name in ("id", "image_id", "task", "key", "worker_id", "answer", "comment")))
     .outerjoin(schema.voided, schema.voided.c.judgment_id == schema.judgments.c.id)
@@ -82,11 +92,11 @@ def all_fixes(connection: Connection, first: int, last: int) -> dict[int, list[F
     return found
 
 
-def load_state(connection: Connection, image_id: int, settings: Settings) -> tuple[Document, int, ImageState]:
-    document, version = load_document(connection, image_id)
+def load_state(connection: Connection, image_id: int, settings: Settings) -> tuple[Document, ImageState]:
+    document = load_document(connection, image_id)
     judgments = valid_judgments(connection, image_id, image_id).get(image_id, [])
     fixes = all_fixes(connection, image_id, image_id).get(image_id, [])
-    return document, version, image_state(document, judgments, fixes, settings)
+    return document, image_state(document, judgments, fixes, settings)
 
 
 _TAKE = (
@@ -111,7 +121,7 @@ def take_image(connection: Connection, image_id: int) -> int:
 
 def refresh_image(connection: Connection, image_id: int, settings: Settings) -> set[int]:
     """Derive a taken image anew and write its open questions; returns the drawers whose record changed."""
-    _, _, state = load_state(connection, image_id, settings)
+    _, state = load_state(connection, image_id, settings)
     write_items(connection, image_id, state.questions)
     drawers = write_outcomes(connection, image_id, state)
     values = {f"new_{name}": value for name, value in summary(state).items()}
@@ -154,7 +164,6 @@ def write_items(connection: Connection, image_id: int, questions: Sequence[Quest
     wanted = {question.key: question for question in questions}
     for key, (number, _) in present.items():
         if key not in wanted:
-            connection.execute(_UNBAR, {"number": number})
             connection.execute(_CLOSE, {"number": number})
     for key, question in wanted.items():
         encoded = _encode(question)
@@ -194,3 +203,7 @@ def decode_question(data: bytes) -> Question:
 
 def decode_document(data: bytes) -> Document:
     return _document.decode(data)
+
+
+def decode_answer(data: bytes) -> Answer:
+    return _answer.decode(data)

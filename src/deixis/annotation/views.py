@@ -62,7 +62,9 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     proposal: Answer | None = None
 
 
-def task_view(question: Question, document: Document, token: str, expires: float, *, test: bool) -> TaskView:
+def task_view(
+    question: Question, document: Document, token: str, expires: float, *, test: bool, proposal: Answer | None = None
+) -> TaskView:
     known = by_id(document.mentions)
     spans: dict[int, list[tuple[int, int]]] = {}
     for name in question.mentions:
@@ -87,4 +89,5 @@ def task_view(question: Question, document: Document, token: str, expires: float
         box=question.box,
         reason=question.reason,
         expires=expires,
+        proposal=proposal,
     )

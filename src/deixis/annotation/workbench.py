@@ -258,9 +258,10 @@ class Workbench:
         now = self._clock()
         for number in connection.execute(_SOME_STALE).scalars().all():
             self._refresh(connection, number)
-        allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
-        if task is not None and task not in allowed:
-            raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
+        if task is not None and task not in TASKS:
+            allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
+            if task not in allowed:
+                raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
         tasks = (task,) if task is not None else TASKS
         numbers = held_items(connection, worker, tasks, now)[:count]
         while len(numbers) < count:
@@ -276,11 +277,13 @@ class Workbench:
 
     def _assisted(self, shown: Shown) -> TaskView:
         """The task with a proposal, where there is an assistant; a model takes its time outside of any transaction."""
-        if self._assistant is None or shown.view.test or shown.view.task == REVIEW:
-            return shown.view
+        view = shown.view
+        if self._assistant is None or view.test or view.task == REVIEW or view.proposal is not None:
+            return view
         proposal = self._assistant.propose(shown.question, shown.document)
-        encoded = None if proposal is None else msgspec.json.encode(proposal)
+        if proposal is None:
+            return view
         items = schema.items
-        change = update(items).where(items.c.token == shown.view.token).values(proposal=encoded)
+        change = update(items).where(items.c.token == view.token).values(proposal=msgspec.json.encode(proposal))
         with_retries(self.engine, lambda connection: connection.execute(change))
-        return msgspec.structs.replace(shown.view, proposal=proposal)
+        return msgspec.structs.replace(view, proposal=proposal)
