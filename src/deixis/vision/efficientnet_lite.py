@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision.packed import PackedConv2d, can_pack, same_padded
 from deixis.vision.weights import file_sha256, load_weights
 
 #: Repeats, kernel, stride, expansion and output channels of each stage, before scaling.
@@ -99,6 +99,7 @@ class EfficientNetLite(nn.Module):
     def __init__(self, variant: Variant) -> None:
         super().__init__()
         self._shift = variant.shift
+        self._activate: nn.Module = nn.ReLU6()
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
         self._bn0 = _norm(_STEM)
         blocks: list[_Block] = []
@@ -129,12 +130,13 @@ class EfficientNetLite(nn.Module):
 
     def map(self, pictures: Tensor) -> Tensor:
         """The last convolution's output `(batch, 1280, ⌈height/32⌉, ⌈width/32⌉)`."""
-        return F.relu6(self._bn1(self._conv_head(self.pyramid(pictures)[-1])))
+        values: Tensor = self._activate(self._bn1(self._conv_head(self.pyramid(pictures)[-1])))
+        return values
 
     def pyramid(self, pictures: Tensor) -> list[Tensor]:
         """Maps at strides 8, 16 and 32, with `pyramid_channels` channels."""
         levels = []
-        x = F.relu6(self._bn0(self._conv_stem(pictures)))
+        x = self._activate(self._bn0(self._conv_stem(pictures)))
         for number, block in enumerate(self._blocks):
             x = block(x)
             if number in self._level_ends:
@@ -153,14 +155,22 @@ class EfficientNetLite(nn.Module):
             size, stride = -(-size // 2), stride * 2
         return centre + self._shift
 
-    def fuse(self) -> None:
-        """Fold every normalization into the convolution before it: the same function, faster, for inference only."""
+    def fuse(self, *, pack: bool = False) -> None:
+        """Fold every normalization into the convolution before it: the same function, faster, for inference only.
+
+        With `pack` the convolutions become those that a processor runs fastest, and cannot go elsewhere any more.
+        """
         for module in list(self.eval().modules()):
             for convolution, norm in _FOLLOWED_BY.items():
                 if hasattr(module, convolution):
                     fused = fuse_conv_bn_eval(getattr(module, convolution), getattr(module, norm))
                     setattr(module, convolution, fused)
                     setattr(module, norm, nn.Identity())
+        for part in [self, *self._blocks] if pack and can_pack() else []:
+            for name in _FOLLOWED_BY:
+                if hasattr(part, name):
+                    setattr(part, name, PackedConv2d(getattr(part, name), activated=name != "_project_conv"))
+            part._activate = nn.Identity()
 
 
 class _Block(nn.Module):
@@ -171,6 +181,7 @@ class _Block(nn.Module):
         wide = channels * expansion
         self._widens = expansion != 1
         self._adds = stride == 1 and channels == out
+        self._activate: nn.Module = nn.ReLU6()
         if self._widens:
             self._expand_conv = _SameConv2d(channels, wide, 1)
             self._bn0 = _norm(wide)
@@ -180,8 +191,10 @@ class _Block(nn.Module):
         self._bn2 = _norm(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = F.relu6(self._bn0(self._expand_conv(x))) if self._widens else x
-        filtered = F.relu6(self._bn1(self._depthwise_conv(wide)))
+        wide = self._activate(self._bn0(self._expand_conv(x))) if self._widens else x
+        filtered = self._activate(self._bn1(self._depthwise_conv(wide)))
+        if self._adds and isinstance(self._project_conv, PackedConv2d):
+            return self._project_conv(filtered, added=x)  # type: ignore[no-any-return]
         y: Tensor = self._bn2(self._project_conv(filtered))
         return x + y if self._adds else y
 
@@ -193,11 +206,7 @@ class _SameConv2d(nn.Conv2d):
         super().__init__(channels, out, kernel, stride, kernel // 2 if stride == 1 else 0, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel, stride = self.kernel_size[0], self.stride[0]
-        if stride > 1:
-            height, width = (max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in x.shape[-2:])
-            x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
-        return super().forward(x)
+        return super().forward(same_padded(x, self.kernel_size[0], self.stride[0]) if self.stride[0] > 1 else x)
 
 
 def _norm(channels: int) -> nn.Module:
