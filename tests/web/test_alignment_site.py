@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -134,3 +136,34 @@ def test_ranks_are_those_of_the_protocol(
         assert min(found) == rank
         index = (site / ("index.html" if number < 3 else f"page-{number // 3 + 1}.html")).read_text("utf-8")
         assert f"rank {rank}" in index
+
+
+def test_a_browser_shows_boxes_turns_pages_and_finds_captions_from_disk(site: Path, corpus: Corpus) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = os.environ.get("DEIXIS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine (DEIXIS_CHROMIUM can name one)")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda fault: faults.append(str(fault)))
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto((site / "pictures" / "1.html").as_uri())
+        snippet = page.locator(".snippet").first
+        snippet.focus()
+        region = snippet.get_attribute("data-region")
+        shown = page.locator("rect.on").evaluate_all("rects => rects.map((rect) => rect.dataset.region)")
+        assert set(shown) == {region}
+        page.keyboard.press("ArrowRight")
+        page.wait_for_url("**/pictures/2.html")
+        page.goto((site / "index.html").as_uri())
+        words = tokens_of(corpus.images[3].captions[0])[:3]
+        page.fill("input[type=search]", " ".join(words))
+        page.locator("#found a").first.wait_for()
+        found = page.locator("#found a").all_inner_texts()
+        assert all(word in each.lower() for each in found for word in words)
+        page.fill("input[type=search]", "xyzzy")
+        assert "Nothing" in page.locator("#found").inner_text()
+        assert faults == []
+        browser.close()
