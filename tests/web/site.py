@@ -19,7 +19,7 @@ from deixis.annotation.accounts import Accounts
 from deixis.annotation.project import create_project
 from deixis.annotation.records import Settings
 from deixis.annotation.simulation.truth import Truth, truths
-from deixis.annotation.workbench import Workbench
+from deixis.annotation.workbench import Assistant, Workbench
 from deixis.corpus import Corpus, open_corpus, write_corpus
 from deixis.web.workbench import workbench_app
 from tests.annotation.conftest import Clock
@@ -112,9 +112,9 @@ class Visitor(httpx.Client):
 
 
 @contextmanager
-def open_site(where: str, clock: Clock | None = None) -> Iterator[Site]:
-    clock = clock or Clock()
-    with Workbench(where, clock=clock, chance=Random(1), durable=False) as bench:
+def open_site(where: str, assistant: Assistant | None = None) -> Iterator[Site]:
+    clock = Clock()
+    with Workbench(where, clock=clock, chance=Random(1), assistant=assistant, durable=False) as bench:
         app = workbench_app(bench, clock)
         with serving(app) as address:
             site = Site(bench, app, address, clock)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from deixis.annotation.records import TASKS
+from deixis.annotation.records import TASKS, Answer, Document, Question
 from deixis.annotation.simulation.truth import Truth
 from deixis.annotation.views import TaskView
 from deixis.corpus import Box, open_corpus
@@ -369,12 +369,42 @@ def test_a_server_that_goes_away_and_comes_back_loses_nothing(drawing: Person) -
         page.keyboard.press("Enter")
     else:
         page.click(f'[data-answer="{right}"]')
-    page.wait_for_function("document.getElementById('notice').textContent.includes('Trying again')")
+    page.wait_for_function("() => document.getElementById('notice').textContent.includes('Trying again')")
     page.unroute("**/api/work/answer")
     person.wait_for_task(token)
     assert page.get_attribute("#work", "data-token") != token
     assert page.inner_text("#notice") == ""
     person.faults.clear()
+
+
+class Proposing:
+    """A model with one opinion on boxes."""
+
+    def propose(self, question: Question, document: Document) -> Answer | None:
+        return Box(40.5, 30, 120, 90) if question.task == "drawing" else None
+
+
+def test_a_proposal_is_shown_taken_and_counted(browser: Any, make_site: MakeSite, corpora: tuple[Path, Path]) -> None:
+    site = make_site(images=1, solo=True, assistant=Proposing())
+    person = Person(browser, site, truths_of(corpora))
+    person.join("ann", "worker")
+    page = person.page
+    while not site.bench.next_tasks(person.number, "drawing", 2):
+        view = site.bench.next_task(person.number)
+        assert view is not None
+        site.bench.submit(person.number, view.token, person.truths[view.image].right_answer(view))
+    page.goto(f"{site.address}/work?task=drawing")
+    person.wait_for_task()
+    assert page.locator(".proposed .line").count() == 1
+    assert "proposes a box" in page.inner_text("#proposal")
+    page.keyboard.press("p")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.getElementById('standing').textContent === '1 answered' "
+                           "|| !document.getElementById('card').hidden")  # fmt: skip
+    progress = site.bench.progress().tasks["drawing"]
+    assert (progress.proposed, progress.accepted) == (1, 1)
+    assert person.faults == []
+    person.context.close()
 
 
 def test_a_reviewer_accepts_a_comment_moves_a_mention_and_draws_boxes(

@@ -5,13 +5,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from deixis.text.coreference import content
 from deixis.text.entity_types import head_forms
-
-# fmt: off
-_DETERMINERS = frozenset({
-    "a", "an", "the", "this", "that", "these", "those", "some", "his", "her", "its", "their", "one", "another", "other",
-})
-# fmt: on
 
 
 def head_noun(text: str) -> str:
@@ -34,8 +29,7 @@ def wording_similarity(first: str, second: str) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def _content(text: str) -> frozenset[str]:
-    words = frozenset(text.lower().split())
-    return words - _DETERMINERS or words
+    return frozenset(content(text.lower().split()))
 
 
 @lru_cache(maxsize=1 << 16)

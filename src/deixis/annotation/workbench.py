@@ -29,7 +29,7 @@ from deixis.annotation.progress import (
     worker_reports,
 )
 from deixis.annotation.queue import held_items, lease_next
-from deixis.annotation.records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings
+from deixis.annotation.records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings, check_answer
 from deixis.annotation.store import take_image, with_retries
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView
@@ -283,6 +283,8 @@ class Workbench:
         proposal = self._assistant.propose(shown.question, shown.document)
         if proposal is None:
             return view
+        # In the form in which an answer is kept, so that an accepted one is found equal.
+        proposal = check_answer(shown.question, proposal, view.width, view.height)
         items = schema.items
         change = update(items).where(items.c.token == view.token).values(proposal=msgspec.json.encode(proposal))
         with_retries(self.engine, lambda connection: connection.execute(change))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.annotate_simulate import SettingsOption, read_settings, simulate
+from deixis.cli.annotate_serve import ProjectPath, invite, serve
+from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ def _needs() -> None:
         raise DeixisError("annotation projects need SQLAlchemy: pip install 'deixis[annotation]'")
 
 
-ProjectPath = Annotated[
-    str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="link, chain, requirement, drawing, quality, coverage.")]
@@ -122,59 +119,8 @@ def status(project: ProjectPath, json: JsonOption = False) -> None:
         typer.echo(f"workers agree on {share:.1f} % of the questions of box {task} that several were asked")
 
 
-@app.command()
-def serve(
-    project: ProjectPath,
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all that can reach this machine.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8765,
-) -> None:
-    """Open a project to its workers in the browser. The first start prints a link for its administrator.
-
-    Example: deixis annotate serve project.db
-    """
-    from importlib.util import find_spec
-
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise DeixisError("the pages need FastAPI and uvicorn: pip install 'deixis[web]'")
-    from deixis.annotation.accounts import Accounts
-    from deixis.web.serving import serve as serve_app
-    from deixis.web.workbench import workbench_app
-
-    def ready(address: str) -> None:
-        typer.echo(f"Serving {project} at {address} (Ctrl-C ends it)")
-        if not accounts.has_administrator():
-            typer.echo(f"Become its administrator, once: {address}/join#{accounts.invite('administrator')}")
-        sys.stdout.flush()
-
-    with _open(project) as workbench:
-        accounts = Accounts(workbench.engine)
-        serve_app(workbench_app(workbench), host, port, ready)
-
-
-@app.command()
-def invite(
-    project: ProjectPath,
-    role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
-    worker: Annotated[
-        str | None, typer.Option(help="Instead, a way back in for this worker.", show_default=False)
-    ] = None,
-    address: Annotated[str, typer.Option(help="Where the project is served.")] = "http://127.0.0.1:8765",
-) -> None:
-    """Print a link that lets one person in; it works once, within two weeks.
-
-    Example: deixis annotate invite project.db --role reviewer
-    """
-    from deixis.annotation.accounts import Accounts
-
-    with _open(project) as workbench:
-        accounts = Accounts(workbench.engine)
-        if worker is None:
-            path = f"join#{accounts.invite(role)}"
-        else:
-            path = f"back#{accounts.invite_back(workbench.worker_number(worker))}"
-        typer.echo(f"{address.rstrip('/')}/{path}")
+app.command()(serve)
+app.command()(invite)
 
 
 @app.command()
@@ -331,6 +277,7 @@ def check(project: ProjectPath) -> None:
 
 
 app.command()(simulate)
+app.command()(links)
 
 
 def _lasting(path: str | Path | None) -> str:

@@ -49,6 +49,54 @@ def simulate(
     _draw_plots(out)
 
 
+def links(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus with chains.")],
+    split: Annotated[str, typer.Option(help="The split to measure on.")] = "val",
+    model: Annotated[
+        Path | None, typer.Option(help="Another scorer than the package's own.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a result file here.", show_default=False)] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure how well words alone link mentions: the coreference scorer, and the same head noun.
+
+    Example: deixis annotate links flickr30k_entities/annotations.zip --split test
+    """
+    from time import perf_counter
+
+    from deixis.annotation.simulation.linking import by_head, by_model, score_links
+    from deixis.cli.output import busy, print_json, print_table
+    from deixis.cli.writing import system_faults
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.results import Protocol, corpus_reference, flatten, make_result, save
+    from deixis.text.coreference import CoreferenceScorer
+
+    began = perf_counter()
+    scorer = CoreferenceScorer.load(model)
+    with busy("Reading the corpus"):
+        chosen = open_corpus(corpus).split(split)
+    if not len(chosen):
+        raise DeixisError(f"{corpus}: the split {split!r} has no images")
+    with busy(f"Linking the mentions of {len(chosen):,} images"):
+        rules = {"scorer": by_model(scorer), "same_head": by_head}
+        measured = {name: score_links(chosen, rule) for name, rule in rules.items()}
+    result = make_result(
+        Protocol("coreference links", "not applicable", {"model": model.name if model else "coreference"}),
+        {name: figures for name, (figures, _) in measured.items()},
+        duration=perf_counter() - began,
+        corpus=corpus_reference(chosen, split),
+        counts={"images": len(chosen)} | {f"{name}_questions": asked for name, (_, asked) in measured.items()},
+    )
+    if out is not None:
+        with system_faults(out):
+            save(result, out)
+    if json:
+        print_json(result)
+        return
+    rows = [[name, f"{value:,.2f}"] for name, value in flatten(result.metrics)]
+    print_table(f"Links on {chosen.name} {split}", ["figure", ""], rows)
+
+
 def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings: Settings, out: Path) -> None:
     import tempfile
     from time import perf_counter

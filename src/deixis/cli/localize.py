@@ -80,7 +80,7 @@ def compare(
         stores = [FeatureStore(path) for path in features or []]
     chosen = _named(opened, image) if image else _drawn(opened, split, count, seed)
     with busy("Localizing"):
-        localizers = [_localizer(run, opened, stores, target) for run in (above, below)]
+        localizers = [run_localizer(run, opened, stores, target) for run in (above, below)]
         examples = [
             Example(
                 own,
@@ -122,7 +122,7 @@ def _drawn(corpus: Corpus, split: str, count: int, seed: int) -> list[tuple[Imag
     return [known[number] for number in numbers]
 
 
-def _localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Localizer:
+def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Localizer:
     """What a run localizes with: stored regions, as many as its recipe ranks, or the pictures themselves."""
     from deixis.evaluation.matching import Pictures, mention_localizer, phrase_localizer
     from deixis.learning.judging import load_matcher, read_recipe

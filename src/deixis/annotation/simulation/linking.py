@@ -1,0 +1,64 @@
+"""How well words alone answer the link questions: the workflow's procedure, with a rule or a model as its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deixis.annotation.answers import Answers
+from deixis.annotation.assistance import document_texts
+from deixis.annotation.links import link_mentions
+from deixis.annotation.mentions import given_document
+from deixis.annotation.records import DIFFERENT, LINK, SAME, Document, Judgment
+from deixis.annotation.simulation.scoring import Tally, add_b_cubed, add_pairs, chain_of_mentions
+from deixis.annotation.wording import wording_similarity
+from deixis.corpus import Corpus
+from deixis.text.coreference import CoreferenceScorer
+
+#: Of a document, whether two mentions, by id, are the same.
+Decide = Callable[[Document], Callable[[str, str], bool]]
+
+
+def by_head(document: Document) -> Callable[[str, str], bool]:
+    """The same head noun is the same thing."""
+    texts = {mention.id: mention.text for mention in document.mentions}
+    return lambda first, second: wording_similarity(texts[first], texts[second]) >= 0.5
+
+
+def by_model(scorer: CoreferenceScorer) -> Decide:
+    """Whatever the scorer finds more likely than not."""
+
+    def decide(document: Document) -> Callable[[str, str], bool]:
+        texts = document_texts(document)
+        return lambda first, second: scorer.probability(texts[first], texts[second]) > 0.5
+
+    return decide
+
+
+class _Answering(Answers):
+    """Answers every link question when it comes up."""
+
+    def __init__(self, decide: Callable[[str, str], bool]) -> None:
+        super().__init__(())
+        self._decide = decide
+        self.asked = 0
+
+    def first(self, key: str) -> Judgment:
+        _, first, second = key.split()
+        self.asked += 1
+        return Judgment(self.asked, LINK, key, 0, SAME if self._decide(first, second) else DIFFERENT)
+
+
+def score_links(corpus: Corpus, decide: Decide) -> tuple[dict[str, dict[str, float]], int]:
+    """Chains built from the corpus' mentions, pairwise and by B³ in percent, and how many questions were answered."""
+    pairs, b_cubed = Tally(), Tally()
+    asked = 0
+    for image in corpus:
+        document = given_document(image, "mentions")
+        answers = _Answering(decide(document))
+        chains, _ = link_mentions(document.mentions, answers)
+        asked += answers.asked
+        found = {(m.caption, m.start, m.end): number for number, chain in enumerate(chains) for m in chain}
+        truth = chain_of_mentions(image)
+        add_pairs(pairs, found, truth)
+        add_b_cubed(b_cubed, found, truth)
+    return {"pairs": pairs.figures(), "b_cubed": b_cubed.figures()}, asked

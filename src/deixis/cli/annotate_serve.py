@@ -1,0 +1,109 @@
+"""`deixis annotate serve` and `invite`: a project in the browser, and links that let people in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.annotation.assistance import ModelAssistant
+
+ProjectPath = Annotated[
+    str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
+]
+
+
+def serve(
+    project: ProjectPath,
+    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 for all that can reach this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8765,
+    propose_links: Annotated[
+        bool, typer.Option("--propose-links", help="Propose answers to links and chains, from their words.")
+    ] = False,
+    propose_boxes: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Propose boxes with a trained run that localizes.", show_default=False),
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STORE", help="A feature store for that run; may be repeated.", show_default="as kept"),
+    ] = None,
+) -> None:
+    """Open a project to its workers in the browser. The first start prints a link for its administrator.
+
+    Example: deixis annotate serve project.db
+    """
+    from importlib.util import find_spec
+
+    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
+        raise DeixisError("the pages need FastAPI and uvicorn: pip install 'deixis[web]'")
+    from deixis.annotation.accounts import Accounts
+    from deixis.annotation.workbench import Workbench
+    from deixis.web.serving import serve as serve_app
+    from deixis.web.workbench import workbench_app
+
+    def ready(address: str) -> None:
+        typer.echo(f"Serving {project} at {address} (Ctrl-C ends it)")
+        if not accounts.has_administrator():
+            typer.echo(f"Become its administrator, once: {address}/join#{accounts.invite('administrator')}")
+        sys.stdout.flush()
+
+    assistant = _assistant(project, propose_links, propose_boxes, features or [])
+    with Workbench(project, assistant=assistant) as workbench:
+        accounts = Accounts(workbench.engine)
+        serve_app(workbench_app(workbench), host, port, ready)
+
+
+def invite(
+    project: ProjectPath,
+    role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
+    worker: Annotated[
+        str | None, typer.Option(help="Instead, a way back in for this worker.", show_default=False)
+    ] = None,
+    address: Annotated[str, typer.Option(help="Where the project is served.")] = "http://127.0.0.1:8765",
+) -> None:
+    """Print a link that lets one person in; it works once, within two weeks.
+
+    Example: deixis annotate invite project.db --role reviewer
+    """
+    from deixis.annotation.accounts import Accounts
+    from deixis.annotation.workbench import Workbench
+
+    with Workbench(project) as workbench:
+        accounts = Accounts(workbench.engine)
+        if worker is None:
+            path = f"join#{accounts.invite(role)}"
+        else:
+            path = f"back#{accounts.invite_back(workbench.worker_number(worker))}"
+        typer.echo(f"{address.rstrip('/')}/{path}")
+
+
+def _assistant(project: str, links: bool, run: Path | None, features: list[Path]) -> ModelAssistant | None:
+    """The models that propose answers, or None without any."""
+    if not links and run is None:
+        return None
+    from deixis.annotation.assistance import ModelAssistant
+    from deixis.annotation.pictures import project_corpus
+    from deixis.annotation.workbench import Workbench
+    from deixis.text.coreference import CoreferenceScorer
+
+    scorer = CoreferenceScorer.load() if links else None
+    if run is None:
+        return ModelAssistant(scorer)
+    import torch
+
+    from deixis.cli.localize import run_localizer
+    from deixis.cli.output import busy
+    from deixis.features import FeatureStore
+
+    with busy("Loading the localizer"), Workbench(project) as workbench:
+        corpus = project_corpus(workbench.engine)
+        localizer = run_localizer(run, corpus, [FeatureStore(path) for path in features], torch.device("cpu"))
+    return ModelAssistant(scorer, localizer)
