@@ -44,15 +44,15 @@ def test_it_is_the_published_network(name: str) -> None:
         torch.testing.assert_close(load_efficientnet_lite(name)(batch), theirs.eval()(batch), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("device", ["", "cpu", "cuda"])
 @pytest.mark.parametrize("size", [(65, 96), (96, 64), (70, 71)])
-def test_fusing_changes_nothing_but_speed(pack: bool, size: tuple[int, int]) -> None:
+def test_fusing_changes_nothing_but_speed(device: str, size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     network = shaken(EfficientNetLite(VARIANTS["efficientnet-lite0"]))
     batch = torch.randn(2, 3, *size)
     with torch.no_grad():
         before = [network(batch), network.map(batch), *network.pyramid(batch)]
-        network.fuse(pack=pack)
+        network.fuse(device)
         after = [network(batch), network.map(batch), *network.pyramid(batch)]
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
     for one, other in zip(before, after, strict=True):

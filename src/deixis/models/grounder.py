@@ -111,7 +111,7 @@ class Grounder:
         vocabulary = Vocabulary({word: len(words) - rank for rank, word in enumerate(words)})
         network = empty_network(recipe, len(SPECIALS) + len(words), proposer_width=width)
         fill_network(network, tensors, path)
-        network.eval().proposer.backbone.fuse(pack=device == "cpu")
+        network.eval().proposer.backbone.fuse("cpu" if device == "cpu" else "")
         network.to(checked_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return cls(network, vocabulary, mirror=mirror)
 

@@ -186,7 +186,7 @@ def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str
     The crop is that of the published evaluation: the shorter side to `side` + 32 pixels, the middle `side` of them.
     """
     weights_sha256, side = state_sha256(network), VARIANTS[name].side
-    network.fuse(pack=device == "cpu")
+    network.fuse(device)
     return NetworkBackbone(
         name,
         network,
@@ -203,7 +203,7 @@ def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str
 def tower_backbone(tower: PictureTower, device: str = "cpu") -> NetworkBackbone:
     """Wrap a trained tower: vectors are its embeddings, of pictures squashed as in its training."""
     weights_sha256, network = state_sha256(tower), tower.backbone
-    network.fuse(pack=device == "cpu")
+    network.fuse(device)
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,

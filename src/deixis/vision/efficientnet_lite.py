@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from deixis.errors import DeixisError, InputError
-from deixis.vision.packed import PackedConv2d, can_pack, same_padded
+from deixis.vision.packed import PackedConv2d, PlanlessConv2d, can_pack, same_padded
 from deixis.vision.weights import file_sha256, load_weights
 
 #: Repeats, kernel, stride, expansion and output channels of each stage, before scaling.
@@ -155,22 +155,24 @@ class EfficientNetLite(nn.Module):
             size, stride = -(-size // 2), stride * 2
         return centre + self._shift
 
-    def fuse(self, *, pack: bool = False) -> None:
+    def fuse(self, device: str = "") -> None:
         """Fold every normalization into the convolution before it: the same function, faster, for inference only.
 
-        With `pack` the convolutions become those that a processor runs fastest, and cannot go elsewhere any more.
+        With a `device`, `cpu` or `cuda`, convolutions become those that do best there with pictures of many shapes.
         """
-        for module in list(self.eval().modules()):
-            for convolution, norm in _FOLLOWED_BY.items():
-                if hasattr(module, convolution):
-                    fused = fuse_conv_bn_eval(getattr(module, convolution), getattr(module, norm))
-                    setattr(module, convolution, fused)
-                    setattr(module, norm, nn.Identity())
-        for part in [self, *self._blocks] if pack and can_pack() else []:
-            for name in _FOLLOWED_BY:
+        self.eval()
+        for part in (self, *self._blocks):
+            for name, norm in _FOLLOWED_BY.items():
                 if hasattr(part, name):
-                    setattr(part, name, PackedConv2d(getattr(part, name), activated=name != "_project_conv"))
-            part._activate = nn.Identity()
+                    fused = fuse_conv_bn_eval(getattr(part, name), getattr(part, norm))
+                    setattr(part, norm, nn.Identity())
+                    if device == "cpu" and can_pack():
+                        fused = PackedConv2d(fused, activated=name != "_project_conv")
+                    elif device == "cuda":
+                        fused = PlanlessConv2d(fused)
+                    setattr(part, name, fused)
+            if device == "cpu" and can_pack():
+                part._activate = nn.Identity()
 
 
 class _Block(nn.Module):

@@ -43,7 +43,7 @@ class LearnedProposals:
         self.model, self.side = model.eval(), side
         # The same function without normalizations, in the layout that convolutions are fastest in.
         self._network = deepcopy(self.model)
-        self._network.backbone.fuse(pack=next(model.parameters()).device.type == "cpu")
+        self._network.backbone.fuse(next(model.parameters()).device.type)
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.settings: Mapping[str, str | int | float] = {
             "backbone": model.backbone_name,

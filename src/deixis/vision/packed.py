@@ -1,7 +1,8 @@
-"""Convolutions as oneDNN runs them best on a processor: weights in its own layout, the activation inside.
+"""Convolutions for inference with networks whose normalizations are folded, each as its device runs it best.
 
-For inference with networks whose normalizations are folded. PyTorch's own compiler does the same, but needs a C++
-compiler and time for every shape; its operators are used here directly, and where they are missing nothing changes.
+On a processor oneDNN has weights in its own layout and the activation inside. PyTorch's own compiler does the same, but
+needs a C++ compiler and time for every shape; its operators are used here directly, and where they are missing nothing
+changes. On a GPU cuDNN plans for seconds whenever pictures of a new shape come; what is used there needs no plans.
 """
 
 from __future__ import annotations
@@ -51,8 +52,34 @@ class PackedConv2d(nn.Module):
         return outcome
 
 
+class PlanlessConv2d(nn.Module):
+    """A convolution padded as "SAME" for a GPU without cuDNN: that of one pixel is a matrix product a picture.
+
+    Weights are kept as a matrix, since all stays in the order channels, rows, columns, in which PyTorch's own kernel
+    for single channels works, whatever order the network is otherwise asked for.
+    """
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        assert convolution.bias is not None
+        self._kernel, self._stride, self._groups = convolution.kernel_size[0], convolution.stride[0], convolution.groups
+        self._padding = self._kernel // 2 if self._stride == 1 else 0
+        self.weight: Tensor
+        self.bias: Tensor
+        self.register_buffer("weight", convolution.weight.detach().flatten(1).clone())
+        self.register_buffer("bias", convolution.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._kernel == 1:
+            product: Tensor = torch.matmul(self.weight, x.flatten(2)) + self.bias[:, None]
+            return product.reshape(*product.shape[:2], *x.shape[-2:])
+        x = x.contiguous() if self._stride == 1 else same_padded(x.contiguous(), self._kernel, self._stride)
+        weight = self.weight.reshape(len(self.weight), -1, self._kernel, self._kernel)
+        return F.conv2d(x, weight, self.bias, self._stride, self._padding, groups=self._groups)
+
+
 def can_pack() -> bool:
-    """Whether this PyTorch has what is needed."""
+    """Whether this PyTorch has what is needed for `PackedConv2d`."""
     names = ("_reorder_convolution_weight", "_convolution_pointwise")
     return all(hasattr(torch.ops.mkldnn, name) for name in names)
 
