@@ -85,6 +85,14 @@ def test_of_regions_that_overlap_the_better_described_is_kept() -> None:
     assert retrieved_regions(Table(np.zeros((len(BANK), 0))), _image([]), BANK, 5, 1) == []
 
 
+def test_what_is_said_of_one_region_is_not_said_of_the_next() -> None:
+    image = _image([[0, 0, 9, 9], [20, 0, 29, 9]])
+    scores = np.zeros((len(BANK), 2))
+    scores[0], scores[3] = [0.9, 0.8], [0.1, 0.7]
+    found = retrieved_regions(Table(scores), image, BANK, 5, 1)
+    assert [(each.box[0], each.text, each.score) for each in found] == [(0.0, "a cat", 0.9), (20.0, "a red car", 0.7)]
+
+
 def test_captions_are_found_for_whole_pictures() -> None:
     found = retrieved_captions(Table([]), _image([]), BANK, 1)
     assert [(each.text, each.score) for each in found] == [("a red car", 1.0)]

@@ -40,7 +40,7 @@ class SaidOfRegion(msgspec.Struct, frozen=True):
 
 
 class Description(msgspec.Struct, frozen=True):
-    """All that is said of one picture. What is said of one region stands together, the best first."""
+    """All that is said of one picture. What is said of one region stands together, what should be said first before."""
 
     picture: str
     width: int

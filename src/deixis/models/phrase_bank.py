@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deixis.corpus.boxes import suppress
 from deixis.errors import DeixisError
 from deixis.matcher import Encodes, ImageFeatures, Localizes, Scores, Tokens
-from deixis.models.description import Said, SaidOfRegion, of_regions
+from deixis.models.description import OVERLAP, Said, SaidOfRegion, of_regions
 from deixis.text.tokens import has_content
 
 #: A phrase suits about as well as the best where its score is below that by at most this share of the way down to the
@@ -46,12 +47,15 @@ def telling_words(tokens: Tokens) -> frozenset[str]:
     return frozenset(word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words)
 
 
-def chosen(bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int) -> list[tuple[Tokens, float]]:
+def chosen(
+    bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int, said: Sequence[Tokens] = ()
+) -> list[tuple[Tokens, float]]:
     """At most `count` phrases of a bank: detailed ones first where scores are about equal, none twice.
 
     Args:
         bank: phrases.
         scores: `(phrases,)`, higher is better.
+        said: phrases that are not to be said again.
     """
     most = min(CANDIDATES, len(bank))
     top = np.argpartition(-scores, most - 1)[:most]
@@ -60,9 +64,11 @@ def chosen(bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int) ->
     near = [number for number in top.tolist() if scores[number] >= least]
     near.sort(key=lambda number: -len(telling_words(bank[number])))
     kept: list[int] = []
+    known = list(said)
     for number in [*near, *top.tolist()[len(near) :]]:
-        if telling_words(bank[number]) and not any(_alike(bank[number], bank[other]) for other in kept):
+        if telling_words(bank[number]) and not any(_alike(bank[number], other) for other in known):
             kept.append(number)
+            known.append(bank[number])
         if len(kept) == count:
             break
     return [(bank[number], float(scores[number])) for number in kept]
@@ -87,11 +93,16 @@ def retrieved_captions(matcher: Any, image: ImageFeatures, bank: Sequence[tuple[
 def retrieved_regions(
     matcher: Any, image: ImageFeatures, bank: Sequence[tuple[str, ...]], regions: int, count: int
 ) -> list[SaidOfRegion]:
-    """At most `count` phrases of a bank for each of at most `regions` regions that have the best ones."""
+    """At most `count` phrases of a bank for each of at most `regions` regions that have the best ones.
+
+    What is said of one region is not said again of the next.
+    """
     if not isinstance(matcher, Localizes):
         raise DeixisError("this run does not match regions with phrases")
     boxes, scores = matcher.localize(image, bank)
-    if not len(boxes):
-        return []
-    said = [chosen(bank, own, count) for own in scores.T]
-    return of_regions(np.asarray(boxes), said, scores.max(0), regions, "retrieval")
+    best = scores.max(0, initial=-np.inf)
+    said: list[list[tuple[Tokens, float]]] = [[] for _ in boxes]
+    for region in suppress(np.asarray(boxes), best, OVERLAP, regions).tolist():
+        before = [tokens for own in said for tokens, _ in own]
+        said[region] = chosen(bank, scores[:, region], count, before)
+    return of_regions(np.asarray(boxes), said, best, regions, "retrieval")
