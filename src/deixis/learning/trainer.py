@@ -80,13 +80,25 @@ def train(
     """
     if run.finished:
         return read_model(run.folder).report
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _quick_products(device):
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, progress or (lambda _: None), saving)
         training.resume()
         while not training.over:
             training.epoch()
         return training.finish()
+
+
+@contextmanager
+def _quick_products(device: torch.device) -> Iterator[None]:
+    """On a GPU products round their factors to 10 bits (TF32): several times faster, and enough to learn by."""
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class _Saving:
