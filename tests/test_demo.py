@@ -59,6 +59,16 @@ def test_the_networks_are_scored_and_said(demo: tuple[Outcome, dict[str, list[Se
         assert found["overall"]["r@10"] > 20
 
 
+def test_words_are_aligned_and_captions_written(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
+    outcome, said = demo
+    metrics: Any = {path.stem: load(path).metrics for path in outcome.results}
+    rows = next(rows for title, rows in said.items() if title.startswith("6."))
+    assert rows[2][1] == f"{metrics['aligner-phrase-alignment']['alignment']['overall']['r@1']:.1f}"
+    assert rows[4][1] == f"{metrics['captioner-captioning']['captions']['bleu_1']:.1f}"
+    # Words of which nothing is learned are said by their frequency alone.
+    assert metrics["captioner-captioning"]["captions"]["bleu_1"] > 20
+
+
 def test_its_tables_fit_a_narrow_terminal(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:
     for title, rows in demo[1].items():
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -2,7 +2,8 @@
 
 Draw scenes → count them → extract features of their pictures → learn a first matcher on the split `train` → rank the
 splits `test` and `unseen` → see what it finds, and what word order and counting cost it → train the embedding network
-of paper 1 → point at phrases with CCA and with a network. Every figure also goes to a result file.
+of paper 1 → point at phrases with CCA and with a network → align the words of a sentence with regions and write a
+caption (paper 4). Every figure also goes to a result file.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from deixis.corpus import TYPES, Corpus, Image
 from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
 from deixis.corpus.training import training_set
+from deixis.demo.alignment import show, train_aligner, train_captioner
 from deixis.demo.first_matcher import Matrix, WordRegression
 from deixis.demo.networks import (
     Trained,
@@ -126,7 +128,15 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     localizations = out / "localizations.png"
     with atomic_write(localizations) as stream:
         draw_localizations(regional, stores, phrases).save(stream, "PNG")
-    for each in (sentences, *phrases):
+
+    aligner, captioner = train_aligner(regional, stores, out), train_captioner(corpus, store, out)
+    word_rows = _word_rows(aligner, captioner)
+    say("6. Words for regions, and captions (paper 4), on the split test", WORD_COLUMNS, word_rows)
+    at_work = show(regional, stores, store, aligner, captioner)
+    aligned = out / "aligned.png"
+    with atomic_write(aligned) as stream:
+        at_work.drawing.save(stream, "PNG")
+    for each in (sentences, *phrases, aligner, captioner):
         for result in each.results:
             path = out / "results" / f"{each.name} {result.protocol.name}.json".replace(" ", "-").lower()
             save(result, path)
@@ -150,9 +160,17 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
             + table(PHRASE_COLUMNS, phrase_rows)
             + drawing_of(localizations.name, "The regions that both find for the phrases of some captions"),
         ),
+        (
+            "Words for regions, and captions",
+            paragraph(WORD_TEXT)
+            + table(WORD_COLUMNS, word_rows)
+            + drawing_of(
+                aligned.name, f"A caption laid over its scene. What the captioner says of it: “{at_work.caption}”"
+            ),
+        ),
     ]
     write_text(out / "index.html", page("Deixis demo", LEAD, sections))
-    return Outcome(out / "index.html", (drawing, localizations), tuple(results), time.monotonic() - start)
+    return Outcome(out / "index.html", (drawing, localizations, aligned), tuple(results), time.monotonic() - start)
 
 
 LEAD = (
@@ -177,6 +195,13 @@ PHRASE_TEXT = (
     "captions. A hit overlaps the drawn box by half (intersection over union). CCA is paper 0's way, the embedding "
     "network paper 1's. No matcher can do better than the proposals allow."
 )
+WORD_TEXT = (
+    "The aligner learned from pictures and whole sentences alone which region each word is about. Its figures are the "
+    "shares of phrases whose region covers the drawn box by half, word by word and smoothed into snippets. The "
+    "captioner learned to write sentences: BLEU and CIDEr-D compare them with people's; a novel one is no training "
+    "caption."
+)
+WORD_COLUMNS = ("figure", "%")
 NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
 PHRASE_COLUMNS = ("matcher", "R@1", "R@5", "R@10", "upper bound", "phrases")
 RANKING_COLUMNS = ("split: matcher", "R@1", "R@5", "R@10", "median rank", "mR")
@@ -228,6 +253,21 @@ def _network_rows(trained: Trained) -> list[list[str]]:
         [short, *(f"{figures[way][f'r@{k}']:.1f}" for k in RECALL_AT), f"{figures[way]['median_rank']:g}"]
         for short, way in ways
     ]
+
+
+def _word_rows(aligner: Trained, captioner: Trained) -> list[list[str]]:
+    found: Any = aligner.results[0].metrics
+    said: Any = captioner.results[0].metrics
+    rows = [
+        ("aligner: phrases right, word by word", found["word_alignment"]["overall"]["r@1"]),
+        ("aligner: phrases right, as snippets", found["alignment"]["overall"]["r@1"]),
+        ("aligner: what its regions allow", found["alignment"]["overall"]["upper_bound"]),
+        ("captioner: BLEU-1", said["captions"]["bleu_1"]),
+        ("captioner: BLEU-4", said["captions"]["bleu_4"]),
+        ("captioner: CIDEr-D", said["captions"]["cider_d"]),
+        ("captioner: novel captions", said["novel"]),
+    ]
+    return [[name, f"{value:.1f}"] for name, value in rows]
 
 
 def _phrase_rows(trained: Sequence[Trained]) -> list[list[str]]:

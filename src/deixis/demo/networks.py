@@ -63,7 +63,7 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
 
 def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """The embedding network of whole pictures and sentences, scored on the split `test`."""
-    matcher, told = _run("demo/sentences", corpus, [store], out)
+    matcher, told = train("demo/sentences", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
     results = retrieval(matcher, pictures, **told), sentence_retrieval(matcher, pictures, **told)
     return Trained("embedding network", matcher, results)
@@ -73,7 +73,7 @@ def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
     """CCA and the embedding network of regions and phrases, scored on the split `test`."""
     trained = []
     for recipe, name in (("demo/phrases-cca", "CCA"), ("demo/phrases", "embedding network")):
-        matcher, told = _run(recipe, corpus, stores, out)
+        matcher, told = train(recipe, corpus, stores, out)
         trained.append(Trained(name, matcher, (localization(matcher, _pictures(corpus, stores), **told),)))
     return trained
 
@@ -94,7 +94,8 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
     return draw_comparison([each.name for each in trained], examples)
 
 
-def _run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
+def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
+    """A recipe of the demo, trained: its matcher, and what results say of it."""
     folder = out / "runs" / name.removeprefix("demo/")
     threads = torch.get_num_threads()
     # Networks this small gain nothing from more, and lose much where other programs keep the processors busy.
