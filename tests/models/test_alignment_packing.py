@@ -21,7 +21,7 @@ def tile_by_tile(regions: PackedRegions, words: PackedWords) -> Tensor:
     """What the kernel does, a tile after the other, with its own views of memory."""
     tiles, (bins, most) = regions.tiles, words.piece.shape
     columns = tiles.slots * tiles.pictures
-    out = torch.zeros(regions.pictures, len(words.text_of), dtype=torch.double)
+    out = torch.zeros(regions.pictures, words.pieces, dtype=torch.double)
     for line in range(bins):
         own = words.rows[line * tiles.words :][: tiles.words].double()
         member = (words.slot[line * tiles.words :][: tiles.words, None] == torch.arange(most)).double()
@@ -36,6 +36,9 @@ def tile_by_tile(regions: PackedRegions, words: PackedWords) -> Tensor:
                 if words.piece[line, slot] >= 0:
                     some = totals[: regions.pictures - first, slot]
                     out[first : first + tiles.pictures, words.piece[line, slot]] = some
+    if words.text_of is None:
+        assert words.pieces == words.texts
+        return out
     return out.new_zeros(regions.pictures, words.texts).index_add(1, words.text_of, out)
 
 
@@ -54,6 +57,17 @@ def test_all_pairs_are_scored_whatever_the_numbers(slots: int, count: int) -> No
     words = torch.randn(len(text), 40, generator=generator).bfloat16()
     packed = packed_regions(regions, present, tiles), packed_words(words, text, 30, tiles)
     torch.testing.assert_close(tile_by_tile(*packed), naive(regions, present, words, text, 30))
+
+
+@pytest.mark.parametrize("lengths", [[3, 5, 2], [0, 20], [20, 0], [0, 0]])
+def test_texts_without_words_and_in_pieces_are_told_apart(lengths: list[int]) -> None:
+    """As many pieces as texts does not mean that each is one."""
+    tiles = Tiles(words=16, pictures=16, depth=16)
+    text = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    regions, present = torch.randn(2, 3, 16).bfloat16(), torch.ones(2, 3, dtype=torch.bool)
+    words = torch.randn(len(text), 16).bfloat16()
+    packed = packed_regions(regions, present, tiles), packed_words(words, text, len(lengths), tiles)
+    torch.testing.assert_close(tile_by_tile(*packed), naive(regions, present, words, text, len(lengths)))
 
 
 @given(st.lists(st.integers(1, 32), max_size=60))

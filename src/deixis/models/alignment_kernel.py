@@ -39,14 +39,13 @@ def best_product_sums(regions: PackedRegions, words: PackedWords) -> Tensor:
     if regions.rows.shape[1] != words.rows.shape[1]:
         raise DeixisError(f"regions have {regions.rows.shape[1]} numbers, words {words.rows.shape[1]}")
     bins, most = words.piece.shape
-    out = regions.rows.new_zeros(regions.pictures, len(words.text_of), dtype=torch.float32)
-    columns = tiles.slots * tiles.pictures
-    if tiles.descriptors:
-        left: Any = TensorDescriptor.from_tensor(words.rows, [tiles.words, tiles.depth])
-        right: Any = TensorDescriptor.from_tensor(regions.rows, [columns, tiles.depth])
-    else:
-        left, right = words.rows, regions.rows
+    out = regions.rows.new_zeros(regions.pictures, words.pieces, dtype=torch.float32)
     if bins:
+        left: Any = words.rows
+        right: Any = regions.rows
+        if tiles.descriptors:
+            left = TensorDescriptor.from_tensor(left, [tiles.words, tiles.depth])
+            right = TensorDescriptor.from_tensor(right, [tiles.slots * tiles.pictures, tiles.depth])
         _score[(bins * triton.cdiv(regions.pictures, tiles.pictures),)](
             left,
             right,
@@ -69,7 +68,7 @@ def best_product_sums(regions: PackedRegions, words: PackedWords) -> Tensor:
             num_stages=tiles.stages,
             num_warps=tiles.warps,
         )
-    if len(words.text_of) == words.texts:
+    if words.text_of is None:
         return out
     return out.new_zeros(regions.pictures, words.texts).index_add_(1, words.text_of, out)
 

@@ -45,7 +45,8 @@ class PackedWords(NamedTuple):
     rows: Tensor  # (bins × words of a tile, dim)
     slot: Tensor  # (bins × words of a tile,) int32: the place of a word's text in its bin, −1 for no word
     piece: Tensor  # (bins, texts of a bin) int32: the column of each, −1 for none
-    text_of: Tensor  # (pieces,)
+    pieces: int
+    text_of: Tensor | None  # (pieces,), None where every text is one piece, in order
     texts: int
 
 
@@ -92,11 +93,13 @@ def packed_words(words: Tensor, text: Tensor, texts: int, tiles: Tiles) -> Packe
     rows = words.new_zeros(len(source), _whole(words.shape[1], tiles), dtype=torch.bfloat16)
     filled = torch.from_numpy(np.flatnonzero(source >= 0)).to(device)
     rows[filled, : words.shape[1]] = words[torch.from_numpy(source[source >= 0]).to(device)].to(torch.bfloat16)
+    owners = [number for number, _, _ in pieces]
     return PackedWords(
         rows,
         torch.from_numpy(slot).to(device),
         torch.from_numpy(piece).to(device),
-        torch.tensor([number for number, _, _ in pieces], device=device, dtype=torch.int64),
+        len(pieces),
+        None if owners == list(range(texts)) else torch.tensor(owners, device=device, dtype=torch.int64),
         texts,
     )
 
