@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,40 @@ def test_a_simulation_writes_results_and_plots(tmp_path: Path) -> None:
     assert {path.name for path in out.iterdir()} == {"replay-error-0.json", "quality.svg", "links.svg"}
     with pytest.raises(DeixisError, match="unknown population"):
         run("simulate", tmp_path / "corpus", "--out", out, "--population", "angels")
+
+
+def test_invitations_are_links(corpus: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project.db"
+    run("init", corpus, project, "--limit", "1")
+    assert run("invite", project, "--address", "https://work.example/").startswith("https://work.example/join#")
+    with Workbench(project) as bench:
+        bench.add_worker("ann")
+    assert run("invite", project, "--worker", "ann").startswith("http://127.0.0.1:8765/back#")
+    with pytest.raises(DeixisError, match="no worker 'bob'"):
+        run("invite", project, "--worker", "bob")
+
+
+def test_a_project_that_cannot_be_served_says_why(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="no such annotation project"):
+        run("serve", tmp_path / "nothing.db")
+    bare = tmp_path / "bare.db"
+    run("init", corpus, bare, "--limit", "1")
+    with pytest.raises(DeixisError, match="has no pictures"):
+        run("serve", bare)
+    shown = tmp_path / "shown.db"
+    run("init", "scenes", shown, "--limit", "1", "--start", "mentions")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(DeixisError, match="cannot listen on"):
+            run("serve", shown, "--port", str(taken.getsockname()[1]))
+
+
+def test_links_are_measured_from_words(tmp_path: Path) -> None:
+    write_corpus(made_up_corpus(6), tmp_path / "corpus")
+    out = json.loads(run("links", tmp_path / "corpus", "--split", "", "--json", "--out", tmp_path / "links.json"))
+    assert out["counts"]["images"] == 6
+    assert 0 <= out["metrics"]["scorer"]["pairs"]["f1"] <= 100
+    assert out["metrics"] == json.loads((tmp_path / "links.json").read_text())["metrics"]
+    with pytest.raises(DeixisError, match="no split"):
+        run("links", tmp_path / "corpus", "--split", "test")

@@ -64,7 +64,7 @@ def links(
     """
     from time import perf_counter
 
-    from deixis.annotation.simulation.linking import by_head, by_model, score_links
+    from deixis.annotation.simulation.linking import by_head, by_model, score_links, score_proposals
     from deixis.cli.output import busy, print_json, print_table
     from deixis.cli.writing import system_faults
     from deixis.corpus import open_corpus
@@ -75,14 +75,12 @@ def links(
     scorer = CoreferenceScorer.load(model)
     with busy("Reading the corpus"):
         chosen = open_corpus(corpus).split(split)
-    if not len(chosen):
-        raise DeixisError(f"{corpus}: the split {split!r} has no images")
     with busy(f"Linking the mentions of {len(chosen):,} images"):
         rules = {"scorer": by_model(scorer), "same_head": by_head}
         measured = {name: score_links(chosen, rule) for name, rule in rules.items()}
     result = make_result(
         Protocol("coreference links", "not applicable", {"model": model.name if model else "coreference"}),
-        {name: figures for name, (figures, _) in measured.items()},
+        {name: figures for name, (figures, _) in measured.items()} | {"proposals": score_proposals(chosen, scorer)},
         duration=perf_counter() - began,
         corpus=corpus_reference(chosen, split),
         counts={"images": len(chosen)} | {f"{name}_questions": asked for name, (_, asked) in measured.items()},

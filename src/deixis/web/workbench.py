@@ -88,6 +88,8 @@ def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> 
     try:
         if sent.name is None:
             account = sessions.accounts.come_back(sent.secret)
+        elif not sent.name.isprintable():
+            raise DeixisError("a name is made of letters and signs that can be seen")
         else:
             account = sessions.accounts.accept(sent.secret, sent.name.strip())
     except DeixisError:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from deixis.annotation.answers import Answers
-from deixis.annotation.assistance import document_texts
+from deixis.annotation.assistance import SURE, document_texts
 from deixis.annotation.links import link_mentions
 from deixis.annotation.mentions import given_document
 from deixis.annotation.records import DIFFERENT, LINK, SAME, Document, Judgment
 from deixis.annotation.simulation.scoring import Tally, add_b_cubed, add_pairs, chain_of_mentions
 from deixis.annotation.wording import wording_similarity
 from deixis.corpus import Corpus
+from deixis.learning.coreference import labelled_pairs
 from deixis.text.coreference import CoreferenceScorer
 
 #: Of a document, whether two mentions, by id, are the same.
@@ -46,6 +49,16 @@ class _Answering(Answers):
         _, first, second = key.split()
         self.asked += 1
         return Judgment(self.asked, LINK, key, 0, SAME if self._decide(first, second) else DIFFERENT)
+
+
+def score_proposals(corpus: Corpus, scorer: CoreferenceScorer) -> dict[str, float]:
+    """Of all pairs that may be asked about, in percent: for how many an answer is proposed, and how many of those are
+    right."""
+    pairs = [pair for image in corpus for pair in labelled_pairs(image)]
+    same = scorer.probabilities([(first, second) for first, second, _ in pairs])
+    sure = np.maximum(same, 1 - same) >= SURE
+    right = (same > 0.5) == np.array([label for _, _, label in pairs])
+    return {"made": 100 * float(sure.mean()), "right": 100 * float(right[sure].mean())}
 
 
 def score_links(corpus: Corpus, decide: Decide) -> tuple[dict[str, dict[str, float]], int]:

@@ -6,6 +6,8 @@
 import { boxShape, shape } from "./stage.js";
 
 const SMALLEST = 2;
+// How near to a handle counts, in screen pixels: fingers are less exact.
+const REACH = matchMedia("(pointer: coarse)").matches ? 20 : 13;
 // Handles: name, and how far along the box's width and height they are.
 const HANDLES = [
   ["nw", 0, 0], ["n", 0.5, 0], ["ne", 1, 0], ["e", 1, 0.5], ["se", 1, 1], ["s", 0.5, 1], ["sw", 0, 1], ["w", 0, 0.5],
@@ -366,7 +368,7 @@ export class BoxEditor {
     // Corners last, so that they win where a small box's handles lie on each other.
     for (const [name, across, down] of [...HANDLES].sort((a, b) => a[0].length - b[0].length)) {
       const place = { cx: x1 + across * (x2 - x1), cy: y1 + down * (y2 - y1) };
-      const hit = shape("circle", { class: `hit ${name}`, ...place, r: 13 * unit });
+      const hit = shape("circle", { class: `hit ${name}`, ...place, r: REACH * unit });
       hit.dataset.handle = name;
       group.append(hit);
     }

@@ -103,7 +103,10 @@ function showAnswers(task) {
   find("answers").replaceChildren(...buttons);
   const words = typeof task.proposal === "string" ? task.answers.find(([word]) => word === task.proposal)?.[1] : "a box";
   find("proposal").hidden = task.proposal === null;
-  find("proposal").replaceChildren("A model proposes ", make("strong", {}, words ?? ""), "; ", make("kbd", {}, "P"), " takes it.");
+  find("proposal").replaceChildren(
+    "A model proposes ", make("strong", {}, words ?? ""), ". ",
+    make("button", { type: "button", class: "quiet", "aria-keyshortcuts": "p", onclick: takeProposal }, "Take it ", make("kbd", {}, "P")),
+  );
 }
 
 function showBox() {
@@ -191,8 +194,12 @@ async function load() {
 
 function takeProposal() {
   if (!current || current.proposal === null) return;
-  if (Array.isArray(current.proposal)) editor.put([...current.proposal]);
-  else send(current.proposal);
+  if (Array.isArray(current.proposal)) {
+    editor.put([...current.proposal]);
+    stage.root.focus();
+  } else {
+    send(current.proposal);
+  }
 }
 
 function showHelp() {
