@@ -101,7 +101,8 @@ def _best_slot(products, ROWS: tl.constexpr, PICTURES: tl.constexpr, SLOTS: tl.c
         return products
 
 
-@triton.jit
+# One kernel for any number of pictures and texts.
+@triton.jit(do_not_specialize=["pictures", "bins", "out_stride"])
 def _score(
     words,
     regions,
