@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
-from deixis.evaluation.alignment import aligned_localizer, alignment, counting, magnitudes
+from deixis.evaluation.alignment import aligned_localizer, alignment, best_beta, counting, magnitudes
 from deixis.evaluation.localization import gold_queries
 from deixis.evaluation.matching import Pictures
 from deixis.features import FeatureStore
@@ -84,6 +84,32 @@ def test_words_on_the_right_boxes_are_all_right_and_on_wrong_ones_wrong(
         figures.append([metrics[name]["overall"]["r@1"] for name in ("word_alignment", "alignment")])
     assert min(figures[0]) > 60
     assert max(figures[1]) < 10
+
+
+def test_the_beta_that_is_chosen_is_the_one_under_which_most_phrases_are_right(
+    corpus: Corpus, pictures: tuple[Pictures, FeatureStore]
+) -> None:
+    shown, store = pictures
+
+    class Noisy(Told):
+        """Right words among wrong ones: some smoothing helps, much of it does not."""
+
+        def align_words(self, image: Any, sentences: Any) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+            boxes, products = super().align_words(image, sentences)
+            random = np.random.default_rng(int(boxes.sum()))
+            return boxes, [own + random.normal(0, 0.8, own.shape) for own in products]
+
+    matcher = Noisy(corpus, store, True)
+    betas = (0.0, 0.5, 1.0, 4.0)
+    right = []
+    for beta in betas:
+        metrics: Any = alignment(matcher, shown, beta).metrics
+        right.append(metrics["alignment"]["overall"]["r@1"])
+    assert len(set(right)) > 2
+    assert best_beta(matcher, shown, betas) == betas[int(np.argmax(right))]
+    told = alignment(matcher, shown, 1.0, beta_from_boxes=True).box_supervision
+    assert told is not None
+    assert "validation" in told.statement
 
 
 def test_a_phrase_s_region_is_the_one_that_its_words_weigh_most_in(pictures: tuple[Pictures, FeatureStore]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
+from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.describing import best_sentences
 from deixis.evaluation.matching import Pictures
@@ -17,7 +18,9 @@ from deixis.features import FeatureStore
 from deixis.learning.captioning import build_task
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.run_records import StepRecord
 from deixis.learning.running import run_recipe
+from deixis.learning.runs import read_log
 from deixis.matcher import read_images
 from deixis.models.captioner import CaptionMatcher
 from deixis.text.tokens import tokens_of
@@ -67,6 +70,13 @@ def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureSt
     return make_store(tmp_path_factory.mktemp("store") / "proposals", corpus, random_boxes(10), seed=1)
 
 
+def drawn_store(corpus: Corpus, folder: Path) -> FeatureStore:
+    def merged(image: Image) -> list[list[float]]:
+        return [merge(box_array(image.chain_boxes(chain.id))).tolist() for chain in image.chains if chain.boxes]
+
+    return make_store(folder, corpus, merged, provenance={"regions": {"boxes": "chains"}})
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_runs: None) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
@@ -87,6 +97,9 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     metrics: Any = results["captioning"].metrics
     assert metrics["captions"] == pytest.approx({name: figures[name] for name in metrics["captions"]}, abs=1e-6)
     assert results["image-text ranking"].metrics["text_to_image"]
+    log = [record.loss for record in read_log(tmp_path / "run") if isinstance(record, StepRecord)]
+    assert metrics["training"]["loss_first_10"] == pytest.approx(np.mean(log[:10]))
+    assert metrics["training"]["perplexity"] == figures["perplexity"]
     matcher = load_matcher(tmp_path / "run", CPU)
     assert isinstance(matcher, CaptionMatcher)
     images = list(read_images(store, [image.id for image in corpus.split("val")]))
@@ -151,6 +164,9 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     matcher = load_matcher(tmp_path / "run", CPU)
     image = next(read_images(store, [corpus.images[0].id]))
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
+    # Judged at drawn boxes, where there is a store of them.
+    results = judge(tmp_path / "run", corpus, [store, drawn_store(corpus, tmp_path / "chains")], CPU, split="val")
+    assert "region captioning" in {result.protocol.name for result in results}
     settings["aligner"] = str(tmp_path / "run")
     with pytest.raises(DeixisError, match="does not learn to align"):
         run(settings, corpus, store, tmp_path / "another")
