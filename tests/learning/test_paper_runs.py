@@ -199,6 +199,11 @@ def test_quick_recalls_are_those_of_the_evaluation_room() -> None:
                 assert found[f"{way}.r@{k}"] == pytest.approx(expected[way][f"r@{k}"], abs=1e-4)
 
 
+def test_scores_that_are_no_numbers_find_nothing() -> None:
+    found = retrieval_figures(torch.full((20, 40), torch.nan), torch.arange(40) // 2)
+    assert set(found.values()) == {0.0}
+
+
 def test_every_recipe_of_the_package_loads_and_goes_by_its_name() -> None:
     for name in package_recipes():
         assert load_recipe(name).recipe.name == name

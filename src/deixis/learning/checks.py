@@ -31,7 +31,8 @@ def retrieval_figures(scores: Tensor, image_of: Tensor) -> dict[str, float]:
     for name, table, right in (("image_to_text", scores, own), ("text_to_image", scores.T, own.T)):
         best = table.masked_fill(~right, -torch.inf).amax(1)
         asked = right.any(1)
-        ranks = 1 + ((table >= best[:, None]) & ~right).sum(1)[asked]
+        # Not "at least": what is no number is right nowhere.
+        ranks = 1 + (~(table < best[:, None]) & ~right).sum(1)[asked]
         figures |= recalls(ranks, name)
     return figures | {"rsum": sum(figures.values())}
 
