@@ -135,6 +135,13 @@ def test_the_fast_path_equals_the_definition(fisher: FisherVectors, n_jobs: int)
     np.testing.assert_allclose(norms, known, atol=1e-5)
 
 
+@pytest.mark.parametrize("captions", [[], [[]], [[], []], [["."], []]], ids=str)
+def test_captions_without_any_word_are_zeros(fisher: FisherVectors, captions: list[list[str]]) -> None:
+    encoded = fisher.transform(captions)
+    assert encoded.shape == (len(captions), 80)
+    assert not encoded.any()
+
+
 def test_vectors_stream_into_a_memory_map_of_any_float_type(fisher: FisherVectors, tmp_path: Path) -> None:
     captions = _captions(500)
     out = np.lib.format.open_memmap(tmp_path / "vectors.npy", "w+", np.float16, (500, 80))

@@ -271,7 +271,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _word_tables(self, words: list[str]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
         """For each component the words that have a share in it, and their gradients (words, 2 · dimensions)."""
         array, found = self.vectors.look_up(words)
-        found &= [has_content(word) for word in words]
+        found &= np.array([has_content(word) for word in words], dtype=bool)
         samples = (array - self.mean_) @ self.unmixing_.T
         shares = self.mixture_.predict_proba(samples) * found[:, None] if words else np.zeros((0, self.n_components))
         for k in range(self.mixture_.n_components):
