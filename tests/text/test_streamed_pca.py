@@ -33,6 +33,16 @@ def test_it_is_scikit_learns(count: int, dimensions: int, block: int) -> None:
     np.testing.assert_allclose(np.abs(ours.transform(rows)), np.abs(theirs.transform(rows)), atol=5e-3)
 
 
+def test_components_without_variance_have_no_direction() -> None:
+    """Fewer rows than dimensions, most of them copies: four directions, and none made of rounding errors."""
+    different = _rows(5, 40)
+    pca = StreamedPCA(12, device="cpu").fit(np.repeat(different, 4, axis=0))
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.diag([1.0] * 4 + [0.0] * 8), atol=1e-5)
+    theirs = PCA(4).fit(np.repeat(different, 4, axis=0))
+    np.testing.assert_allclose(pca.explained_variance_[:4], theirs.explained_variance_, rtol=1e-4)
+    np.testing.assert_allclose(pca.explained_variance_[4:], 0, atol=1e-9)
+
+
 def test_a_memory_map_of_float16_is_read_and_written_by_blocks(tmp_path: Path) -> None:
     rows = (_rows(300, 12) - 50).astype(np.float16)
     np.save(tmp_path / "rows.npy", rows)

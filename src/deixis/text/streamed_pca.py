@@ -169,9 +169,11 @@ class StreamedPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         part = cuda.as_tensor(centred, device="cuda") if cuda else centred
         values, vectors = self._leading(part @ part.T / (len(rows) - 1), cuda)
         components = vectors @ centred
-        # The last component of n centred rows has no variance and no direction of its own; it is left at zero.
+        # The last component of n centred rows, and one more for every row that is a copy, has no variance and no
+        # direction of its own, only that of rounding errors (of λ, whose root the norm is); it is left at zero.
         norms = np.linalg.norm(components, axis=1, keepdims=True)
-        return values, components / np.where(norms > 0, norms, 1.0)
+        real = norms > np.sqrt(len(rows) * np.finfo(np.float64).eps) * norms.max()
+        return values, np.where(real, components / np.where(real, norms, 1.0), 0.0)
 
     def _leading(self, matrix: Any, cuda: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The largest eigenvalues of a symmetric matrix and their eigenvectors as rows, falling."""
