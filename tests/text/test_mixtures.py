@@ -126,8 +126,12 @@ def test_the_same_seed_gives_the_same_mixture() -> None:
 
 
 def test_a_mixture_that_has_not_settled_says_so() -> None:
+    samples = _overlapping(0)
     with pytest.warns(ConvergenceWarning, match="not settled after 1 steps"):
-        DiagonalMixture(5, max_iter=1, tol=0, random_state=0).fit(_overlapping(0))
+        mixture = DiagonalMixture(5, max_iter=1, tol=0, random_state=0).fit(samples)
+    # Its likelihood is known all the same: before that step, and after it.
+    assert len(mixture.log_likelihoods_) == 2
+    assert mixture.score(samples) == pytest.approx(mixture.log_likelihoods_[-1])
 
 
 def _expected_failures(estimator: Any) -> dict[str, str]:

@@ -127,6 +127,7 @@ class DiagonalMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
             self.n_iter_ = len(self.log_likelihoods_)
             if self.n_iter_ > 1 and self.log_likelihoods_[-1] - self.log_likelihoods_[-2] < self.tol:
                 self.converged_ = True
+            if self.converged_ or self.n_iter_ > self.max_iter:
                 break
             self._maximize(data, np.exp(joint - log_density[:, None]) * weights[:, None])
         self.location_ += data.mean
