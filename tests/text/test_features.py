@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -177,6 +178,41 @@ def test_other_settings_or_captions_are_other_features(
     assert sizes[1, 60] > sizes[1, 30] > sizes[5, 30]
 
 
+def test_another_file_of_the_same_name_is_other_features(
+    training: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size too, and whether or not new words are met; where the file is gone, what was kept is used."""
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "vectors.txt"
+    recipe, text = TextRecipe("mean", vectors=str(file)), [("man",)]
+    words = content_words(training_captions(training))
+
+    def write(number: int, more: str = "") -> None:
+        file.write_text("".join(f"{word} {number} 1\n" for word in (*words, *more.split())))
+
+    write(3)
+    assert text_features(recipe, training).transform(text).tolist() == [[3, 1]]
+    write(4)
+    assert text_features(recipe, training).transform(text).tolist() == [[4, 1]]
+    write(5, "zebra")
+    both = text_features(recipe, training, also=[("zebra",)])
+    assert both.transform([("man",), ("zebra",)]).tolist() == [[5, 1], [5, 1]]
+    file.unlink()
+    assert text_features(recipe, training, also=[("zebra",)]).transform(text).tolist() == [[5, 1]]
+
+
+def test_words_kept_beside_their_vectors_are_still_read(vectors: WordVectors, tmp_path: Path) -> None:
+    kept = KeptVectors.of(vectors, ["man", "dog", "zeppelin"])
+    kept.save(tmp_path)
+    with safetensors.safe_open(tmp_path / "words.safetensors", "numpy") as file:
+        about, table = file.metadata(), file.get_tensor("vectors")
+    (tmp_path / "words.json").write_text(about.pop("words"))
+    safetensors.numpy.save_file({"vectors": table}, tmp_path / "words.safetensors", about)
+    again = KeptVectors.load(tmp_path)
+    assert again.unmet(["man", "zeppelin", "cat"]) == ["cat"]
+    np.testing.assert_array_equal(again.look_up(["dog"])[0], kept.look_up(["dog"])[0])
+
+
 def test_kept_vectors_are_those_of_the_whole_table(vectors: WordVectors, unseen: list[tuple[str, ...]]) -> None:
     words = content_words(unseen)
     kept = KeptVectors.of(vectors, words[:20])
@@ -196,7 +232,7 @@ def test_damaged_files_are_named(
 ) -> None:
     fitted = made(RECIPES[0], captions, unseen, vectors)
     fitted.save(tmp_path)
-    for name in ("words.json", "words.safetensors", "fisher.safetensors", "recipe.json"):
+    for name in ("words.safetensors", "fisher.safetensors", "recipe.json"):
         path = tmp_path / name
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2])

@@ -31,7 +31,7 @@ from deixis.text.fisher import FisherVectors
 from deixis.text.kept_vectors import KeptVectors
 from deixis.text.streamed_pca import StreamedPCA
 from deixis.text.tokens import has_content, tokens_of
-from deixis.text.vector_files import read_word_vectors
+from deixis.text.vector_files import read_word_vectors, source_of
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.text.word_vectors import WordVectors, spacy_vectors
 
@@ -107,10 +107,9 @@ def text_features(
     folder = cache_folder() / "text" / _key(recipe, captions)
     if (folder / RECIPE).exists():
         features = load_text_features(folder, device=device)
-        if isinstance(features, FisherFeatures | MeanFeatures) and features.vectors.unmet(words):
-            features.vectors = features.vectors.with_words(_word_vectors(recipe), words)
-            features.vectors.save(folder)
-        return features
+        if not isinstance(features, FisherFeatures | MeanFeatures) or _up_to_date(features, folder, words):
+            return features
+        (folder / RECIPE).unlink(missing_ok=True)
     if recipe.pca:
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and kept once.
         whole = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
@@ -306,6 +305,23 @@ class TokenIds:
     def save(self, folder: str | Path) -> None:
         self.vocabulary.save(Path(folder) / VOCABULARY)
         _save_recipe(folder, self.recipe)
+
+
+def _up_to_date(features: FisherFeatures | MeanFeatures, folder: Path, words: Sequence[str]) -> bool:
+    """Whether kept features are over the vectors that their recipe names today; if so, more words are added to them.
+
+    A file is looked at where it is at hand, spaCy's vectors where they are needed: features are used without either.
+    """
+    kept, path = features.vectors, Path(features.recipe.vectors)
+    if features.recipe.vectors != SPACY and path.is_file() and source_of(path) != kept.source:
+        return False
+    if kept.unmet(words):
+        vectors = _word_vectors(features.recipe)
+        if vectors.source != kept.source:
+            return False
+        features.vectors = kept.with_words(vectors, words)
+        features.vectors.save(folder)
+    return True
 
 
 def _word_vectors(recipe: TextRecipe) -> WordVectors:

@@ -14,7 +14,9 @@ from deixis.errors import InputError
 from deixis.files import atomic_write
 from deixis.text.word_vectors import WordVectors
 
-WORDS, VECTORS = "words.json", "words.safetensors"
+VECTORS = "words.safetensors"
+#: Where the words were in files that had them beside the vectors.
+WORDS = "words.json"
 
 
 class _Words(msgspec.Struct, frozen=True):
@@ -52,23 +54,21 @@ class KeptVectors(WordVectors):
         return KeptVectors(both, np.concatenate([self.table, more.table]), self.source)
 
     def save(self, folder: Path) -> None:
-        """Write a JSON file of words and a safetensors file of their vectors."""
-        vectors = safetensors.numpy.save({"vectors": np.ascontiguousarray(self.table)}, {"source": self.source})
-        for name, data in ((WORDS, msgspec.json.encode(self._words)), (VECTORS, vectors)):
-            with atomic_write(folder / name) as stream:
-                stream.write(data)
+        """Write a safetensors file with the words beside their vectors: one, so that no crash or rival parts them."""
+        about = {"source": self.source, "words": msgspec.json.encode(self._words).decode()}
+        with atomic_write(folder / VECTORS) as stream:
+            stream.write(safetensors.numpy.save({"vectors": np.ascontiguousarray(self.table)}, about))
 
     @classmethod
     def load(cls, folder: Path) -> KeptVectors:
         """Read what `save` wrote."""
-        path = folder / WORDS
+        path = folder / VECTORS
         try:
-            words = msgspec.json.decode(path.read_bytes(), type=_Words)
-            path = folder / VECTORS
             with safetensors.safe_open(path, "numpy") as file:
-                table, source = file.get_tensor("vectors"), (file.metadata() or {}).get("source", "")
+                table, about = file.get_tensor("vectors"), file.metadata() or {}
+            words = msgspec.json.decode(about.get("words") or (folder / WORDS).read_bytes(), type=_Words)
         except (msgspec.DecodeError, safetensors.SafetensorError, OSError) as fault:
             raise InputError(path, f"does not hold kept word vectors ({fault})") from None
         if table.ndim != 2 or len(table) != len(words.known):
             raise InputError(path, f"has an array of shape {table.shape} for {len(words.known)} words")
-        return cls(words, table, source)
+        return cls(words, table, about.get("source", ""))

@@ -6,6 +6,7 @@ in a header are held against the size of the file before anything is allocated, 
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from array import array
 from collections.abc import Callable, Collection, Iterator
@@ -23,6 +24,8 @@ DIMENSION_LIMIT = 8192
 WORD_LIMIT = 2048
 #: A number of a text file has at most this many characters, its space included.
 _NUMBER_LIMIT = 32
+#: Bytes at the beginning of a file that tell it from others.
+_HASHED = 1 << 20
 
 
 def read_word_vectors(
@@ -67,7 +70,14 @@ def read_word_vectors(
     if not rows:
         raise InputError(path, "has no vectors" if wanted is None else "has no vector of any wanted word")
     table = np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), -1)
-    return WordVectors(table, rows.get, source=f"{path.name} ({path.stat().st_size} bytes)", lemma=lemma)
+    return WordVectors(table, rows.get, source=source_of(path), lemma=lemma)
+
+
+def source_of(path: Path) -> str:
+    """The file's name, its size, and a hash of how it begins: tells it from others that bore its name."""
+    with path.open("rb") as stream:
+        start = hashlib.sha256(stream.read(_HASHED)).hexdigest()[:16]
+    return f"{path.name} ({path.stat().st_size} bytes, {start})"
 
 
 def _header(path: Path, line: bytes) -> tuple[int, int] | None:
