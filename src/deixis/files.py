@@ -1,4 +1,7 @@
-"""Files on disk: atomic writes and the cache folder. A crash never leaves half a file that looks whole."""
+"""Files on disk: atomic writes, folders with one writer, the cache folder.
+
+A crash never leaves half a file that looks whole.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+from deixis.errors import DeixisError, InputError
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+#: The file in a folder that its writer holds.
+LOCK = ".lock"
 
 
 @contextmanager
@@ -58,3 +69,29 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def hold_folder(folder: Path, what: str) -> FileLock:
+    """Make a folder, if need be, and become its one writer until the lock is released or the process dies.
+
+    A lock of the operating system: a killed writer leaves its file, but not the lock.
+
+    Args:
+        folder: what is written.
+        what: what the folder is, for people: "feature store".
+
+    Raises:
+        DeixisError: another process holds it.
+        InputError: it cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DeixisError(f"{folder}: another process is writing this {what}") from None
+    except OSError as fault:
+        raise InputError(folder, f"cannot be written ({fault.strerror})") from None
+    return lock

@@ -25,7 +25,7 @@ from msgspec import Meta
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-PLAN, IDS, MANIFEST, PARTITIONS, LOCK = "plan.json", "ids.json", "manifest.json", "partitions", ".lock"
+PLAN, IDS, MANIFEST, PARTITIONS = "plan.json", "ids.json", "manifest.json", "partitions"
 _ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 Record = TypeVar("Record", bound=msgspec.Struct)

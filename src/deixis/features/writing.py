@@ -13,13 +13,11 @@ from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
 from deixis.features.layout import (
     IDS,
-    LOCK,
     MANIFEST,
     PARTITIONS,
     PLAN,
@@ -36,7 +34,7 @@ from deixis.features.layout import (
     sidecar_file,
     write_json,
 )
-from deixis.files import atomic_write
+from deixis.files import LOCK, atomic_write, hold_folder
 
 #: One image's features: array name → row (of the array's shape) or, for a ragged array, rows.
 Features = Mapping[str, NDArray[Any]]
@@ -48,19 +46,12 @@ class StoreWriter:
     def __init__(self, folder: str | Path, plan: Plan, ids: Sequence[str]) -> None:
         self.folder, self.plan = Path(folder), plan
         self._ids = ids
-        # A lock of the operating system: a killed writer leaves the file, but not the lock.
-        self._lock = FileLock(self.folder / LOCK)
 
     def __enter__(self) -> StoreWriter:
         self._refuse_strangers()
+        self._lock = hold_folder(self.folder, "feature store")
         try:
-            (self.folder / PARTITIONS).mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise DeixisError(f"{self.folder}: another process is writing this feature store") from None
-        except OSError as fault:
-            raise InputError(self.folder, f"cannot be written ({fault.strerror})") from None
-        try:
+            (self.folder / PARTITIONS).mkdir(exist_ok=True)
             self._begin()
         except BaseException:
             self._lock.release()

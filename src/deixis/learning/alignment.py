@@ -244,9 +244,7 @@ RECIPE = AlignmentTaskRecipe
 
 
 def feature_recipes(recipe: AlignmentTaskRecipe) -> list[FeatureRecipe]:
-    if recipe.feature_recipe.regions is None:
-        raise DeixisError("words are aligned with regions: `features` needs a [features.regions] section")
-    return [recipe.feature_recipe]
+    return [recipe.region_features]
 
 
 def build_task(

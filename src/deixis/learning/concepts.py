@@ -184,9 +184,7 @@ RECIPE = ConceptRecipe
 
 
 def feature_recipes(recipe: ConceptRecipe) -> list[FeatureRecipe]:
-    if recipe.feature_recipe.regions is None:
-        raise DeixisError("concepts are looked for in regions: `features` needs a [features.regions] section")
-    return [recipe.feature_recipe]
+    return [recipe.region_features]
 
 
 def build_task(

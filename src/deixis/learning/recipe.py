@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
 from deixis.evaluation.papers import paper_tables
-from deixis.features.recipe import BUILT_IN, FeatureRecipe
+from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe
 from deixis.learning.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -83,6 +83,18 @@ class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def feature_recipe(self) -> FeatureRecipe:
         return BUILT_IN[self.features] if isinstance(self.features, str) else self.features
+
+    @property
+    def region_features(self) -> FeatureRecipe:
+        """The same, for a kind that looks at regions."""
+        regions_of(self.feature_recipe)
+        return self.feature_recipe
+
+
+def regions_of(features: FeatureRecipe) -> RegionRecipe:
+    if features.regions is None:
+        raise DeixisError("this recipe looks at regions: `features` needs a [features.regions] section")
+    return features.regions
 
 
 class Recipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,12 +29,11 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
 from deixis.evaluation.results import flatten, versions
-from deixis.files import atomic_write, write_text
+from deixis.files import LOCK, atomic_write, hold_folder, write_text
 from deixis.learning.cards import model_card
 from deixis.learning.checkpoints import (
     Checkpoint,
@@ -48,7 +47,7 @@ from deixis.learning.curves import draw_curves
 from deixis.learning.run_records import ModelRecord, Note, Record, RunPlan, Start, TrainingReport
 
 RECIPE, PLAN, ENVIRONMENT, LOG, CHECKPOINTS = "recipe.toml", "run.json", "environment.json", "log.jsonl", "checkpoints"
-WEIGHTS, CARD, CURVES, MODEL, LOCK = "model.safetensors", "README.md", "curves.png", "model.json", ".lock"
+WEIGHTS, CARD, CURVES, MODEL = "model.safetensors", "README.md", "curves.png", "model.json"
 
 Struct = TypeVar("Struct")
 
@@ -70,18 +69,11 @@ class RunFolder:
 
     def __init__(self, folder: str | Path, plan: RunPlan, recipe: str = "") -> None:
         self.folder, self.plan, self._recipe = Path(folder), plan, recipe
-        self._lock = FileLock(self.folder / LOCK)
         self._log: IO[bytes] | None = None
 
     def __enter__(self) -> RunFolder:
         self._refuse_strangers()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise DeixisError(f"{self.folder}: another process is writing this run") from None
-        except OSError as fault:
-            raise InputError(self.folder, f"cannot be written ({fault.strerror})") from None
+        self._lock = hold_folder(self.folder, "run")
         try:
             with self._faults():
                 self._begin()

@@ -19,7 +19,7 @@ from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.losses import LogisticRecipe, LossRecipe, make_loss
-from deixis.learning.recipe import Recipe
+from deixis.learning.recipe import Recipe, regions_of
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import PairBatch, RankingBatch
 from deixis.learning.task import Loss, SizedBatches
@@ -135,9 +135,7 @@ def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeature
 
 def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
     """Features of proposals, and of the merged drawn boxes, all of them, by the same backbone."""
-    if proposals.regions is None:
-        raise DeixisError("phrases are matched with regions: `features` needs a [features.regions] section")
-    drawn = msgspec.structs.replace(proposals.regions, boxes="chains", count=ALL_CHAINS)
+    drawn = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS)
     return [proposals, msgspec.structs.replace(proposals, regions=drawn)]
 
 
