@@ -10,10 +10,11 @@ from PIL import Image as Pillow
 
 from deixis.corpus import Box, Chain, Corpus, make_image
 from deixis.errors import DeixisError, InputError
+from deixis.features import extract
 from deixis.features import mapper as mapper_room
 from deixis.features.boxes import MergedBoxes
 from deixis.features.kept import features_for, kept_folder
-from deixis.features.recipe import BUILT_IN, FeatureRecipe
+from deixis.features.recipe import BUILT_IN, FeatureRecipe, FileRecipe
 from tests.features.fakes import FakeMapper, make_corpus
 
 
@@ -65,6 +66,24 @@ def test_other_pictures_of_the_same_corpus_are_refused(made: list[str]) -> None:
         features_for(make_corpus(5, salt="other"), BUILT_IN["image"])
 
 
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        (BUILT_IN["image"], {"version": 0}),
+        (BUILT_IN["regions"], {"regions": {"settings": {"weights_sha256": "another proposer's"}}}),
+    ],
+    ids=["mapper", "proposer"],
+)
+def test_features_that_an_earlier_release_made_in_another_way_are_refused(
+    made: list[str], recipe: FeatureRecipe, told: dict[str, object]
+) -> None:
+    corpus, mapper = make_corpus(5), FakeMapper()
+    mapper.provenance |= told
+    extract(corpus, mapper, kept_folder(corpus, recipe))
+    with pytest.raises(InputError, match="earlier Deixis"):
+        features_for(corpus, recipe)
+
+
 def test_without_pictures_and_store_nothing_can_be_had(made: list[str]) -> None:
     with pytest.raises(DeixisError, match="not at hand"):
         features_for(Corpus(make_corpus(5).images, name="bare"), BUILT_IN["image"])
@@ -79,6 +98,15 @@ def test_a_file_of_features_is_kept_without_pictures(made: list[str], tmp_path: 
     np.save(tmp_path / "f.npy", rows + 1)
     assert features_for(corpus, recipe).image_vectors()[0][0] == np.float16(rows[0, 0] + 1)
     assert made == []
+
+
+def test_a_file_of_features_with_other_ids_is_read_again(made: list[str], tmp_path: Path) -> None:
+    rows, ids = np.eye(5, dtype=np.float32), tmp_path / "ids.txt"
+    np.save(tmp_path / "f.npy", rows)
+    recipe, corpus = FeatureRecipe(str(tmp_path / "f.npy"), file=FileRecipe(str(ids))), make_corpus(5)
+    for order in (range(5), range(4, -1, -1)):
+        ids.write_text("".join(f"image {number}\n" for number in order))
+        np.testing.assert_array_equal(features_for(corpus, recipe).image_vectors()[:], rows[list(order)])
 
 
 def test_merged_boxes_are_one_a_chain_in_the_order_of_chains() -> None:

@@ -40,7 +40,7 @@ def features_for(
         progress: called with the number of images done and of all images.
 
     Raises:
-        InputError: the store was made of other pictures of the same corpus.
+        InputError: the store was made of other pictures of the same corpus, or by an earlier Deixis in another way.
     """
     folder = kept_folder(corpus, recipe)
     if not (folder / MANIFEST).exists():
@@ -57,6 +57,8 @@ def features_for(
     store = FeatureStore(folder)
     if recipe.from_file:
         return store
+    if _made_otherwise(store, recipe):
+        raise InputError(folder, "holds features as an earlier Deixis made them; remove it to extract them again")
     pictures = corpus.pictures
     made_of = store.plan.provenance["pictures_sha256"]
     if pictures is not None and any(map(pictures.has, corpus)) and sample_hash(pictures, corpus) != made_of:
@@ -66,11 +68,29 @@ def features_for(
     return store
 
 
+def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:
+    """Whether the same recipe gives other features today: the mapper has changed, or the package's proposer."""
+    from deixis.features.mapper import VERSION
+    from deixis.vision.learned_proposals import BUNDLED
+    from deixis.vision.weights import file_sha256
+
+    told = store.plan.provenance
+    if told.get("version", VERSION) != VERSION:
+        return True
+    if recipe.regions is None or recipe.regions.boxes != "learned":
+        return False
+    return bool(told["regions"]["settings"]["weights_sha256"] != file_sha256(BUNDLED))
+
+
 def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:
     """Where the store of a corpus and a recipe is kept; files that the recipe names count with their bytes."""
     digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(recipe))
-    for name in (recipe.backbone.removeprefix(TOWER), recipe.regions.boxes if recipe.regions else ""):
+    boxes, ids = recipe.regions.boxes if recipe.regions else "", recipe.file.ids if recipe.file else ""
+    for name in (recipe.backbone.removeprefix(TOWER), boxes, ids):
         for path in (Path(name), Path(name) / PLAN):
             if path.is_file():
-                digest.update(path.read_bytes())
+                # Features of others may be larger than memory.
+                with path.open("rb") as stream:
+                    while block := stream.read(1 << 24):
+                        digest.update(block)
     return cache_folder() / "features" / digest.hexdigest()[:32]
