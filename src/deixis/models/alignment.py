@@ -243,6 +243,8 @@ def _pooled(regions: Tensor, present: Tensor, words: Tensor, pool: Pool) -> Tens
     products = (regions.flatten(0, 1) @ words.T).view(*regions.shape[:2], len(words))
     absent = ~present[..., None]
     if pool == "best":
-        return products.masked_fill_(absent, -torch.inf).max(1).values
+        products.masked_fill_(absent, -torch.inf)
+        # The gradient goes to one region; without it, which one need not be found.
+        return products.max(1).values if torch.is_grad_enabled() else products.amax(1)
     rectified = (products if pool == "positive" else products + 1).relu()
     return rectified.masked_fill(absent, 0).sum(1)
