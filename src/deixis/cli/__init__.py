@@ -16,6 +16,7 @@ from deixis.cli import demo as demo_command
 from deixis.cli import describe as describe_command
 from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import explain as explain_commands
+from deixis.cli import export as export_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import gallery as gallery_commands
 from deixis.cli import localize as localize_commands
@@ -52,6 +53,7 @@ app.command()(extract_command.extract)
 app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
+app.add_typer(export_commands.app, name="export")
 app.command()(gallery_commands.gallery)
 app.add_typer(localize_commands.app, name="localize")
 app.command("map")(map_command.space_map)

@@ -32,7 +32,7 @@ from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, fitted_text, initial_vectors
 from deixis.models.matchers import TowerMatcher
 from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe
-from deixis.text.features import TextRecipe, load_text_features
+from deixis.text.features import TextFeatures, TextRecipe, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.vision import TOWER as TOWER_PREFIX
@@ -237,6 +237,11 @@ def build_task(
 
 
 def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
+    return TowerMatcher(*load_text_tower(folder, recipe), device)
+
+
+def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:
+    """The text branch of a finished run, and what makes token ids of texts."""
     text = load_text_features(folder / TEXT)
     tower = TextTower(recipe.model, text.dim)
     prefix = "texts."
@@ -244,4 +249,4 @@ def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> T
     tower.load_state_dict(
         {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
     )
-    return TowerMatcher(tower, text, device)
+    return tower.eval(), text

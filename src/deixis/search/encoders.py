@@ -1,0 +1,180 @@
+"""What puts pictures and words into one space for search: one protocol, opened by name.
+
+`run:FOLDER` is a finished run of the kind `pictures` (PyTorch), `onnx:FOLDER` a bundle that `deixis export onnx` wrote
+(onnxruntime alone). Both of one run are the same encoder to an index.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.errors import DeixisError, InputError
+from deixis.search.bundles import (
+    BACKGROUND,
+    PICTURES,
+    TEXTS,
+    VOCABULARY,
+    Relevance,
+    checked_file,
+    preprocessing,
+    read_manifest,
+)
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import PAD, Vocabulary
+from deixis.vision.crops import squash
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+    from PIL.Image import Image as Picture
+
+Rows = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+RUN, ONNX = "run:", "onnx:"
+#: The encoder that comes with the package.
+DEFAULT = "deixis-base"
+#: Texts encoded at a time.
+BATCH = 256
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What an index is bound to: rows of equal identities compare."""
+
+    name: str
+    weights_sha256: str
+    dim: int
+    preprocessing: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.weights_sha256[:12]}, {self.dim} numbers)"
+
+
+class Encoder(Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def relevance(self) -> Relevance: ...
+
+    @property
+    def background(self) -> Rows | None:
+        """Unit rows of pictures that stand for "any picture", where the encoder has them."""
+
+    def prepare(self, picture: Picture) -> Bytes:
+        """The picture as the network sees it, `(3, side, side)`; may be called from many threads."""
+
+    def encode_pictures(self, batch: Bytes) -> Rows:
+        """Prepared pictures `(n, 3, side, side)` to unit rows `(n, dim)`."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Rows:
+        """Texts to unit rows `(n, dim)`; one without words is a `DeixisError`."""
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of a text that the encoder has never seen."""
+
+
+def load_encoder(name: str) -> Encoder:
+    """Open an encoder by name: `run:FOLDER`, `onnx:FOLDER`, or `deixis-base`."""
+    if name.startswith(RUN):
+        from deixis.search.run_encoder import RunEncoder
+
+        return RunEncoder(Path(name.removeprefix(RUN)))
+    if name.startswith(ONNX):
+        return OnnxEncoder(Path(name.removeprefix(ONNX)))
+    if name == DEFAULT:
+        packaged = Path(__file__).with_name(DEFAULT)
+        if not packaged.is_dir():
+            raise DeixisError(
+                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/pictures-both`), "
+                "export it (`deixis export onnx RUN --out FOLDER`) and give --encoder onnx:FOLDER"
+            )
+        return OnnxEncoder(packaged)
+    raise DeixisError(f"unknown encoder {name!r}; known: {RUN}FOLDER, {ONNX}FOLDER, {DEFAULT}")
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The tokens of a text to be encoded; without any it is a `DeixisError`."""
+    if not (tokens := tokens_of(text)):
+        raise DeixisError(f"the text {text!r} has no words")
+    return tokens
+
+
+def squashed(picture: Picture, side: int) -> Bytes:
+    """All of a picture as a square of bytes `(3, side, side)`."""
+    return np.ascontiguousarray(np.asarray(squash(picture, side)).transpose(2, 0, 1))
+
+
+class OnnxEncoder:
+    """A bundle; either graph is loaded when it is first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            raise DeixisError("searching needs onnxruntime; pip install 'deixis[search]'")
+        self._folder, self._manifest = folder, read_manifest(folder)
+        manifest = self._manifest
+        self.relevance = manifest.relevance
+        self.identity = Identity(manifest.name, manifest.weights_sha256, manifest.dim, preprocessing(manifest.side))
+        self._vocabulary = Vocabulary.load(checked_file(folder, manifest, VOCABULARY))
+
+    @cached_property
+    def background(self) -> Rows | None:
+        if BACKGROUND not in self._manifest.files:
+            return None
+        path = checked_file(self._folder, self._manifest, BACKGROUND)
+        rows: Rows = np.load(path, allow_pickle=False).astype(np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self._manifest.dim:
+            raise InputError(path, f"does not hold rows of {self._manifest.dim} numbers")
+        return rows
+
+    def prepare(self, picture: Picture) -> Bytes:
+        return squashed(picture, self._manifest.side)
+
+    def encode_pictures(self, batch: Bytes) -> Rows:
+        rows: Rows = self._pictures.run(["rows"], {"pictures": batch})[0]
+        return rows
+
+    def encode_texts(self, texts: Sequence[str]) -> Rows:
+        parts = [self._encode(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        return np.concatenate(parts) if parts else np.empty((0, self._manifest.dim), np.float32)
+
+    def _encode(self, texts: Sequence[str]) -> Rows:
+        encoded = [self._vocabulary.encode(words_of(text)) for text in texts]
+        lengths = np.array([len(ids) for ids in encoded], np.int64)
+        ids = np.full((len(encoded), lengths.max()), PAD, np.int64)
+        for row, own in zip(ids, encoded, strict=True):
+            row[: len(own)] = own
+        rows: Rows = self._texts.run(["rows"], {"ids": ids, "lengths": lengths})[0]
+        return rows
+
+    def unknown_words(self, text: str) -> list[str]:
+        return [token for token in tokens_of(text) if token not in self._vocabulary]
+
+    @cached_property
+    def _pictures(self) -> InferenceSession:
+        return self._session(PICTURES)
+
+    @cached_property
+    def _texts(self) -> InferenceSession:
+        return self._session(TEXTS)
+
+    def _session(self, name: str) -> InferenceSession:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        # Warnings and what is milder are no news to a person who searches.
+        options.log_severity_level = 3
+        path = checked_file(self._folder, self._manifest, name)
+        try:
+            return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as fault:  # The runtime raises classes of its own, without a common base.
+            raise InputError(path, f"cannot be run by onnxruntime ({fault})") from None

@@ -1,0 +1,136 @@
+"""A bundle encodes as the run it came from does, whatever the batch and the lengths, and says so when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+from torch.nn import functional as F
+
+from deixis.errors import DeixisError, InputError
+from deixis.learning.end_to_end import TextTower, TowerRecipe
+from deixis.models.two_branch import RecurrentRecipe
+from deixis.search.bundles import MANIFEST, PICTURES, TEXTS
+from deixis.search.encoders import load_encoder
+from deixis.search.export import export_onnx, write_picture_graph, write_text_graph
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.tower import PictureTower
+
+TEXT_LIST = ["a dog", "two red cars stand beside a tall tree and a man waits", "zyxwv", "dog"]
+
+
+def graph_rows(path: Path, **inputs: Any) -> Any:
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(["rows"], inputs)[0]
+
+
+def test_a_bundle_gives_the_embeddings_of_its_run(run: Path, bundle: Path) -> None:
+    ours, theirs = load_encoder(f"onnx:{bundle}"), load_encoder(f"run:{run}")
+    assert ours.identity == theirs.identity
+    random = np.random.default_rng(0)
+    picture = Pillow.fromarray(random.integers(0, 255, (50, 90, 3), np.uint8))
+    assert np.array_equal(ours.prepare(picture), theirs.prepare(picture))
+    batch = random.integers(0, 255, (5, 3, 64, 64)).astype(np.uint8)
+    for got, wanted in (
+        (ours.encode_pictures(batch), theirs.encode_pictures(batch)),
+        (ours.encode_texts(TEXT_LIST), theirs.encode_texts(TEXT_LIST)),
+    ):
+        assert got.dtype == wanted.dtype == np.float32
+        assert np.linalg.norm(got, axis=1) == pytest.approx(1, abs=1e-4)
+        assert ((got * wanted).sum(1) > 0.9999).all()
+    assert ours.unknown_words("a zyxwv dog") == theirs.unknown_words("a zyxwv dog") == ["zyxwv"]
+    assert ours.encode_texts([]).shape == theirs.encode_texts([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("encoder", ["run", "onnx"])
+def test_a_text_without_words_is_refused(encoder: str, run: Path, bundle: Path) -> None:
+    opened = load_encoder(f"run:{run}" if encoder == "run" else f"onnx:{bundle}")
+    with pytest.raises(DeixisError, match="no words"):
+        opened.encode_texts(["a dog", "  "])
+
+
+def test_a_text_is_encoded_alike_alone_and_in_company(bundle: Path) -> None:
+    encoder = load_encoder(f"onnx:{bundle}")
+    together = encoder.encode_texts(TEXT_LIST * 100)
+    alone = np.concatenate([encoder.encode_texts([text]) for text in TEXT_LIST])
+    assert np.allclose(together, np.tile(alone, (100, 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean", "max"])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_every_text_branch_becomes_the_same_graph(cell: Any, pooling: Any, bidirectional: bool, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    recurrent = RecurrentRecipe(cell=cell, word=12, hidden=20, bidirectional=bidirectional, pooling=pooling)
+    tower = TextTower(TowerRecipe(dim=9, recurrent=recurrent), 30).eval()
+    lengths = np.array([3, 7, 1, 7], np.int64)
+    ids = np.random.default_rng(1).integers(1, 30, (4, 7)) * (np.arange(7) < lengths[:, None])
+    with torch.no_grad():
+        wanted = F.normalize(tower(torch.from_numpy(ids))).numpy()
+    write_text_graph(tower, tmp_path / TEXTS, "float32")
+    assert np.allclose(graph_rows(tmp_path / TEXTS, ids=ids, lengths=lengths), wanted, atol=1e-5)
+    write_text_graph(tower, tmp_path / TEXTS, "int8")
+    assert ((graph_rows(tmp_path / TEXTS, ids=ids, lengths=lengths) * wanted).sum(1) > 0.999).all()
+
+
+@pytest.mark.parametrize("side", [64, 75])
+def test_a_tower_of_any_side_becomes_the_same_graph(side: int, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    name = "efficientnet-lite0"
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, 24, 3).eval()
+    batch = np.random.default_rng(2).integers(0, 255, (3, 3, side, side)).astype(np.uint8)
+    with torch.no_grad():
+        wanted = F.normalize(tower((torch.from_numpy(batch).float() - 127) / 128)).numpy()
+    write_picture_graph(tower, tmp_path / PICTURES, "float32")
+    assert np.allclose(graph_rows(tmp_path / PICTURES, pictures=batch), wanted, atol=1e-5)
+
+
+def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: Path) -> None:
+    whole = export_onnx(run, tmp_path / "whole", weights="float32")
+    mixed = export_onnx(run, tmp_path / "mixed", weights="mixed")
+    assert mixed.files[PICTURES].bytes < 0.55 * whole.files[PICTURES].bytes
+    assert mixed.files[TEXTS].bytes < whole.files[TEXTS].bytes
+    exact, rounded = (load_encoder(f"onnx:{tmp_path / name}") for name in ("whole", "mixed"))
+    assert ((exact.encode_texts(TEXT_LIST) * rounded.encode_texts(TEXT_LIST)).sum(1) > 0.999).all()
+
+
+def test_a_bundle_whose_bytes_changed_is_refused(bundle: Path, tmp_path: Path) -> None:
+    for file in bundle.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = tmp_path / TEXTS
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"texts\.onnx.*not the file that was exported"):
+        load_encoder(f"onnx:{tmp_path}").encode_texts(["a dog"])
+    (tmp_path / MANIFEST).write_text("{}")
+    with pytest.raises(InputError, match="damaged"):
+        load_encoder(f"onnx:{tmp_path}")
+
+
+def test_names_that_are_no_encoder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="deixis export onnx"):
+        load_encoder(f"onnx:{tmp_path}")
+    with pytest.raises(DeixisError, match="unknown encoder 'clap'"):
+        load_encoder("clap")
+    with pytest.raises(DeixisError, match="export"):
+        load_encoder("deixis-base")
+
+
+def test_a_bundle_needs_neither_torch_nor_spacy(bundle: Path) -> None:
+    code = f"""
+import sys
+from deixis.search.encoders import load_encoder
+encoder = load_encoder("onnx:{bundle}")
+encoder.encode_texts(["a dog"])
+print([name for name in ("torch", "spacy", "sklearn", "scipy", "onnx") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
