@@ -114,7 +114,7 @@ class Accounts:
             .join(table, table.c.worker_id == people.c.id)
             .where(table.c.secret_hash == _hash(session), table.c.expires > self._clock())
         )
-        with schema.reading(self._engine) as connection:
+        with schema.glancing(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             return None

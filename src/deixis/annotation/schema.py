@@ -284,7 +284,19 @@ def _turn(engine: Engine) -> AbstractContextManager[object]:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: one moment's view of the project."""
-    with engine.connect() as connection, connection.begin():
+    level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
+    with engine.connect().execution_options(**level) as connection, connection.begin():
+        yield connection
+
+
+@contextmanager
+def glancing(engine: Engine) -> Iterator[Connection]:
+    """A question or two with every request: PostgreSQL is spared the beginning and the end of a transaction."""
+    if engine.dialect.name == "sqlite":
+        with reading(engine) as connection:
+            yield connection
+        return
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         yield connection
 
 

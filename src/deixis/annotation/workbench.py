@@ -181,12 +181,12 @@ class Workbench:
 
     def standings(self, worker: int) -> dict[str, OwnStanding]:
         """Where a worker stands in each task, as the worker may know it: not which answers were right."""
-        with schema.reading(self.engine) as connection:
+        with schema.glancing(self.engine) as connection:
             return own_standings(connection, worker, self._rules)
 
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
         """The image of a task the worker holds, and whether it is one of the known corpus."""
-        with schema.reading(self.engine) as connection:
+        with schema.glancing(self.engine) as connection:
             item = self._desk.own_item(connection, worker, token)
             if item is None:
                 raise StaleTask("this task is not yours any more")

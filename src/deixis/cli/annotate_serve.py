@@ -45,12 +45,13 @@ def serve(
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         raise DeixisError("the pages need FastAPI and uvicorn: pip install 'deixis[web]'")
     from deixis.annotation.accounts import Accounts
+    from deixis.annotation.schema import shown
     from deixis.annotation.workbench import Workbench
     from deixis.web.serving import serve as serve_app
     from deixis.web.workbench import workbench_app
 
     def ready(address: str) -> None:
-        typer.echo(f"Serving {project} at {address} (Ctrl-C ends it)")
+        typer.echo(f"Serving {shown(project)} at {address} (Ctrl-C ends it)")
         if not accounts.has_administrator():
             typer.echo(f"Become its administrator, once: {address}/join#{accounts.invite('administrator')}")
         sys.stdout.flush()
