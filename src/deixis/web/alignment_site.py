@@ -147,7 +147,7 @@ def _page_of(
         )
         for each, of, states in zip(wanted, products, matcher.states(products, beta), strict=True)
     }
-    mine = sorted((line for line in lines.values() if line.own), key=lambda line: line.rank)
+    mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
     return Shown(image, features.size, boxes, tuple(mine), tuple(lines[each] for each in order[:count].tolist()))
 
 
