@@ -62,6 +62,7 @@ def test_words_have_tags_lemmas_and_heads(parser: Any) -> None:
 @needs_spacy
 def test_odd_captions_do_not_break(parser: Any) -> None:
     captions = ["", "dog", ["dog", "", "cat"], "?!", "the dog of " * 60 + "a man", ["a b", "(", ")"], "犬が走る", ""]
+    captions.append("\udcff man")
     for caption, sentence in zip(captions, parser.parse(captions), strict=True):
         check_tree(sentence.tree, len(sentence.words))
         if not isinstance(caption, str):

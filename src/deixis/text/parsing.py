@@ -94,8 +94,7 @@ class SpacyParser:
     def parse(self, captions: Iterable[Text]) -> Iterator[Sentence]:
         make = import_module("spacy.tokens").Doc
         for batch in _batches(captions):
-            # spaCy takes no empty words; an empty caption has nothing to parse.
-            documents = [make(self.pipeline.vocab, words=[token or "_" for token in tokens]) for tokens in batch]
+            documents = [make(self.pipeline.vocab, words=list(map(_spelled, tokens))) for tokens in batch]
             phrases = self.chunker.phrases_of(batch) if self.chunker else [[] for _ in batch]
             parsed = self.pipeline.pipe(documents, batch_size=BATCH)
             for tokens, document, spans in zip(batch, parsed, phrases, strict=True):
@@ -105,6 +104,11 @@ class SpacyParser:
                 )
                 chunks = tuple((chunk.start, chunk.end) for chunk in document.noun_chunks) if words else ()
                 yield Sentence(words, chunks, constituency(with_phrases(words, spans)))
+
+
+def _spelled(token: str) -> str:
+    """As spaCy takes a word: not empty, and without bytes of a command line that were no UTF-8."""
+    return token.encode(errors="replace").decode() or "_"
 
 
 class StanzaParser:
