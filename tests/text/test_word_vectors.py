@@ -87,6 +87,7 @@ def test_unusual_numbers_and_words_with_spaces_are_read(tmp_path: Path) -> None:
         (b"1 2\na " + struct.pack("<2f", 1, float("inf")) + b"\n", "word 1"),
         (b"", "has no vectors"),
         (b"\x1f\x8b\x08\x00", "unpack it first"),
+        (struct.pack("<ii", 793712314, 12) + b"\5\0\0\0", r"the vectors are in the \.vec file"),
         (b"a " + b"1" * 10**6, "line 1"),
         (b"word\n", "line 1"),
     ],

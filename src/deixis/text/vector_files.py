@@ -24,6 +24,8 @@ DIMENSION_LIMIT = 8192
 WORD_LIMIT = 2048
 #: A number of a text file has at most this many characters, its space included.
 _NUMBER_LIMIT = 32
+#: How fastText's own .bin begins, which holds a model and no table of words.
+_FASTTEXT_MODEL = (793_712_314).to_bytes(4, "little")
 #: Bytes at the beginning of a file that tell it from others.
 _HASHED = 1 << 20
 
@@ -51,6 +53,8 @@ def read_word_vectors(
             first = stream.readline(WORD_LIMIT + DIMENSION_LIMIT * _NUMBER_LIMIT)
             if first.startswith(b"\x1f\x8b"):
                 raise InputError(path, "is compressed; unpack it first (gunzip)")
+            if first.startswith(_FASTTEXT_MODEL):
+                raise InputError(path, "is a model of fastText; the vectors are in the .vec file beside it")
             header = _header(path, first)
             if header is not None and _is_binary(stream, header[1]):
                 entries = _binary_entries(path, stream, *header, wanted)
