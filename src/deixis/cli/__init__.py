@@ -19,6 +19,7 @@ from deixis.cli import explain as explain_commands
 from deixis.cli import export as export_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import gallery as gallery_commands
+from deixis.cli import index as index_commands
 from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
@@ -55,6 +56,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(export_commands.app, name="export")
 app.command()(gallery_commands.gallery)
+app.command()(index_commands.index)
 app.add_typer(localize_commands.app, name="localize")
 app.command("map")(map_command.space_map)
 app.add_typer(proposals_commands.app, name="proposals")
@@ -62,6 +64,7 @@ app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
 app.command()(site_command.site)
 app.command()(collection_commands.snippets)
+app.command()(index_commands.status)
 app.add_typer(text_commands.app, name="text")
 app.command()(train_commands.train)
 app.add_typer(train_commands.runs_app, name="runs")

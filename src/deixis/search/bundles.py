@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def preprocessing(side: int) -> dict[str, Any]:
     """How the pictures of a tower are prepared, as an index remembers it."""
-    return {"resize": "squash", "side": side, "resampling": "bicubic"}
+    return {"resize": "squash", "side": side, "resampling": "bicubic", "at_least": 2 * side}
 
 
 def file_record(path: Path) -> FileRecord:

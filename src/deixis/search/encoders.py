@@ -101,6 +101,14 @@ def load_encoder(name: str) -> Encoder:
     raise DeixisError(f"unknown encoder {name!r}; known: {RUN}FOLDER, {ONNX}FOLDER, {DEFAULT}")
 
 
+def absolute_name(name: str) -> str:
+    """The name of an encoder that opens it from any folder."""
+    for prefix in (RUN, ONNX):
+        if name.startswith(prefix):
+            return f"{prefix}{Path(name.removeprefix(prefix)).absolute()}"
+    return name
+
+
 def words_of(text: str) -> tuple[str, ...]:
     """The tokens of a text to be encoded; without any it is a `DeixisError`."""
     if not (tokens := tokens_of(text)):

@@ -1,0 +1,107 @@
+"""`deixis index`, `deixis status`: a person's own pictures made searchable, and what an index holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deixis.search.indexing import IndexReport
+
+IndexOption = Annotated[
+    Path | None,
+    typer.Option("--index", metavar="INDEX", help="The index.", show_default="$DEIXIS_INDEX, or the user's own"),
+]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(metavar="ENCODER", help="onnx:FOLDER or run:FOLDER.", show_default="the index' own, or deixis-base"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def index(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR]…", help="Folders with pictures.", show_default="those it knows"),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="INDEX", help="The index' folder.", show_default="$DEIXIS_INDEX, or the user's own"),
+    ] = None,
+    encoder: EncoderOption = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Forget what was indexed of folders that are gone or empty.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the pictures in folders searchable; again, for what has changed since.
+
+    Pictures are told by their content: renaming or copying costs nothing. Links are not followed, hidden files and
+    folders are left out. A run that is interrupted goes on where it was. Another encoder builds a second index beside
+    the first, which serves until the second is whole.
+
+    Example: deixis index ~/Pictures /media/camera --encoder onnx:encoder
+    """
+    from deixis.cli.output import busy, print_json, progress_bar, resumable
+    from deixis.search.encoders import DEFAULT, absolute_name, load_encoder
+    from deixis.search.generations import default_index, encoder_name_of
+    from deixis.search.indexing import index_folders
+
+    where = into or default_index()
+    name = absolute_name(encoder or encoder_name_of(where) or DEFAULT)
+    with busy("Loading the encoder"):
+        opened = load_encoder(name)
+    with resumable(), progress_bar("Indexing") as progress:
+        report = index_folders(where, folders or [], opened, name, prune=prune, progress=progress)
+    if as_json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def _print(report: IndexReport) -> None:
+    from deixis.search.walking import printable
+
+    names = ("added", "renamed", "changed", "removed")
+    done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
+    typer.echo(f"{report.pictures:,} pictures in {report.files:,} files; {done}; {report.seconds:.1f} s")
+    if report.links:
+        typer.echo(f"{report.links:,} links were not followed")
+    for folder in report.absent:
+        typer.echo(f"{printable(folder)}: is gone or empty; what was indexed of it is kept (--prune forgets it)")
+    if report.unreadable:
+        typer.echo(f"{len(report.unreadable):,} cannot be read:")
+        for each in report.unreadable:
+            typer.echo(f"  {printable(each.path)}: {printable(each.reason)}")
+
+
+def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
+    """Tell what an index holds, of which folders, made with which encoder.
+
+    Example: deixis status --json
+    """
+    from deixis.cli.output import print_json
+    from deixis.search.generations import default_index
+    from deixis.search.status import index_status
+    from deixis.search.walking import printable
+
+    told = index_status(index or default_index())
+    if as_json:
+        print_json(told)
+        return
+    lines = [
+        ("pictures", f"{told.pictures:,}"),
+        ("files", f"{told.files:,}"),
+        ("cannot be read", f"{told.unreadable:,}"),
+        ("encoder", f"{told.encoder}, {told.weights_sha256[:12]}"),
+        ("opened as", told.encoder_name),
+        ("on disk", f"{told.bytes / 1e6:.1f} MB"),
+        *(("folder", printable(root)) for root in told.folders),
+    ]
+    if told.building:
+        lines.append(("being built", told.building))
+    typer.echo(told.index)
+    for name, value in lines:
+        typer.echo(f"{name:>15}  {value}")

@@ -1,0 +1,75 @@
+"""An index opened for reading: one state of it, whatever a writer does meanwhile."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from deixis.errors import DeixisError, InputError
+from deixis.search.catalogue import Catalogue
+from deixis.search.encoders import Encoder, Rows
+from deixis.search.generations import current_generation
+from deixis.search.vector_index import ExactIndex, Ids, VectorIndex
+from deixis.search.vectors import BLOCK, read_rows
+
+#: A generation may be replaced while it is being opened; the next look finds the new one.
+TRIES = 5
+
+
+class Collection:
+    """Pictures by id: their rows, and the files that hold them."""
+
+    def __init__(self, index: str | Path) -> None:
+        self.index = Path(index)
+        for tries_left in reversed(range(TRIES)):
+            try:
+                self._open()
+                return
+            except InputError:
+                if not tries_left:
+                    raise
+
+    def _open(self) -> None:
+        generation = current_generation(self.index)
+        if generation is None:
+            raise DeixisError(f"there is no index at {self.index} yet; make one with: deixis index DIR")
+        self.generation = generation
+        self._catalogue = Catalogue.read(generation)
+        with self._catalogue.transaction("DEFERRED"):
+            self.identity, self.encoder_name = self._catalogue.identity, self._catalogue.meta("encoder")
+            places = self._catalogue.places()
+        #: The pictures' ids, rising.
+        self.ids: Ids = np.array([content for content, _ in places], np.int64)
+        self._places: Ids = np.array([place for _, place in places], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def nearest(self) -> VectorIndex:
+        index = ExactIndex(self.identity.dim)
+        for start in range(0, len(self), BLOCK):
+            ids = self.ids[start : start + BLOCK]
+            index.add(ids, self.rows_of(ids))
+        return index
+
+    def rows_of(self, ids: Ids) -> Rows:
+        """The rows of pictures of the collection, in the order of `ids`."""
+        return read_rows(self.generation, self._places[np.searchsorted(self.ids, ids)], self.identity.dim)
+
+    def paths(self, picture: int) -> list[bytes]:
+        """The files that hold a picture; none if they went away since the collection was opened."""
+        return self._catalogue.paths(picture)
+
+    def check_encoder(self, encoder: Encoder) -> None:
+        """Refuse an encoder whose rows do not compare with the collection's."""
+        if encoder.identity != self.identity:
+            raise DeixisError(
+                f"{self.index} was made with the encoder {self.identity}, and this is {encoder.identity}; search "
+                f"with --encoder {self.encoder_name}, or run: deixis index --into {self.index} --encoder ENCODER"
+            )
+
+    def close(self) -> None:
+        self._catalogue.close()

@@ -1,0 +1,99 @@
+"""The folder of an index: one generation in use, perhaps another that is being built beside it.
+
+    .lock             held by the one writer
+    current           the name of the generation in use
+    towers-1f2e…-1/   catalogue.sqlite, vectors/
+
+A generation is bound to one encoder. Another encoder, or a tidying, makes another one, and `current` is replaced when
+that is whole; readers see the one or the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from deixis.errors import InputError
+from deixis.files import write_text
+from deixis.search.catalogue import CATALOGUE, Catalogue
+from deixis.search.encoders import Identity
+
+CURRENT = "current"
+
+
+def default_index() -> Path:
+    """Where an index is if nobody says otherwise: `$DEIXIS_INDEX`, or the user's data folder."""
+    chosen = os.environ.get("DEIXIS_INDEX")
+    if chosen:
+        return Path(chosen)
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("deixis", appauthor=False)) / "index"
+
+
+def current_generation(index: Path) -> Path | None:
+    """The generation in use, or None where the index has none yet."""
+    try:
+        name = (index / CURRENT).read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as fault:
+        raise InputError(index, fault.strerror or str(fault)) from None
+    if not re.fullmatch(r"[\w.-]+", name) or not (index / name / CATALOGUE).exists():
+        raise InputError(index / CURRENT, "names no index; index again into another folder")
+    return index / name
+
+
+def encoder_name_of(index: Path) -> str | None:
+    """What opens the encoder of the generation in use, or None where the index has none yet."""
+    current = current_generation(index)
+    if current is None:
+        return None
+    catalogue = Catalogue.read(current)
+    try:
+        return catalogue.meta("encoder")
+    finally:
+        catalogue.close()
+
+
+def generation_of(index: Path, identity: Identity) -> Path | None:
+    """The generation bound to an encoder, in use or unfinished."""
+    current = current_generation(index)
+    rest = sorted(path.parent for path in index.glob(f"*/{CATALOGUE}"))
+    for folder in ([current] if current else []) + [path for path in rest if path != current]:
+        catalogue = Catalogue.read(folder)
+        try:
+            if catalogue.identity == identity:
+                return folder
+        finally:
+            catalogue.close()
+    return None
+
+
+def new_generation(index: Path, identity: Identity) -> Path:
+    """An empty folder for another generation."""
+    digest = hashlib.sha256(msgspec.json.encode(identity, order="deterministic")).hexdigest()[:12]
+    stem = f"{re.sub(r'[^a-z0-9]+', '-', identity.name.lower()).strip('-')[:40]}-{digest}"
+    number = 1
+    while (index / f"{stem}-{number}" / CATALOGUE).exists():
+        number += 1
+    folder = index / f"{stem}-{number}"
+    # Without a catalogue it is the rest of a writer that was killed.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def put_in_use(index: Path, generation: Path) -> None:
+    """Make a generation the one in use, and remove all others; readers that have one open keep it."""
+    write_text(index / CURRENT, f"{generation.name}\n")
+    for catalogue in index.glob(f"*/{CATALOGUE}"):
+        if catalogue.parent != generation:
+            # First what makes it a generation, so that half of one is never taken for a whole.
+            catalogue.unlink(missing_ok=True)
+            shutil.rmtree(catalogue.parent, ignore_errors=True)

@@ -1,0 +1,324 @@
+"""Bringing an index up to date with folders: only what changed is read, only what is new is encoded.
+
+Pictures are read, hashed, decoded and prepared in threads, encoded in batches, and committed every few seconds: rows
+first, then the catalogue that names them. A kill loses what came after the last commit, and the next run does it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import ChainMap, Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from deixis.errors import DeixisError, InputError
+from deixis.files import LOCK, hold_folder
+from deixis.search.catalogue import Catalogue, FileRow
+from deixis.search.encoders import Bytes, Encoder, Rows
+from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
+from deixis.search.tidying import tidied
+from deixis.search.vectors import append_rows
+from deixis.search.walking import NEVER, Found, Stamp, Walk, is_under, read_file, shown
+from deixis.vision.reading import decode_picture
+
+#: Pictures encoded at a time.
+BATCH = 16
+#: A commit comes after so many new files, or so many seconds.
+COMMIT_FILES, COMMIT_SECONDS = 512, 5.0
+
+#: Told (files done, files to do) after each commit: what is done is safe.
+Progress = Callable[[int, int], None]
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    path: str
+    reason: str
+
+
+class IndexReport(msgspec.Struct, frozen=True):
+    """What a run found and did. Files: `added` counts those at new places, `renamed` those that only moved."""
+
+    index: str
+    encoder: str
+    #: Files that are pictures, and how many different pictures they are.
+    files: int
+    pictures: int
+    added: int
+    renamed: int
+    changed: int
+    removed: int
+    #: Links, which are not followed.
+    links: int
+    unreadable: list[Unreadable]
+    #: Folders that are not there or hold no picture any more; what was indexed of them is kept.
+    absent: list[str]
+    seconds: float
+
+
+class Looked(NamedTuple):
+    """What a thread made of a file; `pixels` only where its content is new."""
+
+    found: Found
+    stamp: Stamp
+    sha256: bytes | None
+    pixels: Bytes | None
+    problem: str | None
+
+
+def index_folders(
+    index: Path,
+    folders: Sequence[str | Path],
+    encoder: Encoder,
+    encoder_name: str,
+    *,
+    prune: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> IndexReport:
+    """Bring an index up to date with folders, or, where none are given, with those it knows.
+
+    Args:
+        index: the index' own folder, made where it is not there.
+        folders: what to look through; they are remembered.
+        encoder: if the index was made with another one, a second index of all its folders is built beside the first,
+            and takes its place when it is whole.
+        encoder_name: what opens it again.
+        prune: forget what was indexed of folders that are gone.
+
+    Raises:
+        InputError: a folder is none, or `index` is something else.
+        DeixisError: another process is writing the index, or there is nothing to look through.
+    """
+    given = _roots(folders)
+    _refuse_strangers(index)
+    lock = hold_folder(index, "index")
+    try:
+        generation, known_roots = _generation(index, encoder, encoder_name)
+        catalogue = Catalogue.write(generation)
+        try:
+            building = generation != current_generation(index)
+            roots = sorted({*given, *known_roots}) if building else given or known_roots
+            if not roots:
+                raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
+            update = _Update(generation, catalogue, encoder, roots, prune, progress)
+            report = update.run(index, encoder_name)
+        finally:
+            catalogue.close()
+        put_in_use(index, tidied(index, generation))
+        return report
+    except OSError as fault:
+        raise InputError(index, f"cannot be written ({fault.strerror or fault})") from None
+    finally:
+        lock.release()
+
+
+class _Update:
+    """One run over the folders of one generation."""
+
+    def __init__(
+        self,
+        generation: Path,
+        catalogue: Catalogue,
+        encoder: Encoder,
+        roots: Sequence[bytes],
+        prune: bool,
+        progress: Progress,
+    ) -> None:
+        self._generation, self._catalogue, self._encoder = generation, catalogue, encoder
+        self._roots, self._prune, self._progress = roots, prune, progress
+        self._at_least = int(encoder.identity.preprocessing.get("at_least", 0))
+        self._known = catalogue.known()
+        self._places = catalogue.rows
+        #: Prepared pictures whose rows are not made yet, and rows and files that are not committed yet.
+        self._waiting: dict[bytes, Bytes] = {}
+        self._rows: dict[bytes, Rows] = {}
+        self._files: list[Looked] = []
+        self._before = {row.path: row for row in catalogue.files()}
+        #: Contents that came to new places, and how many files at old places have another one now.
+        self._arrived: Counter[int] = Counter()
+        self._changed = 0
+        self._done = 0
+
+    def run(self, index: Path, encoder_name: str) -> IndexReport:
+        start = time.monotonic()
+        with self._catalogue.transaction():
+            self._catalogue.add_roots(self._roots)
+            self._catalogue.set_meta("encoder", encoder_name)
+        walks, to_look_at, met, absent = self._walk()
+        self._take_in(to_look_at)
+        # What a walk met beside files is looked at anew each time.
+        noted = {path: reason for walk in walks for path, reason in walk.problems.items()}
+        gone = self._gone(met | noted.keys(), walks, absent)
+        with self._catalogue.transaction():
+            self._catalogue.put_files(FileRow(path, NEVER, None, reason) for path, reason in noted.items())
+            self._catalogue.remove_files(row.path for row in gone)
+            self._catalogue.remove_orphans()
+            if self._prune:
+                for root in absent:
+                    self._catalogue.remove_root(root)
+        left = Counter(row.content for row in gone if row.content is not None)
+        renamed = (left & self._arrived).total()
+        files, pictures = self._catalogue.counts()
+        return IndexReport(
+            index=str(index),
+            encoder=str(self._encoder.identity),
+            files=files,
+            pictures=pictures,
+            added=self._arrived.total() - renamed,
+            renamed=renamed,
+            changed=self._changed,
+            removed=left.total() - renamed,
+            links=sum(walk.links for walk in walks),
+            unreadable=[Unreadable(shown(path), reason) for path, reason in self._catalogue.problems().items()],
+            absent=[shown(root) for root in absent],
+            seconds=round(time.monotonic() - start, 3),
+        )
+
+    def _walk(self) -> tuple[list[Walk], list[Found], set[bytes], list[bytes]]:
+        """The walks, files that are new or other than before, all that were met, and folders that are gone."""
+        walks, to_look_at, met, absent = list[Walk](), list[Found](), set[bytes](), list[bytes]()
+        for root in self._roots:
+            if any(is_under(root, other) for other in self._roots):
+                continue
+            walk, already = Walk(root), len(met)
+            for found in walk if os.path.isdir(root) else ():
+                met.add(found.path)
+                if found.path not in self._before or self._before[found.path].stamp != found.stamp:
+                    to_look_at.append(found)
+            # A drive that is not mounted looks like an empty folder.
+            empty = len(met) == already and not walk.problems
+            if not os.path.isdir(root) or (empty and any(is_under(path, root) for path in self._before)):
+                absent.append(root)
+            else:
+                walks.append(walk)
+        return walks, to_look_at, met, absent
+
+    def _gone(self, met: set[bytes], walks: Sequence[Walk], absent: Sequence[bytes]) -> list[FileRow]:
+        """Files of before that a walk would have met."""
+        walked = [walk.root for walk in walks] + (list(absent) if self._prune else [])
+        closed = [folder for walk in walks for folder in walk.closed]
+        return [
+            row
+            for path, row in self._before.items()
+            if path not in met
+            and any(is_under(path, root) for root in walked)
+            and not any(is_under(path, folder) for folder in closed)
+        ]
+
+    def _take_in(self, changed: Sequence[Found]) -> None:
+        last = time.monotonic()
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            for looked in _in_order(pool, self._look, changed):
+                self._add(looked)
+                if len(self._files) >= COMMIT_FILES or time.monotonic() - last > COMMIT_SECONDS:
+                    self._commit(len(changed))
+                    last = time.monotonic()
+        self._commit(len(changed))
+
+    def _look(self, found: Found) -> Looked:
+        """In a thread: read and hash a file, and prepare its picture where that is new."""
+        try:
+            data, stamp = read_file(found.path)
+        except InputError as fault:
+            # A refusal may be over the next time; nothing but looking tells.
+            return Looked(found, NEVER, None, None, fault.problem)
+        sha256 = hashlib.sha256(data).digest()
+        if sha256 in self._known:
+            return Looked(found, stamp, sha256, None, None)
+        try:
+            picture = decode_picture(data, name=shown(found.path), at_least=self._at_least)
+        except InputError as fault:
+            return Looked(found, stamp, None, None, fault.problem)
+        return Looked(found, stamp, sha256, self._encoder.prepare(picture), None)
+
+    def _add(self, looked: Looked) -> None:
+        self._files.append(looked._replace(pixels=None))
+        if looked.sha256 is None:
+            return
+        if looked.sha256 not in self._known and looked.pixels is not None and looked.sha256 not in self._rows:
+            self._waiting[looked.sha256] = looked.pixels
+            if len(self._waiting) >= BATCH:
+                self._encode()
+
+    def _encode(self) -> None:
+        if self._waiting:
+            rows = self._encoder.encode_pictures(np.stack(list(self._waiting.values())))
+            self._rows.update(zip(self._waiting, rows, strict=True))
+            self._waiting = {}
+
+    def _commit(self, total: int) -> None:
+        self._encode()
+        if self._rows:
+            append_rows(self._generation, self._places, np.stack(list(self._rows.values())))
+        places = {sha256: self._places + number for number, sha256 in enumerate(self._rows)}
+        with self._catalogue.transaction():
+            new = self._catalogue.add_contents(places)
+            known = ChainMap(new, self._known)
+            rows = [
+                FileRow(each.found.path, each.stamp, known[each.sha256] if each.sha256 else None, each.problem)
+                for each in self._files
+            ]
+            self._catalogue.put_files(rows)
+            self._catalogue.set_meta("rows", str(self._places + len(places)))
+        for row in rows:
+            old = self._before.get(row.path)
+            if row.content is not None and (old is None or old.content is None):
+                self._arrived[row.content] += 1
+            elif old is not None and old.content != row.content:
+                self._changed += 1
+        self._known.update(new)
+        self._places += len(places)
+        self._done += len(self._files)
+        self._rows, self._files = {}, []
+        self._progress(self._done, total)
+
+
+def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: Iterable[Found]) -> Iterator[Looked]:
+    """What `look` makes of files, in order, a few of them ahead of who asks."""
+    ahead: deque[Future[Looked]] = deque()
+    for found in files:
+        ahead.append(pool.submit(look, found))
+        if len(ahead) > 2 * BATCH:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
+
+
+def _roots(folders: Sequence[str | Path]) -> list[bytes]:
+    roots = []
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise InputError(folder, "is not a folder" if os.path.exists(folder) else "is not there")
+        roots.append(os.fsencode(os.path.realpath(folder)))
+    return sorted(set(roots))
+
+
+def _refuse_strangers(index: Path) -> None:
+    if not index.exists():
+        return
+    if not index.is_dir() or (any(index.iterdir()) and not any((index / name).exists() for name in (CURRENT, LOCK))):
+        raise InputError(index, "is there and is no index; choose a folder of its own")
+
+
+def _generation(index: Path, encoder: Encoder, encoder_name: str) -> tuple[Path, list[bytes]]:
+    """The generation to write, and the folders that the index knows."""
+    roots: set[bytes] = set()
+    current = current_generation(index)
+    generation = generation_of(index, encoder.identity)
+    for folder in {current, generation} - {None}:
+        catalogue = Catalogue.read(folder)  # type: ignore[arg-type]
+        roots.update(catalogue.roots())
+        catalogue.close()
+    if generation is None:
+        generation = new_generation(index, encoder.identity)
+        Catalogue.create(generation, encoder.identity, encoder_name)
+        if current is None:
+            # The first of all serves while it grows.
+            put_in_use(index, generation)
+    return generation, sorted(roots)

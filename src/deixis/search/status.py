@@ -1,0 +1,54 @@
+"""What an index holds, for people and programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from deixis.errors import DeixisError
+from deixis.search.catalogue import CATALOGUE, Catalogue
+from deixis.search.generations import current_generation
+from deixis.search.walking import shown
+
+
+class IndexStatus(msgspec.Struct, frozen=True):
+    index: str
+    #: Different pictures, and the files that hold them.
+    pictures: int
+    files: int
+    unreadable: int
+    folders: list[str]
+    encoder: str
+    encoder_name: str
+    weights_sha256: str
+    dim: int
+    bytes: int
+    #: The name of a second index that is not whole yet; empty where there is none.
+    building: str
+
+
+def index_status(index: Path) -> IndexStatus:
+    """Read without loading a vector; no index is a `DeixisError`."""
+    generation = current_generation(index)
+    if generation is None:
+        raise DeixisError(f"there is no index at {index} yet; make one with: deixis index DIR")
+    catalogue = Catalogue.read(generation)
+    try:
+        files, pictures = catalogue.counts()
+        identity = catalogue.identity
+        return IndexStatus(
+            index=str(index),
+            pictures=pictures,
+            files=files,
+            unreadable=len(catalogue.problems()),
+            folders=[shown(root) for root in catalogue.roots()],
+            encoder=identity.name,
+            encoder_name=catalogue.meta("encoder"),
+            weights_sha256=identity.weights_sha256,
+            dim=identity.dim,
+            bytes=sum(path.stat().st_size for path in generation.rglob("*") if path.is_file()),
+            building=", ".join(path.parent.name for path in index.glob(f"*/{CATALOGUE}") if path.parent != generation),
+        )
+    finally:
+        catalogue.close()

@@ -1,0 +1,124 @@
+"""Finding picture files in folders that may hold anything.
+
+Names are bytes, as the system has them: they need not be UTF-8. Links are not followed, so nothing is met twice and no
+loop has an end to wait for; they are counted, and told. Hidden files and folders are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from deixis.corpus.pictures import PICTURE_LIMIT, PICTURE_SUFFIXES
+from deixis.errors import InputError
+
+_SUFFIXES = frozenset(map(os.fsencode, PICTURE_SUFFIXES))
+#: A pipe would wait for ever, and a link put in a file's place would lead elsewhere.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Stamp(NamedTuple):
+    """What changes when a file does: bytes, nanoseconds. `changed` is the inode's own time, which no program sets."""
+
+    size: int
+    modified: int
+    changed: int
+
+
+#: Of a file that must be looked at again.
+NEVER = Stamp(-1, 0, 0)
+
+
+class Found(NamedTuple):
+    path: bytes
+    stamp: Stamp
+
+
+class Walk:
+    """One walk through a folder; what was met beside picture files is told when it is over."""
+
+    def __init__(self, root: bytes) -> None:
+        self.root = root
+        #: Path → reason, of what has a picture's name and is no file, and of folders that cannot be listed.
+        self.problems: dict[bytes, str] = {}
+        #: Folders that could not be listed: nothing is known of what is in them.
+        self.closed: list[bytes] = []
+        self.links = 0
+
+    def __iter__(self) -> Iterator[Found]:
+        waiting = [self.root]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                with os.scandir(folder) as entries:
+                    listed = sorted(entries, key=lambda entry: entry.name)
+            except OSError as fault:
+                self.problems[folder] = f"the folder cannot be listed ({fault.strerror or fault})"
+                self.closed.append(folder)
+                continue
+            for entry in listed:
+                if entry.name.startswith(b"."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    if _is_named_picture(entry.name):
+                        self.problems[entry.path] = "is a folder"
+                elif entry.is_symlink():
+                    self.links += 1
+                elif _is_named_picture(entry.name):
+                    found = self._found(entry)
+                    if found is not None:
+                        yield found
+
+    def _found(self, entry: os.DirEntry[bytes]) -> Found | None:
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError as fault:
+            self.problems[entry.path] = fault.strerror or str(fault)
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            self.problems[entry.path] = "is not a regular file"
+            return None
+        return Found(entry.path, stamp_of(status))
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def read_file(path: bytes) -> tuple[bytes, Stamp]:
+    """The bytes of a regular file and its stamp, `NEVER` where it changed meanwhile; else an `InputError`."""
+    try:
+        descriptor = os.open(path, _FLAGS)
+        with os.fdopen(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(shown(path), "is not a regular file")
+            if status.st_size > PICTURE_LIMIT:
+                raise InputError(shown(path), f"is larger than {PICTURE_LIMIT:,} bytes")
+            data = stream.read(PICTURE_LIMIT + 1)
+            same = stamp_of(os.fstat(descriptor)) == stamp_of(status)
+    except OSError as fault:
+        raise InputError(shown(path), fault.strerror or str(fault)) from None
+    return data, stamp_of(status) if same else NEVER
+
+
+def shown(path: bytes) -> str:
+    """A path as text for people and JSON: bytes that are not UTF-8 as `\\xff`, line breaks as they are."""
+    return path.decode(errors="backslashreplace")
+
+
+def is_under(path: bytes, folder: bytes) -> bool:
+    separator = os.fsencode(os.sep)
+    return path.startswith(folder.rstrip(separator) + separator)
+
+
+def _is_named_picture(name: bytes) -> bool:
+    return os.path.splitext(name)[1].lower() in _SUFFIXES
+
+
+def printable(text: str) -> str:
+    """Text of strangers for a terminal: what would move its cursor or colour it is told by its escape."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -1,0 +1,122 @@
+"""Run by `test_kills.py` in a process of its own: an index killed at every statement and sync, then brought to its end.
+
+Prints one JSON line a killed run: how many files were reported as done, and whether all of them were there afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deixis.search import indexing, tidying
+from deixis.search.collection import Collection
+from deixis.search.generations import current_generation
+from tests.search.fakes import ColourEncoder
+
+
+class Killer:
+    """Ends this process, as the system would, at the n-th thing that touches the disk."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def count(self, *_: Any) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self) -> None:
+        connect, fsync, replace = sqlite3.connect, os.fsync, os.replace
+
+        def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+            connection = connect(*arguments, **options)
+            connection.set_trace_callback(self.count)
+            return connection
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                self.count()
+                outcome = function(*arguments)
+                self.count()
+                return outcome
+
+            return call
+
+        sqlite3.connect = traced  # type: ignore[assignment]
+        os.fsync, os.replace = counted(fsync), counted(replace)
+
+
+def contents(index: Path) -> dict[str, list[float]]:
+    """Path → row of all that an index holds."""
+    collection = Collection(index)
+    found = {}
+    for picture, row in zip(collection.ids.tolist(), collection.rows_of(collection.ids), strict=True):
+        for path in collection.paths(picture):
+            found[os.fsdecode(path)] = np.round(row, 3).tolist()
+    collection.close()
+    return found
+
+
+def run(index: Path, pictures: Path, name: str, told: int | None = None) -> None:
+    def progress(done: int, total: int) -> None:
+        if told is not None:
+            os.write(told, f"{done}\n".encode())
+
+    encoder = ColourEncoder(name)
+    indexing.index_folders(index, [pictures], encoder, name, progress=progress)
+
+
+def killed_run(index: Path, pictures: Path, name: str, at: int) -> tuple[bool, int]:
+    """Whether the run was killed, and how many files it had reported by then."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        Killer(at).install()
+        run(index, pictures, name, writer)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        lines = stream.read().split()
+    status = os.waitpid(child, 0)[1]
+    return os.WIFSIGNALED(status), int(lines[-1]) if lines else 0
+
+
+def main(work: Path, pictures: Path, names: list[str], step: int) -> None:
+    indexing.COMMIT_FILES, indexing.BATCH, tidying.ROWS_OF_NO_USE = 4, 2, 0
+    whole = work / "whole"
+    run(whole, pictures, names[-1])
+    wanted = contents(whole)
+    at = 1
+    while True:
+        index = work / f"killed-{at}"
+        for name in names[:-1]:
+            run(index, pictures, name)
+        before = contents(index) if names[:-1] else {}
+        killed, reported = killed_run(index, pictures, names[-1], at)
+        if not killed:
+            return
+        there = contents(index) if (index / "current").exists() else {}
+        if names[:-1]:
+            # The index in use is whole at every moment: the old one, or the new one.
+            kept = there in (before, wanted)
+        else:
+            kept = len(there) >= reported and all(wanted.get(path) == row for path, row in there.items())
+        run(index, pictures, names[-1])
+        generation = current_generation(index)
+        others = [path.name for path in index.iterdir() if path.is_dir() and path != generation]
+        outcome = {"at": at, "reported": reported, "there": len(there), "kept": kept}
+        print(json.dumps({**outcome, "whole": contents(index) == wanted, "others": others}), flush=True)
+        at += step
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(","), int(sys.argv[4]))
