@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, inspect, select, text, update
 
 from deixis.annotation import schema
 from deixis.annotation.project import create_project
@@ -361,6 +361,23 @@ def test_a_fix_that_does_not_fit_its_image_is_refused(make_bench: MakeBench, fix
     assert count(bench, schema.fixes) == 0
 
 
+def test_chains_that_are_split_in_a_correction_get_ids_that_no_other_has(make_bench: MakeBench, tmp_path: Path) -> None:
+    first = make_bench(images=3)
+    work(first, [first.add_worker(f"w{number}") for number in range(5)])
+    annotated = first.export().corpus
+    # In another order, so that new chains of one image are numbered as the imported ones of another were.
+    create_project(tmp_path / "again.db", annotated.with_images(annotated.images[::-1]), start="boxes", durable=False)
+    with Workbench(tmp_path / "again.db", durable=False) as again:
+        reviewer = again.add_worker("r", "reviewer")
+        for image in annotated.images[:2]:
+            seen = again.inspect_image(image.id)
+            apart = tuple((mention.id,) for mention in seen.document.mentions)
+            again.fix(reviewer, image.id, ChainsFix(apart), seen.version)
+        corrected = again.export().corpus
+    names = [chain.id for image in corrected for chain in image.chains]
+    assert len(set(names)) == len(names)
+
+
 def test_a_question_that_everybody_has_answered_waits_for_a_reviewer(make_bench: MakeBench) -> None:
     bench = make_bench(images=2)
     only = bench.add_worker("only")
@@ -417,11 +434,32 @@ def test_a_project_is_made_once_and_wholly_or_not_at_all(place: str) -> None:
         create_project(place, Corpus([]))
     with pytest.raises(DeixisError, match="questions for"):
         create_project(place, made_up_corpus(2), start="mentions", known=made_up_corpus(1), durable=False)
+    assert "://" in place or not Path(place).exists()
     create_project(place, made_up_corpus(2), start="mentions", durable=False)
     with pytest.raises(InputError, match="already"):
         create_project(place, made_up_corpus(3), start="mentions", durable=False)
     with Workbench(place) as bench:
         assert bench.progress().images == 2, "the project that was there is untouched"
+
+
+def test_a_database_of_something_else_is_never_touched(place: str) -> None:
+    engine = schema.open_engine(place)
+    with schema.writing(engine) as connection:
+        connection.execute(text("CREATE TABLE images (photo TEXT)"))
+        connection.execute(text("INSERT INTO images VALUES ('dear')"))
+    with pytest.raises(InputError, match="tables of its own named images"):
+        create_project(place, made_up_corpus(2), start="mentions", durable=False)
+    with schema.reading(engine) as connection:
+        assert connection.execute(text("SELECT photo FROM images")).scalars().all() == ["dear"]
+        assert inspect(connection).get_table_names() == ["images"]
+    with schema.writing(engine) as connection:
+        connection.execute(text("DROP TABLE images"))
+        connection.execute(text("CREATE TABLE others (photo TEXT)"))
+    with pytest.raises(DeixisError, match="questions for"):
+        create_project(place, made_up_corpus(2), start="mentions", known=made_up_corpus(1), durable=False)
+    assert inspect(engine).get_table_names() == ["others"], "of a project that could not be made nothing is left"
+    create_project(place, made_up_corpus(2), start="mentions", durable=False)
+    engine.dispose()
 
 
 def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import msgspec
-from sqlalchemy import Connection, Engine, insert
+from sqlalchemy import Connection, Engine, insert, inspect
 
 from deixis.annotation import schema
 from deixis.annotation.known import KnownQuestion, known_questions
@@ -17,7 +17,7 @@ from deixis.annotation.records import Document, Settings
 from deixis.annotation.store import summary
 from deixis.annotation.workflow import image_state
 from deixis.corpus import Corpus
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.text import Chunker, EntityTypes
 
 #: Images written in one go.
@@ -52,14 +52,13 @@ def create_project(
     if not len(corpus):
         raise DeixisError("a project needs at least one image")
     engine = schema.open_engine(where, durable=durable)
+    file = None if "://" in str(where) or Path(where).exists() else Path(where)
     try:
-        schema.create_tables(engine, where)
-    except BaseException:
-        engine.dispose()
-        raise
-    try:
+        if schema.is_project(engine, where):
+            raise InputError(schema.shown(where), "holds an annotation project already")
         found = documents(corpus, start, Chunker.load(), EntityTypes.load())
         with schema.writing(engine) as connection:
+            schema.create_tables(connection, where)
             schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
             for key, value in {"name": corpus.name, "start": start, **(places or {})}.items():
                 schema.set_value(connection, key, value)
@@ -67,20 +66,20 @@ def create_project(
             if known is not None:
                 write_known(connection, known, known_each, settings, chance or Random(0))
     except BaseException:
-        _drop(engine, where)
+        if file is not None:
+            _remove_empty(engine, file)
         raise
     finally:
         engine.dispose()
 
 
-def _drop(engine: Engine, where: str | Path) -> None:
-    """Take back the tables of a project that could not be made."""
-    with schema.writing(engine) as connection:
-        schema.metadata.drop_all(connection)
-    if "://" not in str(where):
-        engine.dispose()
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{where}{suffix}").unlink(missing_ok=True)
+def _remove_empty(engine: Engine, file: Path) -> None:
+    """Take away the file of a project that could not be made, unless somebody made one there in the meantime."""
+    if file.is_file() and inspect(engine).get_table_names():
+        return
+    engine.dispose()
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
 
 
 def _write_images(

@@ -300,18 +300,17 @@ def glancing(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def create_tables(engine: Engine, where: str | Path) -> None:
-    """Make the tables of a new project; a database that has one already is refused."""
-    if is_project(engine, where):
-        raise InputError(shown(where), "holds an annotation project already")
-    with writing(engine) as connection:
-        metadata.create_all(connection)
-        connection.execute(insert(project).values(key="schema", value=str(schema_version())))
+def create_tables(connection: Connection, where: str | Path) -> None:
+    """Make the tables of a new project; a database that has some of these names for something else is refused."""
+    if taken := sorted(metadata.tables.keys() & set(inspect(connection).get_table_names())):
+        raise InputError(shown(where), f"has tables of its own named {', '.join(taken)}; choose another database")
+    metadata.create_all(connection, checkfirst=False)
+    connection.execute(insert(project).values(key="schema", value=str(schema_version())))
 
 
 def is_project(engine: Engine, where: str | Path) -> bool:
     try:
-        return inspect(engine).has_table("project")
+        return inspect(engine).has_table(project.name)
     except DBAPIError as fault:
         raise InputError(shown(where), f"cannot be opened as a database ({fault.orig})") from None
 
@@ -321,15 +320,24 @@ def check_schema(engine: Engine, where: str | Path) -> None:
     if not is_project(engine, where):
         raise InputError(shown(where), "holds no annotation project")
     with reading(engine) as connection:
-        version = int(get_value(connection, "schema") or 0)
+        version = _version(connection, where)
+    if version < schema_version():
+        with writing(engine) as connection:
+            # Another process may have brought it up in the meantime: whoever holds this row is alone with the steps.
+            connection.execute(select(project.c.value).where(project.c.key == "schema").with_for_update())
+            for step in MIGRATIONS[_version(connection, where) - 1 :]:
+                step(connection)
+            set_value(connection, "schema", str(schema_version()))
+
+
+def _version(connection: Connection, where: str | Path) -> int:
+    version = int(get_value(connection, "schema") or 0)
+    if version < 1:
+        raise InputError(shown(where), "does not say which schema it has")
     if version > schema_version():
         problem = f"has schema {version}, and this Deixis knows {schema_version()}: it was made by a newer one"
         raise InputError(shown(where), problem)
-    if version < schema_version():
-        with writing(engine) as connection:
-            for step in MIGRATIONS[version - 1 :]:
-                step(connection)
-            set_value(connection, "schema", str(schema_version()))
+    return version
 
 
 def get_value(connection: Connection, key: str) -> str | None:
