@@ -82,8 +82,15 @@ def test_a_fault_is_told_with_the_file_and_the_field(toy: Path, old: str, new: s
         load_recipe(toy)
 
 
+def test_a_fault_in_a_changed_setting_is_told_with_the_change(toy: Path) -> None:
+    with pytest.raises(InputError, match=r"toy.toml with schedule.epoch=4: schedule: .*unknown field `epoch`"):
+        load_recipe(toy, ["schedule.epoch=4"])
+
+
 def test_a_recipe_that_is_not_there_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(DeixisError, match=r"no recipe 'paper9/none' in the package; `deixis recipes` lists them"):
-        load_recipe("paper9/none")
+    with pytest.raises(DeixisError, match=r"no recipe 'nothing' in the package; `deixis recipes` lists them"):
+        load_recipe("nothing")
+    with pytest.raises(DeixisError, match=r"did you mean paper1/sentences-bi\?"):
+        load_recipe("paper1/sentence-bi")
     with pytest.raises(InputError, match="No such file"):
         load_recipe(tmp_path / "none.toml")

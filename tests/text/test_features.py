@@ -247,7 +247,7 @@ def test_damaged_files_are_named(
 
 
 def test_more_components_than_captions_are_refused(captions: list[tuple[str, ...]], vectors: WordVectors) -> None:
-    with pytest.raises(DeixisError, match="pca = 6,000"):
+    with pytest.raises(DeixisError, match=r"text\.pca = 6000"):
         fit_text_features(TextRecipe("hglmm", centres=3, pca=6000), captions, vectors=vectors)
     with pytest.raises(DeixisError, match="no captions"):
         fit_text_features(TextRecipe("tokens"), [])

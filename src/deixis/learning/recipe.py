@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -151,7 +152,9 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
     if any(not override.startswith("seed=") for override in overrides):
         # With other settings it makes no row of a paper any more.
         settings.pop("rows", None)
-    return RecipeFile(text, check_recipe(settings, str(path)))
+    # A mistake in what was changed is not looked for in the file.
+    source = f"{name} with {', '.join(overrides)}" if overrides else str(path)
+    return RecipeFile(text, check_recipe(settings, source))
 
 
 def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
@@ -228,7 +231,11 @@ def _find(name: str) -> Traversable:
         return Path(name)
     known = dict(_toml_files(_package_folder()))
     if name not in known:
-        raise DeixisError(f"no recipe {name!r} in the package; `deixis recipes` lists them, or give a .toml file")
+        near = get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise DeixisError(
+            f"no recipe {name!r} in the package{meant}; `deixis recipes` lists them, or give a .toml file"
+        )
     return known[name]
 
 

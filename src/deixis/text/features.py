@@ -111,6 +111,7 @@ def text_features(
             return features
         (folder / RECIPE).unlink(missing_ok=True)
     if recipe.pca:
+        _check_components(recipe, len(captions))
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and kept once.
         whole = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
         assert isinstance(whole, FisherFeatures)
@@ -183,6 +184,15 @@ def load_text_features(folder: str | Path, *, device: str | None = None) -> Text
     return FisherFeatures(recipe, fisher, StreamedPCA.load(folder / PCA, device=device) if recipe.pca else None)
 
 
+def _check_components(recipe: TextRecipe, captions: int) -> None:
+    """Refuse more principal components than captions: before the mixture, which takes minutes."""
+    if recipe.pca > captions:
+        raise DeixisError(
+            f"text.pca = {recipe.pca}: {captions:,} training captions have at most as many principal components; "
+            "use fewer, or 0 for all dimensions of Fisher vectors"
+        )
+
+
 class FisherFeatures:
     """Fisher vectors of a mixture over word vectors, as they are (paper 0) or their principal components (paper 1)."""
 
@@ -192,8 +202,9 @@ class FisherFeatures:
 
     def reduced(self, recipe: TextRecipe, captions: Sequence[Tokens], *, device: str | None) -> FisherFeatures:
         """The same with principal components of the captions' vectors, as many as the recipe says."""
-        if recipe.pca > min(len(captions), self.dim):
-            raise DeixisError(f"pca = {recipe.pca:,} is more than {len(captions):,} captions of {self.dim:,} allow")
+        _check_components(recipe, len(captions))
+        if recipe.pca > self.dim:
+            raise DeixisError(f"text.pca = {recipe.pca}: Fisher vectors have only {self.dim:,} dimensions")
         # Half precision in a file: 30,000 captions are 1.1 GB.
         with tempfile.TemporaryFile() as file:
             rows: Any = np.memmap(file, np.float16, "w+", shape=(len(captions), self.dim))

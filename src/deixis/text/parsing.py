@@ -75,7 +75,7 @@ def load_parser(name: str = "auto") -> Parser:
         return StanzaParser(load_stanza())
     raise ParserMissing(
         "trees need spaCy and its English model: pip install 'deixis[text]'"
-        if name == "auto"
+        if name in ("auto", "spacy-md")
         else f"{name} is not installed: pip install spacy and the model {' or '.join(SPACY_PACKAGES[name])}"
     )
 
