@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from deixis.annotation.known import known_questions, right_answer
-from deixis.annotation.records import ANSWERS, DRAWING, REQUIREMENT, TASKS
+from deixis.annotation.records import ANSWERS, BOX, DRAWING, REQUIREMENT, SCENE, TASKS, by_id
 from deixis.annotation.simulation.truth import truths
 from deixis.annotation.views import task_view
 from deixis.corpus import Box
@@ -42,6 +42,16 @@ def test_a_known_question_shows_nothing_of_its_answer() -> None:
         for entry in questions:
             assert entry.document.given == ()
             assert entry.document.image.boxes == ()
+
+
+def test_what_work_never_asks_is_not_asked_in_hiding() -> None:
+    skipped = {"people", "clothing"}
+    found = known_questions(CORPUS, 60, Random(1), skipped)
+    for known in found[REQUIREMENT]:
+        mentions = by_id(known.document.mentions)
+        assert skipped.isdisjoint(type_ for name in known.question.mentions for type_ in mentions[name].types)
+    assert {known.truth for known in found[REQUIREMENT]} == {BOX, SCENE}
+    assert all(found[task] for task in TASKS)
 
 
 def test_a_drawing_is_right_when_it_overlaps_the_missing_box() -> None:

@@ -64,14 +64,21 @@ def right_answer(answer: Answer, truth: bytes) -> bool:
     return bool(iou_matrix(box_array([answer]), box_array(known)).max() >= RIGHT_OVERLAP)
 
 
-def known_questions(images: Iterable[Image], each: int, chance: Random) -> dict[str, list[KnownQuestion]]:
-    """Up to `each` questions a task, in random order, balanced over the answers; from as few images as that takes."""
+def known_questions(
+    images: Iterable[Image], each: int, chance: Random, skip_requirement: Iterable[str] = ()
+) -> dict[str, list[KnownQuestion]]:
+    """Up to `each` questions a task, in random order, balanced over the answers; from as few images as that takes.
+
+    Chains of the types in `skip_requirement` get no question whether a box is needed: among the work, where hardly any
+    comes up, it would be known for what it is.
+    """
+    skipped = frozenset(skip_requirement)
     images = list(images)
     chance.shuffle(images)
     kinds = [(task, answer) for task in TASKS for answer in (ANSWERS[task] if task != DRAWING else (BOX,))]
     pools: dict[tuple[str, str], list[KnownQuestion]] = {kind: [] for kind in kinds}
     for image in images:
-        for question in _of_image(image, chance):
+        for question in _of_image(image, chance, skipped):
             answer = question.truth if isinstance(question.truth, str) else BOX
             pools[question.question.task, answer].append(question)
         if min(map(len, pools.values())) >= each:
@@ -87,7 +94,7 @@ def known_questions(images: Iterable[Image], each: int, chance: Random) -> dict[
     return {task: questions[:each] for task, questions in found.items()}
 
 
-def _of_image(image: Image, chance: Random) -> Iterator[KnownQuestion]:
+def _of_image(image: Image, chance: Random, skipped: frozenset[str]) -> Iterator[KnownQuestion]:
     document = given_document(image, "chains")
     chains = {given.id: given for given in document.given}
     mentions = {mention.id: mention for mention in document.mentions}
@@ -98,7 +105,8 @@ def _of_image(image: Image, chance: Random) -> Iterator[KnownQuestion]:
         shown = representative(own)
         boxes = image.chain_boxes(name)
         need = BOX if boxes else SCENE if chain.scene else NO_BOX
-        yield _make(bare, REQUIREMENT, (shown,), need)
+        if skipped.isdisjoint(type_ for mention in own for type_ in mention.types):
+            yield _make(bare, REQUIREMENT, (shown,), need)
         yield from _coreference(bare, own, [other for key, other in members.items() if key != name], chance)
         if boxes:
             yield from _boxes(bare, shown, boxes, image, chance)

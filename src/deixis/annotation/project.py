@@ -111,7 +111,7 @@ def _write_images(
 def write_known(connection: Connection, corpus: Corpus, each: int, settings: Settings, chance: Random) -> None:
     """Add questions with known answers: enough for every attempt at the test, the rest hidden among the work."""
     tests = settings.test_questions * settings.test_attempts
-    for task, questions in known_questions(corpus, each, chance).items():
+    for task, questions in known_questions(corpus, each, chance, settings.skip_requirement).items():
         if len(questions) < tests + settings.first_items:
             raise DeixisError(
                 f"the annotated corpus gives {len(questions)} questions for {task}; "
