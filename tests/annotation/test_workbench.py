@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
 from sqlalchemy import func, inspect, select, text, update
 
-from deixis.annotation import schema
+from deixis.annotation import desk, schema
 from deixis.annotation.project import create_project
 from deixis.annotation.records import (
     DRAWING,
@@ -23,6 +26,7 @@ from deixis.annotation.records import (
     Document,
     Question,
     Settings,
+    check_answer,
 )
 from deixis.annotation.simulation.truth import Truth, truths
 from deixis.annotation.views import TaskView
@@ -175,6 +179,8 @@ def test_what_is_given_back_never_tells_a_verification_question(make_bench: Make
         assert test.test
         with pytest.raises(DeixisError, match="test cannot be skipped"):
             bench.release(worker, test.token)
+        with pytest.raises(DeixisError, match="test cannot be skipped"):
+            bench.report(worker, test.token, "too hard")
         answer(bench, worker, test)
     hidden = bench.next_task(worker, LINK)
     assert hidden is not None
@@ -184,6 +190,44 @@ def test_what_is_given_back_never_tells_a_verification_question(make_bench: Make
     assert after is not None
     assert after.token != hidden.token
     assert after.captions != hidden.captions
+
+
+def test_who_skips_verification_questions_sees_each_once_and_does_not_escape_them(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=0, first_items=4)
+    worker = bench.add_worker("w")
+    with schema.reading(bench.engine) as connection:
+        pool = connection.execute(select(func.count()).where(schema.known.c.task == LINK)).scalar_one()
+    seen = []
+    for number in range(pool + 5):
+        view = bench.next_task(worker, LINK)
+        assert view is not None
+        with schema.reading(bench.engine) as connection:
+            asked = select(schema.items.c.known_id).where(schema.items.c.token == view.token)
+            seen.append(connection.execute(asked).scalar_one())
+        if number % 2:
+            bench.release(worker, view.token)
+        else:
+            bench.report(worker, view.token, "too hard")
+    assert None not in seen, "before the first items are answered there is no work"
+    assert len(set(seen[:pool])) == pool
+
+
+def test_a_verification_question_that_waited_too_long_comes_again_as_any_task_does(
+    make_bench: MakeBench, clock: Clock
+) -> None:
+    bench = make_bench(images=3, known=60, test_questions=0, first_items=4)
+    worker = bench.add_worker("w")
+    hidden = bench.next_task(worker, LINK)
+    assert hidden is not None
+    clock.now += bench.settings.lease_seconds + 1
+    again = bench.next_task(worker, LINK)
+    assert again is not None
+    assert (again.image, again.captions) == (hidden.image, hidden.captions)
+    assert again.token != hidden.token
+    assert again.expires > clock.now
+    with pytest.raises(StaleTask):
+        bench.submit(worker, hidden.token, "same")
+    bench.submit(worker, again.token, "same")
 
 
 def test_tests_loaded_ahead_are_gone_once_the_test_is_passed(make_bench: MakeBench) -> None:
@@ -282,6 +326,36 @@ def test_a_worker_who_turns_bad_is_suspended_and_the_answers_are_asked_again(mak
     helper = bench.add_worker("helper")
     work(bench, [helper], limit=60)
     assert bench.progress().links_asked > 0
+
+
+def test_an_answer_on_its_way_is_counted_once_and_void_if_its_worker_is_suspended_meanwhile(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(images=1)
+    worker = bench.add_worker("w")
+    view = bench.next_task(worker, LINK)
+    assert view is not None
+    recording, go_on = Event(), Event()
+
+    def check_slowly(*given: Any) -> Answer:
+        recording.set()
+        assert go_on.wait(10)
+        return check_answer(*given)
+
+    monkeypatch.setattr(desk, "check_answer", check_slowly)
+    with ThreadPoolExecutor(3) as threads:
+        sent = [threads.submit(bench.submit, worker, view.token, "same")]
+        assert recording.wait(10)
+        sent.append(threads.submit(bench.submit, worker, view.token, "same"))
+        suspended = threads.submit(bench.suspend, worker, LINK, "by hand")
+        sleep(0.3)  # Both are at the database and wait for the first.
+        go_on.set()
+        assert len({answered.result().judgment for answered in sent}) == 1
+        suspended.result()
+    bench.refresh()
+    links = bench.progress().tasks[LINK]
+    assert (links.judgments, links.voided) == (1, 1)
+    assert bench.check() == []
 
 
 def test_drawers_are_judged_by_box_quality_and_good_boxes_outlive_their_drawer(make_bench: MakeBench) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, delete, exists, insert, select
+from sqlalchemy import Connection, Row, bindparam, delete, exists, insert, select, update
 
 from deixis.annotation import schema, standing_store
 from deixis.annotation.known import right_answer
@@ -33,6 +33,8 @@ _ITEM = _ITEM_AND_FIXED.where(schema.items.c.id == bindparam("number"))
 _OWN_ITEM = _ITEM_AND_FIXED.where(
     schema.items.c.token == bindparam("token"), schema.items.c.worker_id == bindparam("worker")
 )
+# Held until the transaction ends: a suspension that comes in between waits, or has taken the item before.
+_HOLD_OWN_ITEM = _OWN_ITEM.with_for_update(of=schema.items)
 _KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.test).where(
     schema.known.c.id == bindparam("number")
 )
@@ -97,9 +99,9 @@ class Desk:
             raise DeixisError("a review is answered with a fix")
         if item.image_id is not None:
             take_image(connection, item.image_id)
-            # Whoever held the image before may have closed the question.
-            if self.own_item(connection, worker, token) is None:
-                raise StaleTask("this task is no longer needed; there is a next one")
+            # Whoever held the image before may have closed the question, or it was this very answer, sent twice.
+            if self._hold(connection, worker, token) is None:
+                return self._repeated(connection, worker, token)
         image = self.document_of(connection, item)[0].image
         checked = check_answer(decode_question(item.question), answer, image.width, image.height)
         judgment = self._record(connection, item, worker, checked, comment)
@@ -117,19 +119,38 @@ class Desk:
         if item is None:
             self._repeated(connection, worker, token)
             return
+        self._refuse_in_test(connection, item)
         if item.image_id is not None:
             take_image(connection, item.image_id)
+            if self._hold(connection, worker, token) is None:
+                self._repeated(connection, worker, token)
+                return
         values = {"image_id": item.image_id, "known_id": item.known_id, "token": item.token, "worker_id": worker}
         values |= {"task": REPORT, "key": f"{REPORT} {item.key}", "answer": msgspec.json.encode("")}
         connection.execute(_RECORD, values | {"comment": comment.strip(), "created": self._clock()})
-        self.put_back(connection, item, worker)
+        self._put_back(connection, item, worker)
         if item.image_id is not None:
             self.renew(connection, item.image_id)
 
-    def put_back(self, connection: Connection, item: Row[Any], worker: int) -> None:
-        """An item goes to others, not to this worker again; a copy of a verification question vanishes likewise."""
+    def release(self, connection: Connection, worker: int, token: str) -> None:
+        """Give a task back unanswered."""
+        item = self._hold(connection, worker, token)
+        if item is not None:
+            self._refuse_in_test(connection, item)
+            self._put_back(connection, item, worker)
+
+    def _hold(self, connection: Connection, worker: int, token: str) -> Row[Any] | None:
+        return connection.execute(_HOLD_OWN_ITEM, {"token": token, "worker": worker}).one_or_none()
+
+    def _refuse_in_test(self, connection: Connection, item: Row[Any]) -> None:
+        if self.document_of(connection, item)[1]:
+            raise DeixisError("the questions of the test cannot be skipped")
+
+    def _put_back(self, connection: Connection, item: Row[Any], worker: int) -> None:
+        """An item goes to others, not to this worker again; nor does the copy of a verification question come again."""
         if item.known_id is not None:
-            connection.execute(delete(schema.items).where(schema.items.c.id == item.id))
+            kept = update(schema.items).where(schema.items.c.id == item.id)
+            connection.execute(kept.values(token=None, leased_until=0.0, proposal=None))
             return
         connection.execute(schema.RELEASE, {"number": item.id})
         connection.execute(insert(schema.barred).values(item_id=item.id, worker_id=worker))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from random import Random
 
-from sqlalchemy import BindParameter, Connection, bindparam, exists, insert, or_, select, tuple_, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, exists, insert, or_, select, tuple_, update
 
 from deixis.annotation import schema
-from deixis.annotation.records import DRAWING, REVIEW, TASKS
+from deixis.annotation.records import DRAWING, REPORT, REVIEW, TASKS
 from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
 
@@ -25,8 +25,19 @@ _items, _known, _log, _barred = schema.items, schema.known, schema.judgments, sc
 _WORKER: BindParameter[int] = bindparam("worker")
 _TASK: BindParameter[str] = bindparam("task")
 _NOW: BindParameter[float] = bindparam("now")
+# A copy of a known question that was given back stays without a token, so that it does not come again.
 _HELD = select(_items.c.id, _items.c.task, _items.c.leased_until, _items.c.image_id).where(
-    _items.c.worker_id == _WORKER, or_(_items.c.known_id.is_not(None), _items.c.leased_until > _NOW)
+    _items.c.worker_id == _WORKER,
+    _items.c.token.is_not(None),
+    or_(_items.c.known_id.is_not(None), _items.c.leased_until > _NOW),
+)
+_RENEW = (
+    update(_items)
+    .where(_items.c.id == bindparam("number"))
+    .values(token=bindparam("new_token"), leased_until=bindparam("until"), proposal=None)
+)
+_GIVEN_BACK = delete(_items).where(
+    _items.c.worker_id == _WORKER, _items.c.task == _TASK, _items.c.known_id.is_not(None), _items.c.token.is_(None)
 )
 _FREE_ITEMS = (
     select(_items.c.id, _items.c.image_id)
@@ -44,7 +55,14 @@ _LEASE = (
 _NEW_KNOWN = (
     select(_known.c.id, _known.c.question)
     .where(_known.c.task == _TASK, _known.c.test == bindparam("test"), _known.c.id >= bindparam("start"))
-    .where(~exists().where(_log.c.worker_id == _WORKER, _log.c.known_id == _known.c.id, _log.c.id > bindparam("since")))
+    .where(
+        ~exists().where(
+            _log.c.worker_id == _WORKER,
+            _log.c.known_id == _known.c.id,
+            _log.c.id > bindparam("since"),
+            _log.c.task != REPORT,
+        )
+    )
     .where(~exists().where(_items.c.worker_id == _WORKER, _items.c.known_id == _known.c.id))
     .order_by(_known.c.id)
     .limit(1)
@@ -52,9 +70,17 @@ _NEW_KNOWN = (
 _COPY = insert(_items).returning(_items.c.id)
 
 
-def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], now: float) -> list[int]:
-    """The items a worker holds, as they were given. A copy of a known question waits for its worker, however long."""
+def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], rules: Rules, now: float) -> list[int]:
+    """The items a worker holds, as they were given. A copy of a known question waits for its worker, however long.
+
+    Once its lease has run out it gets another token, as any item does that comes again: one that kept it would be
+    known for what it is.
+    """
     rows = [row for row in connection.execute(_HELD, {"worker": worker, "now": now}) if row.task in tasks]
+    for row in rows:
+        if row.leased_until <= now:
+            until = now + rules.settings.lease_seconds
+            connection.execute(_RENEW, {"number": row.id, "new_token": new_token(), "until": until})
     rows.sort(key=lambda row: (row.leased_until, PREFERENCE.index(row.task), row.image_id or 0, row.id))
     return [row.id for row in rows]
 
@@ -108,7 +134,10 @@ def _lease_item(connection: Connection, worker: int, task: str, now: float, unti
 def _copy_known(
     connection: Connection, worker: int, task: str, test: bool, since: int, rules: Rules, until: float, chance: Random
 ) -> int | None:
-    """Put a question with a known answer before a worker who has not seen it (since the last reinstatement)."""
+    """Put a question with a known answer before a worker who has not seen it (since the last reinstatement).
+
+    Who has given all the others back gets those again: nobody escapes the watch by skipping.
+    """
     if (task, test) not in rules.ranges:
         return None
     low, high = rules.ranges[task, test]
@@ -116,6 +145,8 @@ def _copy_known(
     row = None
     for start in (chance.randint(low, high), low):
         row = row or connection.execute(_NEW_KNOWN, values | {"start": start}).first()
+    if row is None and connection.execute(_GIVEN_BACK, {"worker": worker, "task": task}).rowcount:
+        row = connection.execute(_NEW_KNOWN, values | {"start": low}).first()
     if row is None:
         return None
     copy = {"known_id": row.id, "task": task, "key": f"known {row.id}", "question": row.question}

@@ -120,7 +120,11 @@ def suspend(connection: Connection, worker: int, task: str, standing: Standing, 
 
     The images concerned are marked; `Workbench.refresh` derives them anew, so that the questions are asked again.
     """
-    log, void = schema.judgments, schema.voided
+    log, void, items = schema.judgments, schema.voided, schema.items
+    # First of all, so that an answer on its way in another transaction is waited for, and void like the others.
+    own = (items.c.worker_id == worker, items.c.task == task)
+    connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
+    connection.execute(update(items).where(*own).values(schema.FREE))
     _set_standing(connection, worker, task, standing)
     decision = _decide(connection, worker, task, standing, reason, now)
     passed = select(schema.outcomes.c.judgment_id).where(
@@ -140,10 +144,6 @@ def suspend(connection: Connection, worker: int, task: str, standing: Standing, 
         .where(void.c.decision_id == decision, log.c.image_id.not_in(select(schema.stale.c.image_id)))
     )
     connection.execute(insert(schema.stale).from_select(["image_id"], concerned))
-    items = schema.items
-    own = (items.c.worker_id == worker, items.c.task == task)
-    connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
-    connection.execute(update(items).where(*own).values(schema.FREE))
 
 
 def reinstate(connection: Connection, worker: int, task: str, reason: str, rules: Rules, now: float) -> None:

@@ -162,16 +162,7 @@ class Workbench:
 
         A hidden verification question goes like any other: one that came back would be known for what it is.
         """
-
-        def attempt(connection: Connection) -> None:
-            item = self._desk.own_item(connection, worker, token)
-            if item is None:
-                return
-            if self._desk.document_of(connection, item)[1]:
-                raise DeixisError("the questions of the test cannot be skipped")
-            self._desk.put_back(connection, item, worker)
-
-        with_retries(self.engine, attempt)
+        with_retries(self.engine, lambda connection: self._desk.release(connection, worker, token))
 
     def report(self, worker: int, token: str, comment: str) -> None:
         """Give a task back with a word to the reviewers on why it cannot be answered; sent again, it counts once."""
@@ -263,7 +254,7 @@ class Workbench:
             if task not in allowed:
                 raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
         tasks = (task,) if task is not None else TASKS
-        numbers = held_items(connection, worker, tasks, now)[:count]
+        numbers = held_items(connection, worker, tasks, self._rules, now)[:count]
         while len(numbers) < count:
             number = lease_next(connection, worker, tasks, self._rules, now, self._chance)
             if number is None:

@@ -57,13 +57,13 @@ class Sessions:
         account = self.account(request)
         if account is None:
             raise HTTPException(401, "you are not signed in, or your session is over")
+        if not self._limit.allow(account.worker):
+            raise HTTPException(429, "that is too fast", {"Retry-After": "1"})
         if ROLES.index(account.role) < ROLES.index(role):
-            raise HTTPException(403, f"this is for a {role}")
+            raise HTTPException(403, f"this is for {role}s")
         sent = request.headers.get(TOKEN_HEADER, "")
         if request.method not in SAFE_METHODS and not hmac.compare_digest(sent.encode(), self.token(request).encode()):
             raise HTTPException(403, "this request does not come from our page; load it again")
-        if not self._limit.allow(account.worker):
-            raise HTTPException(429, "that is too fast", {"Retry-After": "1"})
         return account
 
 

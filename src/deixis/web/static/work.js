@@ -36,14 +36,21 @@ async function follow(state) {
   const settled = Object.keys(standings).find(
     (name) => before[name]?.standing === "test" && standings[name].standing !== "test",
   );
+  const again = Object.keys(standings).find((name) => (
+    standings[name].standing === "test" && before[name]?.test_answered > 0 && standings[name].test_answered === 0));
   if (settled) showVerdict(settled, () => begin(task));
+  else if (again) showAgain(again, () => begin(task));
   else begin(task);
 }
 
 function begin(task) {
   if (!task) showNothing();
-  else if (task.test && !introduced.has(task.task) && standings[task.task].test_answered === 0) introduce(task);
+  else if (!introduced.has(task.task) && isNew(task)) introduce(task);
   else show(task);
+}
+
+function isNew({ task, test }) {
+  return (test ? standings[task].test_answered : standings[task].answered) === 0;
 }
 
 function preload(task) {
@@ -69,11 +76,12 @@ async function show(task) {
   );
   find("comment").value = "";
   find("comment-row").hidden = true;
-  find("skip").disabled = task.test;
+  find("skip").disabled = find("report").disabled = task.test;
   find("drawing-tools").hidden = task.task !== "drawing";
   showAnswers(task);
   const caption = task.captions.map((pieces) => pieces.map(([text]) => text).join("")).join(" / ");
   editor.reset([], task.task === "drawing");
+  showBox();
   await stage.show(pictureOf(task), task.width, task.height, caption);
   if (current !== task) return;
   stage.mark([
@@ -136,12 +144,18 @@ function showCard(title, content, button, act) {
   if (button) go.focus();
 }
 
+/** The rules of a task, and of its test if there is one. */
 function introduce(task) {
+  const own = rules[task.task].cloneNode(true);
+  if (!task.test) {
+    showCard(titles[task.task], [own], "Begin", () => show(task));
+    return;
+  }
   const count = standings[task.task].test_questions;
   const needed = Math.ceil(Number(script.dataset.share) * count);
   const text = `A short test first: ${count} questions whose answers are known. ${needed} right ones pass it, and `
     + `there are ${script.dataset.attempts} attempts. Take your time; nothing else is lost.`;
-  showCard(titles[task.task], [rules[task.task].cloneNode(true), make("p", {}, text)], "Begin the test", () => show(task));
+  showCard(titles[task.task], [own, make("p", {}, text)], "Begin the test", () => show(task));
 }
 
 function showVerdict(name, act) {
@@ -150,6 +164,12 @@ function showVerdict(name, act) {
     ? "Well done. From now on your answers count."
     : "Too many answers differed from the known ones. The other tasks are still open to you.";
   showCard(`${titles[name]}: ${passed ? "test passed" : "test not passed"}`, [make("p", {}, text)], "Go on", act);
+}
+
+/** An attempt at the test is over, and another is left. */
+function showAgain(name, act) {
+  const text = "Too many answers differed from the known ones. There is another attempt, with other questions.";
+  showCard(`${titles[name]}: not passed yet`, [rules[name].cloneNode(true), make("p", {}, text)], "Try again", act);
 }
 
 function showNothing() {
