@@ -56,7 +56,7 @@ def test_a_project_from_init_to_export(corpus: Path, tmp_path: Path) -> None:
     assert "people" in run("stats", project)
     assert "agree" in run("check", project)
     assert "ann" in run("workers", project)
-    assert run("review", project) == ""
+    assert run("review", project) == "Nothing waits for a reviewer.\n"
 
 
 def test_workers_are_invited_suspended_and_reinstated(corpus: Path, tmp_path: Path) -> None:

@@ -62,7 +62,13 @@ class Person:
         return next(view for view in views if view.token == token)
 
     def wait_for_task(self, after: str = "") -> None:
-        """Until another task than `after` is shown and ready, or a card with words."""
+        """Until another task than `after` is shown and ready, or a card with words; rules are read on the way."""
+        self._wait_for_page(after)
+        if self.page.is_visible("#card") and self.page.inner_text("#card-go") == "Begin":
+            self.page.keyboard.press("Enter")
+            self._wait_for_page(after)
+
+    def _wait_for_page(self, after: str) -> None:
         self.page.wait_for_function(
             """after => !document.getElementById("card").hidden || (!document.getElementById("work").hidden
                 && document.getElementById("work").getAttribute("aria-busy") === "false"

@@ -73,6 +73,7 @@ def init(
     from msgspec.structs import replace
 
     from deixis.annotation.project import create_project
+    from deixis.annotation.schema import shown
     from deixis.annotation.workbench import Workbench
     from deixis.cli.output import progress_bar
     from deixis.corpus import open_corpus
@@ -97,6 +98,7 @@ def init(
         )
     with Workbench(project) as workbench:
         _print_progress(workbench.progress())
+    typer.echo(f"Now open it to its workers: deixis annotate serve {shown(project)}")
 
 
 @app.command()
@@ -195,8 +197,11 @@ def review(
         waiting = workbench.review_queue(limit)
     if json:
         print_json(waiting)
-    for entry in waiting if not json else ():
+        return
+    for entry in waiting:
         typer.echo(f"{entry.image}  {entry.key}  {entry.reason}")
+    if not waiting:
+        typer.echo("Nothing waits for a reviewer.")
 
 
 @app.command()
@@ -317,7 +322,9 @@ def _print_progress(progress: Progress) -> None:
     ]
     print_table("Questions", ["task", "open", "answered", "void", "verification"], rows)
     typer.echo(f"{progress.finished:,} of {progress.images:,} images are finished; {progress.reviews:,} reviews wait")
+    if not progress.links_asked:
+        return
     typer.echo(
-        f"{progress.links_asked:,} link questions for {progress.mentions:,} mentions: all pairs would be "
+        f"{progress.links_asked:,} link questions answered for {progress.mentions:,} mentions: all pairs would be "
         f"{progress.mentions_squared:,} (|M|²), every mention with every chain {progress.mentions_times_chains:,}"
     )

@@ -25,7 +25,7 @@ function showProgress({ progress, agreement }) {
     task.proposed ? percent(task.accepted / task.proposed) : "",
   ]);
   fill(find("tasks"), ["task", "open", "answered", "void", "verification", "agreement", "proposals accepted"], rows, "");
-  find("links").textContent = `${count(progress.links_asked)} link questions for ${count(progress.mentions)} mentions; all pairs `
+  find("links").textContent = `${count(progress.links_asked)} link questions answered for ${count(progress.mentions)} mentions; all pairs `
     + `would be ${count(progress.mentions_squared)}, every mention with every chain ${count(progress.mentions_times_chains)}. `
     + `${count(progress.fixes)} corrections by hand.`;
 }
@@ -95,8 +95,9 @@ onSubmit("invite", async ({ role, worker }, kind) => {
 });
 find("copy")?.addEventListener("click", async () => {
   find("link").select();
-  await navigator.clipboard?.writeText(find("link").value);
-  tell("Copied.");
+  // Browsers lend the clipboard to pages of this machine and of HTTPS only.
+  const copied = await navigator.clipboard?.writeText(find("link").value).then(() => true, () => false);
+  tell(copied ? "Copied." : "This browser does not let us copy: press Ctrl C, the link is selected.");
 });
 find("export")?.addEventListener("change", (event) => {
   const { format, finished_only: only } = event.currentTarget.elements;

@@ -47,6 +47,7 @@ export class BoxEditor {
     this.future = [];
     this.chosen = 0;
     this.cross = this.anchor = this.drag = null;
+    if (!enabled) this.guides = null;
     this.#holdSpace(false);
     this.stage.root.classList.toggle("draws", enabled);
     this.#draw();

@@ -7,11 +7,10 @@ import { Stage, zoomControls } from "./stage.js";
 const find = (id) => document.getElementById(id);
 const palette = document.querySelector('script[src$="review.js"]').dataset.palette.split(" ");
 const stage = new Stage(find("stage"));
-const editor = new BoxEditor(stage, 99, () => { changed = true; });
+const editor = new BoxEditor(stage, 99, () => {});
 const zoomKey = zoomControls(stage, () => editor.focus());
 let view = null;
 let chosen = -1;
-let changed = false;
 // Phrases while they are corrected: mentions as the server has them, or null.
 let phrases = null;
 let begun = null;
@@ -50,13 +49,43 @@ function reviewCard(review) {
 }
 
 function eventLine(event) {
-  const content = typeof event.content === "string" ? event.content : JSON.stringify(event.content);
-  const words = [event.worker, event.what, content, event.comment].filter(Boolean).join(" · ");
+  const content = event.what === "fix" ? correction(event.content)
+    : typeof event.content === "string" ? event.content : event.content.map((side) => Math.round(side)).join(", ");
+  const words = [event.worker, inWords(event.what), content, event.comment].filter(Boolean).join(" · ");
   return make("li", { class: event.void ? "void" : false }, `${new Date(1000 * event.created).toLocaleString()} · ${words}`);
+}
+
+/** A correction by hand in a few words. */
+function correction({ type, mention, boxes, verdict, chains, mentions, key }) {
+  const named = (id) => `“${textOf(id) || id}”`;
+  if (type === "boxes") return `${named(mention)}: ${boxes.length ? numbered(boxes.length) : verdict}`;
+  if (type === "chains") return chains.map((chain) => chain.map(named).join(" = ")).join("; ");
+  if (type === "mentions") return `${mentions.length} phrases`;
+  return `right as it stands: ${inWords(key)}`;
+}
+
+const numbered = (boxes) => `${boxes} box${boxes > 1 ? "es" : ""}`;
+
+/** What was judged, with its phrases in place of their numbers: `link 0:4-7 2:0-2` is no word to people. */
+function inWords(what) {
+  return what.split(" ").map((part) => {
+    const phrase = textOf(part);
+    return phrase ? `“${phrase}”` : part;
+  }).join(" ");
 }
 
 function textOf(id) {
   return view.mentions.find((entry) => entry.id === id)?.mention[3] ?? "";
+}
+
+/** Whether the boxes of the open chain are others than the server has. */
+function unsaved() {
+  return chosen >= 0 && JSON.stringify(editor.boxes) !== JSON.stringify(view.groups[chosen].boxes);
+}
+
+/** Open another chain, unless boxes would be lost that were meant to be kept. */
+function turnTo(index) {
+  if (!unsaved() || confirm("The boxes you changed are not saved. Leave them as they were?")) choose(index);
 }
 
 /** Open a chain, or with -1 none: its boxes can be changed, the others are only shown. */
@@ -64,7 +93,6 @@ function choose(index) {
   chosen = index;
   const own = view.groups[index];
   editor.reset(own ? own.boxes : [], Boolean(own) && !own.loose);
-  changed = false;
   stage.mark(view.groups.flatMap((group, number) => (
     number === index ? [] : group.boxes.map((box) => [box, "other", "", colour(number)]))));
   find("editing").textContent = own && !own.loose
@@ -75,8 +103,8 @@ function choose(index) {
 }
 
 function chainCard(group, index) {
-  const verdict = group.boxes.length ? `${group.boxes.length} box${group.boxes.length > 1 ? "es" : ""}` : group.verdict || (group.loose ? "not linked yet" : "open");
-  const head = make("button", { type: "button", class: "head", "aria-expanded": index === chosen, onclick: () => choose(index === chosen ? -1 : index) },
+  const verdict = group.boxes.length ? numbered(group.boxes.length) : group.verdict || (group.loose ? "not linked yet" : "open");
+  const head = make("button", { type: "button", class: "head", "aria-expanded": index === chosen, onclick: () => turnTo(index === chosen ? -1 : index) },
     `${textOf(group.mentions[0])} `, make("span", { class: "soft" }, verdict));
   const card = make("div", { class: index === chosen ? "chain open" : "chain" }, head);
   card.style.setProperty("--colour", colour(index));
@@ -155,7 +183,7 @@ function showCaptions() {
 /** A word was touched: choose its chain; while phrases are corrected, take its phrase away or begin and end a new one. */
 function touch(caption, place, mention) {
   if (!phrases) {
-    if (mention) choose(view.groups.findIndex((group) => group.mentions.includes(idOf(mention))));
+    if (mention) turnTo(view.groups.findIndex((group) => group.mentions.includes(idOf(mention))));
     return;
   }
   if (mention) {
@@ -188,5 +216,5 @@ document.addEventListener("keydown", (event) => {
   if (["Enter", " "].includes(event.key) && event.target.closest("button")) return;
   if (editor.key(event) || zoomKey(event)) event.preventDefault();
 });
-window.addEventListener("beforeunload", (event) => { if (changed) event.preventDefault(); });
+window.addEventListener("beforeunload", (event) => { if (unsaved()) event.preventDefault(); });
 load().catch((problem) => tell(problem.message, 0));

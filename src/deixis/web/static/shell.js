@@ -13,7 +13,7 @@ export class Refused extends Error {
 
 /** Say something in a few words; it goes away by itself after a while. */
 export function tell(text, seconds = 6) {
-  notice.textContent = text;
+  notice.textContent = text.charAt(0).toUpperCase() + text.slice(1);
   clearTimeout(hush);
   if (text && seconds) hush = setTimeout(() => { notice.textContent = ""; }, 1000 * seconds);
 }
