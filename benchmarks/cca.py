@@ -9,7 +9,7 @@ memory; scikit-learn finds 50, cca_zoo (pip install cca-zoo) 50 and all. Making 
 runs past the limit is ended, and said to have been.
 
 The second: 4,096 + 18,000 dimensions and 423,134 pairs, made on the card block by block with 64 correlations planted
-in noise. It needs PyTorch and NumPy alone. Beside the time of the covariances stands the floor: the operations of their
+in noise. Beside the time of the covariances stands the floor: the operations of their
 lower triangle at the rate of one large product in the same run. Beside the correlations stand those that theory
 expects of a sample of this size.
 """

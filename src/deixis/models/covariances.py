@@ -1,6 +1,6 @@
 """Joint covariances of two views, summed block by block, and the canonical correlations that lie in them.
 
-The arithmetic of `deixis.models.cca`, in PyTorch alone, so that it runs where the data are made: processor or GPU.
+The arithmetic of `deixis.models.cca`, in PyTorch, so that it runs where the data are made: processor or GPU.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from scipy.linalg.blas import dsyrk
 from torch import Tensor
 
 from deixis.errors import DeixisError
@@ -17,6 +18,8 @@ from deixis.errors import DeixisError
 #: Columns of the covariance that one product fills. Of a panel only the rows from its own first column on are summed,
 #: which leaves out nearly half of the symmetric matrix.
 _PANEL = 512
+#: Rows of a product on a processor.
+_ROWS = 2048
 
 
 class JointCovariance:
@@ -47,27 +50,35 @@ class JointCovariance:
         width = x_dimensions + y_dimensions
         self.count = 0
         self.mean = torch.zeros(width, dtype=torch.float64, device=device)
+        self._rows = torch.empty((0, width), dtype=dtype, device=device)
         #: The lower triangle alone is whole.
         self.scatter = torch.zeros((width, width), dtype=torch.float64, device=device)
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Add rows x (rows, x_dimensions) and y (rows, y_dimensions), pair by pair, of any float type."""
-        count, width = len(x), len(self.mean)
-        rows = torch.empty((count + 1, width), dtype=self.dtype, device=self.mean.device)
-        rows[:count, : self.x_dimensions] = x.to(rows.device)
-        rows[:count, self.x_dimensions :] = y.to(rows.device)
-        mean = rows[:count].mean(dim=0, dtype=torch.float64)
+        size = _ROWS if self.mean.device.type == "cpu" else max(len(x), 1)
+        for x_part, y_part in zip(torch.split(x, size), torch.split(y, size), strict=True):
+            self._add(x_part.to(self.mean.device), y_part.to(self.mean.device))
+
+    def _add(self, x: Tensor, y: Tensor) -> None:
+        count, width, split = len(x), len(self.mean), self.x_dimensions
+        mean = torch.cat([view.mean(dim=0, dtype=torch.float64) for view in (x, y)])
         if not torch.isfinite(mean).all():
             raise ValueError("Input contains NaN or infinity")
-        rows[:count] -= mean.to(self.dtype)
+        if len(self._rows) <= count:
+            # Kept: the system clears fresh memory, which takes as long as filling it.
+            self._rows = torch.empty((count + 1, width), dtype=self.dtype, device=mean.device)
+        rows, centre = self._rows[: count + 1], mean.to(self.dtype)
+        torch.sub(x.to(self.dtype), centre[:split], out=rows[:count, :split])
+        torch.sub(y.to(self.dtype), centre[split:], out=rows[:count, split:])
         step, total = mean - self.mean, self.count + count
         rows[count] = step * math.sqrt(self.count * count / total)
-        for start in range(0, width, _PANEL):
-            panel, block = self.scatter[start:, start : start + _PANEL], rows[:, start : start + _PANEL]
-            if self.dtype == torch.float64:
-                panel.addmm_(rows[:, start:].T, block)
-            else:
-                panel += rows[:, start:].T @ block
+        if self.dtype == torch.float64 and rows.device.type == "cpu":
+            # BLAS knows the product of a matrix with itself; what it calls the upper triangle is our lower one.
+            dsyrk(1.0, rows.numpy().T, beta=1.0, c=self.scatter.numpy().T, lower=0, overwrite_c=1)
+        else:
+            for start in range(0, width, _PANEL):
+                self.scatter[start:, start : start + _PANEL] += rows[:, start:].T @ rows[:, start : start + _PANEL]
         self.mean += step * (count / total)
         self.count = total
 
