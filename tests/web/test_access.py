@@ -192,14 +192,41 @@ def test_what_is_too_large_or_not_ours_is_refused(make_site: MakeSite) -> None:
 
     headers = {"X-CSRF-Token": ann.token, "Content-Type": "application/json"}
     piecewise = super(Visitor, ann).post("/api/work/answer", content=chunks(), headers=headers)
-    assert piecewise.status_code >= 400
+    assert piecewise.status_code == 413
     for nonsense in (
         "[",
         {"token": 1, "answer": "same"},
         {"token": "x"},
         {"token": "x", "answer": "same", "role": "y"},
+        {"token": "x", "answer": "same", "comment": "a\0b"},
     ):
         assert ann.post("/api/work/answer", nonsense).status_code == 422
+
+
+def test_the_page_of_work_gives_no_reviews_and_counts_refusals(make_site: MakeSite) -> None:
+    site = make_site()
+    ann, rev = site.join("ann"), site.join("rev", "reviewer")
+    task = ann.tasks()[0]
+    ann.post("/api/work/report", {"token": task["token"], "comment": "odd"}).raise_for_status()
+    for only in ("review", "report", ""):
+        assert rev.get("/api/work/tasks", params={"only": only}).status_code == 400
+    answer = {"token": rev.tasks()[0]["token"], "answer": "same", "only": "review"}
+    assert rev.post("/api/work/answer", answer).status_code == 400
+    refused = [ann.get("/api/admin/overview").status_code for _ in range(2 * WORKER_BURST)]
+    assert set(refused) == {403, 429}
+
+
+def test_no_box_tells_by_its_fractions_whether_it_was_drawn_here(make_site: MakeSite) -> None:
+    site = make_site()
+    ann, bob = site.join("ann"), site.join("bob")
+    task = ann.tasks("drawing")[0]
+    drawn = {"token": task["token"], "answer": [10.3, 20.7, 60.2, 80.9]}
+    ann.post("/api/work/answer", drawn).raise_for_status()
+    assert [judged["box"] for judged in bob.tasks("quality")] == [[10, 21, 60, 81]]
+    site.bench.submit(2, bob.tasks("quality")[0]["token"], "good")
+    assert [10.3, 20.7, 60.2, 80.9] in [
+        [box.x1, box.y1, box.x2, box.y2] for image in site.bench.export().corpus for box in image.boxes
+    ]
 
 
 def test_every_answer_carries_the_headers_of_a_careful_server(make_site: MakeSite) -> None:

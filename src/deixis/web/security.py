@@ -64,6 +64,8 @@ class Guard:
             return
         try:
             await self._app(scope, _limited(receive), send_guarded)
+        except _TooMuch:
+            await _too_much()(scope, receive, send_guarded)
         except Exception:
             # Whoever asked learns nothing of the inside; the log does.
             logging.getLogger(__name__).exception("%s %s", scope["method"], scope["path"])
@@ -84,8 +86,16 @@ def refused(method: str, headers: Headers) -> JSONResponse | None:
         return JSONResponse({"error": "send JSON"}, 415)
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > LARGEST_BODY:
-        return JSONResponse({"error": "that is too much at once"}, 413)
+        return _too_much()
     return None
+
+
+class _TooMuch(Exception):
+    """A body that was sent in pieces passed the limit."""
+
+
+def _too_much() -> JSONResponse:
+    return JSONResponse({"error": "that is too much at once"}, 413)
 
 
 def _limited(receive: Receive) -> Receive:
@@ -96,6 +106,8 @@ def _limited(receive: Receive) -> Receive:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if received > LARGEST_BODY else message
+        if received > LARGEST_BODY:
+            raise _TooMuch
+        return message
 
     return limited

@@ -61,8 +61,12 @@ def body(kind: type[Body]) -> Callable[[Request], Coroutine[Any, Any, Body]]:
     decoder = msgspec.json.Decoder(kind)
 
     async def read(request: Request) -> Body:
+        sent = await request.body()
+        if b"\\u0000" in sent:
+            # PostgreSQL keeps no such text.
+            raise HTTPException(422, "text cannot hold the character U+0000")
         try:
-            return decoder.decode(await request.body())
+            return decoder.decode(sent)
         except (msgspec.DecodeError, RecursionError) as fault:
             raise HTTPException(422, str(fault)) from None
 

@@ -12,9 +12,10 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from deixis.annotation.accounts import Account
-from deixis.annotation.records import Answer
+from deixis.annotation.records import TASKS, Answer
 from deixis.annotation.views import CaptionView, TaskView
-from deixis.errors import InputError
+from deixis.corpus import Box
+from deixis.errors import DeixisError, InputError
 from deixis.vision.typesetting import stands_close
 from deixis.web.sessions import needs
 from deixis.web.shell import body, reply
@@ -47,33 +48,43 @@ class Returned(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get("/tasks")
 def tasks(request: Request, worker: Worker, only: str | None = None) -> Response:
-    return _next(request, worker.worker, only)
+    return _next(request, worker.worker, _task(only))
 
 
 @router.post("/answer")
 def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(body(Answered))]) -> Response:
     """Record an answer; when the reply comes, it is in the database, and the reply holds the next tasks."""
     bench = bench_of(request)
-    receipt, views = bench.submit_and_next(worker.worker, sent.token, sent.answer, sent.comment, sent.only, AHEAD)
+    only = _task(sent.only)
+    receipt, views = bench.submit_and_next(worker.worker, sent.token, sent.answer, sent.comment, only, AHEAD)
     return reply({"standing": receipt.standing, **_state(request, worker.worker, views)})
 
 
 @router.post("/skip")
 def skip(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
+    only = _task(sent.only)
     bench_of(request).release(worker.worker, sent.token)
-    return _next(request, worker.worker, sent.only)
+    return _next(request, worker.worker, only)
 
 
 @router.post("/report")
 def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
+    only = _task(sent.only)
     bench_of(request).report(worker.worker, sent.token, sent.comment)
-    return _next(request, worker.worker, sent.only)
+    return _next(request, worker.worker, only)
 
 
 @router.get("/pictures/{token}")
 def picture(request: Request, worker: Worker, token: str) -> Response:
     """The picture of a task that the worker holds."""
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))
+
+
+def _task(only: str | None) -> str | None:
+    """The task a page keeps to; a review is no task of this page, whoever asks."""
+    if only is not None and only not in TASKS:
+        raise DeixisError(f"{only!r} is no task; there are {', '.join(TASKS)}")
+    return only
 
 
 def _next(request: Request, worker: int, only: str | None) -> Response:
@@ -103,10 +114,15 @@ def _shown(request: Request, worker: int, view: TaskView) -> dict[str, Any]:
         "width": width,
         "height": height,
         "captions": [pieces(caption) for caption in view.captions],
-        "boxes": view.boxes,
-        "box": view.box,
+        "boxes": [_whole(box) for box in view.boxes],
+        "box": None if view.box is None else _whole(view.box),
         "proposal": view.proposal,
     }
+
+
+def _whole(box: Box) -> Box:
+    """A box in whole pixels: known ones mostly are, drawn ones are not, and nobody shall tell them apart by that."""
+    return Box(*map(round, msgspec.structs.astuple(box)))
 
 
 def pieces(caption: CaptionView) -> list[tuple[str, bool]]:
