@@ -79,6 +79,9 @@ def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
     assert found["report"]["epoch"] == best["epoch"]
     (folder / "model.json").unlink()
     assert "Not finished" in run("runs", "show", folder)[1]
+    # Before features are extracted for it.
+    assert "is not finished" in run("evaluate", folder, "--corpus", "scenes")[2]
+    assert "is not a run" in run("evaluate", tmp_path / "none", "--corpus", "scenes")[2]
 
 
 @pytest.mark.parametrize(

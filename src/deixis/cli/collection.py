@@ -67,7 +67,7 @@ def snippets(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-        opened, images, store = collection(run, corpus, features, split, device)
+    opened, images, store = collection(run, corpus, features, split, device)
     asked = [tokens_of(text) for text in texts]
     if not all(asked):
         raise DeixisError("a text has no words")
@@ -116,7 +116,8 @@ def magnitudes(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-        opened, images, store = collection(run, corpus, features, split, device)
+    opened, images, store = collection(run, corpus, features, split, device)
+    with busy("Reading words"):
         words = matcher.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
     seen = track(read_images(store, [image.id for image in images]), "Looking", len(images))
     regions = matcher.longest_regions(seen, count, of_one=1)
@@ -141,15 +142,14 @@ def collection(
     run: Path, corpus: str, features: Sequence[Path] | None, split: str, device: str
 ) -> tuple[Corpus, list[Image], FeatureStore]:
     """A corpus, the images of a split that have features, and the store of their regions."""
+    from deixis.cli.output import busy, run_stores
     from deixis.corpus import open_corpus
-    from deixis.features import FeatureStore
     from deixis.learning.judging import read_recipe
-    from deixis.learning.running import stores_for
     from deixis.learning.two_branch import find_store
 
-    opened = open_corpus(corpus)
-    given = [FeatureStore(path) for path in features or []] or stores_for(read_recipe(run), opened, device=device)
-    store = find_store(given, "proposals")
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus)
+    store = find_store(run_stores(run, read_recipe(run), opened, features, device), "proposals")
     chosen = opened if split == "all" else opened.split(split)
     images = [image for image in chosen if image.id not in store.skipped]
     if not images:

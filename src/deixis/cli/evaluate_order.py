@@ -46,12 +46,10 @@ def order(
 
     Example: deixis evaluate order runs/gen --corpus scenes --split test
     """
-    from deixis.cli.output import busy
+    from deixis.cli.output import busy, run_stores
     from deixis.corpus import open_corpus
     from deixis.evaluation.order import order_accuracy
-    from deixis.features import FeatureStore
     from deixis.learning.judging import load_matcher, read_recipe, reference, retrieval_pictures
-    from deixis.learning.running import stores_for
     from deixis.text.twins import corpus_twins, read_twins
     from deixis.vision.learned_proposals import checked_device
 
@@ -60,7 +58,7 @@ def order(
     recipe, target, opened = read_recipe(run), checked_device(device), open_corpus(corpus)
     with busy("Exchanging roles"):
         pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
-    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, run=run, device=device)
+    stores = run_stores(run, recipe, opened, features, device)
     with busy(f"Scoring {len(pairs):,} pairs"):
         result = order_accuracy(
             load_matcher(run, target),

@@ -15,7 +15,8 @@ class RunOrCommand(TyperGroup):
     """`deixis evaluate RUN` is short for `deixis evaluate run RUN`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands and Path(args[0]).is_dir():
+        # A path is a run, also where there is none: `run` then says so.
+        if args and args[0] not in self.commands and (len(Path(args[0]).parts) > 1 or Path(args[0]).is_dir()):
             args = ["run", *args]
         return super().resolve_command(ctx, args)
 
@@ -50,17 +51,15 @@ def run(
 
     Example: deixis evaluate runs/embedding --corpus joined/ --split val
     """
-    from deixis.cli.output import busy, print_json, print_table
+    from deixis.cli.output import busy, print_json, print_table, run_stores
     from deixis.corpus import open_corpus
     from deixis.evaluation.results import flatten, save
-    from deixis.features import FeatureStore
     from deixis.learning.judging import judge, read_recipe
-    from deixis.learning.running import stores_for
     from deixis.vision.learned_proposals import checked_device
 
     recipe, target = read_recipe(run), checked_device(device)
     opened = open_corpus(corpus, pictures=pictures_in)
-    stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, run=run, device=device)
+    stores = run_stores(run, recipe, opened, features, device)
     with busy(f"Scoring {split}"):
         results = judge(run, opened, stores, target, split=split, folds=folds)
     if out is not None:

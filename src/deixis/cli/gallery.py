@@ -75,7 +75,9 @@ def gallery(
     concepts: list[list[FoundConcept]] = []
     for run in track(runs, "Retrieving", len(runs)):
         recipe, matcher = read_recipe(run), load_matcher(run, target)
-        pictures = retrieval_pictures(recipe, opened, split, given or stores_for(recipe, opened, device=device))
+        pictures = retrieval_pictures(
+            recipe, opened, split, given or stores_for(recipe, opened, run=run, device=device)
+        )
         columns.append(retrieved_sentences(matcher, pictures, chosen, sentences))
         if getattr(matcher, "concepts", None) is not None:
             predictor = concepts_of(matcher)

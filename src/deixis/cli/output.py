@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from deixis.corpus import Corpus
+    from deixis.features import FeatureStore
+    from deixis.learning.recipe import FitRecipe
 
 Item = TypeVar("Item")
 
@@ -89,3 +94,21 @@ def busy(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(f"{what} …"):
         yield
+
+
+def run_stores(
+    run: Path, recipe: FitRecipe, corpus: Corpus, features: Sequence[Path] | None, device: str
+) -> list[FeatureStore]:
+    """The stores that are named, or those that a finished run is used with, extracted with a progress bar if need be.
+
+    A run that is not finished is refused before anything is extracted for it.
+    """
+    from deixis.features import FeatureStore
+    from deixis.learning.running import stores_for
+    from deixis.learning.runs import read_model
+
+    read_model(run)
+    if features:
+        return [FeatureStore(path) for path in features]
+    with progress_bar("Extracting features") as extracting:
+        return stores_for(recipe, corpus, run=run, device=device, progress=extracting)

@@ -46,7 +46,7 @@ def site(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-        opened, images, store = collection(run, corpus, features, split, device)
+    opened, images, store = collection(run, corpus, features, split, device)
     if opened.pictures is None or not all(map(opened.pictures.has, images)):
         raise DeixisError(f"{corpus} lacks pictures of split {split!r}; a site shows them")
     name = title or f"{read_recipe(run).name} on {opened.name}, {split}"

@@ -48,13 +48,11 @@ def space_map(
     """
     import numpy as np
 
-    from deixis.cli.output import busy, print_json
+    from deixis.cli.output import busy, print_json, run_stores
     from deixis.corpus import open_corpus
     from deixis.evaluation.space_map import space_map as lay_out
-    from deixis.features import FeatureStore
     from deixis.files import atomic_write, write_text
     from deixis.learning.judging import load_matcher, read_recipe, retrieval_pictures
-    from deixis.learning.running import stores_for
     from deixis.vision.learned_proposals import checked_device
     from deixis.vision.reading import read_picture
     from deixis.web.space_map import map_page, map_still
@@ -67,8 +65,7 @@ def space_map(
     recipe, target = read_recipe(run), checked_device(device)
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus, pictures=pictures_in)
-        stores = [FeatureStore(path) for path in features or []] or stores_for(recipe, opened, device=device)
-        known = retrieval_pictures(recipe, opened, split, stores)
+    known = retrieval_pictures(recipe, opened, split, run_stores(run, recipe, opened, features, device))
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):

@@ -99,8 +99,9 @@ def show(
     report = read_model(run).report if is_finished(run) else None
     records = read_log(run)
     epochs, notes = epochs_of(records), [record.text for record in records if isinstance(record, Note)]
-    drawn = write_curves(run) if plot else None
     if json:
+        if plot:
+            write_curves(run)
         print_json(
             {"recipe": plan.recipe, "finished": report is not None, "report": report, "epochs": epochs, "notes": notes}
         )
@@ -113,8 +114,8 @@ def show(
         _print_report(report)
     for note in notes:
         typer.echo(f"Note: {note}")
-    if drawn is not None:
-        typer.echo(f"Drew {drawn}")
+    if plot:
+        typer.echo(f"Drew {write_curves(run)}")
 
 
 def recipes(json: JsonOption = False) -> None:
