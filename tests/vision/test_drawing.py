@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -72,6 +73,15 @@ def test_boxes_and_phrases_of_a_chain_share_its_colour() -> None:
         assert np.ptp(in_text[:, 0]) < 34
     couple = where(page, styles["3"].colour)
     assert {bool(x < 32 + 230 * 1.8) for y, x in couple if y < picture_bottom} == {True, False}
+
+
+def test_boxes_of_a_picture_of_unknown_size_grow_with_it() -> None:
+    known = wedding()
+    unknown = msgspec.structs.replace(known, width=0, height=0)
+    drawn, expected = (
+        draw_annotations(Corpus([own], pictures=OnePicture(500, 300)), "wedding") for own in (unknown, known)
+    )
+    assert drawn.tobytes() == expected.tobytes()
 
 
 def test_without_a_box_the_line_is_dotted_and_not_visual_is_grey() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from PIL import Image as Pillow
 from PIL import ImageDraw
 
@@ -50,7 +51,11 @@ def draw_annotations(
         chains = tuple(chain for chain in chains if chain.id in mentioned)
     styles = chain_styles(image)
 
-    picture = _enlarge(_background(corpus, image), scale)
+    background = _background(corpus, image)
+    if not image.width or not image.height:
+        # Where nobody wrote the size down, boxes are in the pixels at hand, and grow with them.
+        image = msgspec.structs.replace(image, width=background.width, height=background.height)
+    picture = _enlarge(background, scale)
     if not _at_hand(corpus, image):
         middle = (picture.width / 2, picture.height / 2)
         ImageDraw.Draw(picture).text(middle, "no picture at hand", font=font(_TEXT), fill=GREY, anchor="mm")
