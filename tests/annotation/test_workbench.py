@@ -11,6 +11,7 @@ from time import sleep
 from typing import Any
 
 import pytest
+from PIL import Image as PillowImage
 from sqlalchemy import func, inspect, select, text, update
 
 from deixis.annotation import desk, schema
@@ -27,11 +28,12 @@ from deixis.annotation.records import (
     Question,
     Settings,
     check_answer,
+    check_box,
 )
 from deixis.annotation.simulation.truth import Truth, truths
 from deixis.annotation.views import TaskView
 from deixis.annotation.workbench import StaleTask, Workbench
-from deixis.corpus import Box, Corpus
+from deixis.corpus import Box, Corpus, open_corpus
 from deixis.errors import DeixisError, InputError
 from tests.annotation.conftest import Clock, MakeBench
 from tests.annotation.worlds import made_up_corpus
@@ -153,6 +155,8 @@ def test_an_answer_that_does_not_fit_leaves_the_task_with_the_worker(make_bench:
             bench.submit(worker, view.token, nonsense)
     assert bench.next_task(worker, DRAWING) == view
     bench.submit(worker, view.token, Box(-5, 400, 90, 900))
+    with pytest.raises(DeixisError, match="2 pixels each way"):
+        check_box(Box(1e9, 0, 1e300, 50), 0, 0)
     drawn = bench.export().corpus
     assert all(box.y2 <= 500 and box.x1 >= 0 for image in drawn for box in image.boxes)
 
@@ -457,8 +461,22 @@ def test_a_question_that_everybody_has_answered_waits_for_a_reviewer(make_bench:
     only = bench.add_worker("only")
     work(bench, [only])
     assert bench.progress().finished < 2
-    reasons = {entry.reason for entry in bench.review_queue()}
-    assert reasons == {"every worker has been asked already"}
+    assert {entry.reason for entry in bench.review_queue()} == {"no worker is left to ask"}
+    bench.add_worker("another")
+    assert bench.review_queue() == []
+
+
+def test_a_question_whose_last_worker_lost_the_task_waits_for_a_reviewer(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2)
+    first, second = bench.add_worker("first"), bench.add_worker("second")
+    view = bench.next_task(first, LINK)
+    assert view is not None
+    bench.release(first, view.token)
+    assert bench.review_queue() == []
+    bench.suspend(second, LINK, "by hand")
+    assert [(entry.image, entry.reason) for entry in bench.review_queue()] == [(view.image, "no worker is left to ask")]
+    bench.reinstate(second, LINK, "by hand")
+    assert bench.review_queue() == []
 
 
 def test_the_check_finds_a_table_that_disagrees_with_the_log(make_bench: MakeBench) -> None:
@@ -534,6 +552,26 @@ def test_a_database_of_something_else_is_never_touched(place: str) -> None:
     assert inspect(engine).get_table_names() == ["others"], "of a project that could not be made nothing is left"
     create_project(place, made_up_corpus(2), start="mentions", durable=False)
     engine.dispose()
+
+
+def test_sizes_that_the_corpus_does_not_tell_are_those_of_the_pictures(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    PillowImage.new("RGB", (300, 200)).save(photos / "a.jpg")
+    (photos / "b.jpg").write_bytes(b"no picture")
+    (photos / "captions.csv").write_text("image,caption\na.jpg,A man with a dog.\nb.jpg,A man with a dog.\n")
+    create_project(tmp_path / "project.db", open_corpus(photos), durable=False)
+    with Workbench(tmp_path / "project.db") as bench:
+        worker = bench.add_worker("w")
+        sizes = {image.file: (image.width, image.height) for image in bench.export().corpus}
+        assert sizes == {"a.jpg": (300, 200), "b.jpg": (0, 0)}
+        view = bench.next_task(worker, DRAWING)
+        assert view is not None
+        assert (view.width, view.height) == (300, 200)
+        bench.submit(worker, view.token, Box(-10, 5, 1e6, 1e300))
+        judged = bench.next_task(bench.add_worker("other"), "quality")
+        assert judged is not None
+        assert judged.box == Box(0, 5, 300, 200)
 
 
 def test_what_is_no_project_is_told_in_one_line(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from random import Random
@@ -17,8 +18,10 @@ from deixis.annotation.records import Document, Settings
 from deixis.annotation.store import summary
 from deixis.annotation.workflow import image_state
 from deixis.corpus import Corpus
+from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
 from deixis.text import Chunker, EntityTypes
+from deixis.vision.reading import read_size
 
 #: Images written in one go.
 BLOCK = 1000
@@ -56,7 +59,7 @@ def create_project(
     try:
         if schema.is_project(engine, where):
             raise InputError(schema.shown(where), "holds an annotation project already")
-        found = documents(corpus, start, Chunker.load(), EntityTypes.load())
+        found = _sized(documents(corpus, start, Chunker.load(), EntityTypes.load()), corpus.pictures)
         with schema.writing(engine) as connection:
             schema.create_tables(connection, where)
             schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
@@ -71,6 +74,18 @@ def create_project(
         raise
     finally:
         engine.dispose()
+
+
+def _sized(found: Iterable[Document], pictures: Pictures | None) -> Iterator[Document]:
+    """Documents with their pictures' sizes where the corpus does not tell them: boxes are cut at the edges."""
+    for document in found:
+        image = document.image
+        if pictures is not None and not (image.width and image.height):
+            # A picture that cannot be read is told when it is to be shown.
+            with suppress(InputError):
+                width, height = read_size(pictures.read(image), name=image.file or image.id)
+                image = msgspec.structs.replace(image, width=width, height=height)
+        yield msgspec.structs.replace(document, image=image)
 
 
 def _remove_empty(engine: Engine, file: Path) -> None:

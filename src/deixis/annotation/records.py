@@ -39,6 +39,8 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 }
 #: Narrower than this, in pixels, is a slip of the hand.
 SMALLEST_SIDE = 2.0
+#: No picture whose size is unknown is taken to be larger, in pixels, than this.
+LARGEST_SIDE = 65_535.0
 
 Answer = str | Box
 
@@ -201,7 +203,7 @@ def check_answer(question: Question, answer: Answer, width: int, height: int) ->
 
 def check_box(box: Box, width: int, height: int) -> Box:
     """A drawn box within the picture, or a `DeixisError` if nothing worth the name is left of it."""
-    right, bottom = width or float("inf"), height or float("inf")
+    right, bottom = width or LARGEST_SIDE, height or LARGEST_SIDE
     cut = Box(max(0.0, float(box.x1)), max(0.0, float(box.y1)), min(right, float(box.x2)), min(bottom, float(box.y2)))
     finite = all(map(isfinite, msgspec.structs.astuple(box)))
     if not finite or cut.x2 - cut.x1 < SMALLEST_SIDE or cut.y2 - cut.y1 < SMALLEST_SIDE:

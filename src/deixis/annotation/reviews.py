@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, exists, insert, select
 
 from deixis.annotation import schema
 from deixis.annotation.records import (
@@ -29,6 +29,7 @@ from deixis.annotation.store import (
     take_image,
     valid_judgments,
 )
+from deixis.annotation.trust import Standing
 from deixis.annotation.workflow import ImageState, image_state
 from deixis.corpus import TYPES, Box
 from deixis.errors import DeixisError
@@ -79,14 +80,20 @@ class ImageView(msgspec.Struct, frozen=True):
 
 def review_queue(connection: Connection, limit: int) -> list[Review]:
     items, images, barred = schema.items, schema.images, schema.barred
+    people, standings = schema.workers, schema.standings
     wanted = select(images.c.name, items.c.question).join(images, images.c.id == items.c.image_id)
     rows = list(connection.execute(wanted.where(items.c.task == REVIEW).order_by(items.c.id).limit(limit)))
     reviews = [_review(row.name, row.question) for row in rows]
-    # Questions that everybody who may work on them has answered already, so that nobody is left to ask.
-    people = select(func.count()).where(schema.workers.c.role == "worker").scalar_subquery()
-    starved = select(barred.c.item_id).group_by(barred.c.item_id).having(func.count() >= people)
-    rows = list(connection.execute(wanted.where(items.c.id.in_(starved)).order_by(items.c.id).limit(limit)))
-    reviews += [_review(row.name, row.question, "every worker has been asked already") for row in rows]
+    # Questions that every worker has answered already, or given back, or lost the task of: nobody is left to ask.
+    asked = exists().where(barred.c.item_id == items.c.id, barred.c.worker_id == people.c.id).correlate(items, people)
+    out = standings.c.standing.in_((Standing.FAILED, Standing.SUSPENDED))
+    lost = exists().where(standings.c.worker_id == people.c.id, standings.c.task == items.c.task, out)
+    left = exists().where(people.c.role == "worker", ~asked, ~lost.correlate(items, people)).correlate(items)
+    # Few questions need that look: those that somebody is barred from, and those of tasks that somebody lost.
+    doubtful = items.c.id.in_(select(barred.c.item_id)) | items.c.task.in_(select(standings.c.task).where(out))
+    starved = wanted.where(items.c.task != REVIEW, doubtful, ~left)
+    rows = list(connection.execute(starved.order_by(items.c.id).limit(limit)))
+    reviews += [_review(row.name, row.question, "no worker is left to ask") for row in rows]
     return reviews[:limit]
 
 

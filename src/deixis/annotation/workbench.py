@@ -212,8 +212,8 @@ class Workbench:
             return all_decisions(connection)
 
     def review_queue(self, limit: int = 100) -> list[reviews.Review]:
-        """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that every
-        worker has answered already."""
+        """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that no
+        worker is left to answer."""
         with schema.reading(self.engine) as connection:
             return reviews.review_queue(connection, limit)
 
