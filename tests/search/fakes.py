@@ -25,8 +25,7 @@ COLOURS = {
 class ColourEncoder:
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
-    relevance = Relevance()
-    background: Rows | None = None
+    relevance = Relevance(threshold=0.8, slope=10.0, alike=0.9)
 
     def __init__(self, name: str = "colours") -> None:
         self.identity = Identity(name, f"{len(name):064}", 4, {"side": SIDE})
@@ -48,7 +47,8 @@ class ColourEncoder:
 
 
 def unit(colours: Any) -> Rows:
-    rows = np.concatenate([np.asarray(colours, np.float32) - 127.5, np.full((len(colours), 1), 20.0)], 1)
+    colours = np.asarray(colours, np.float32).reshape(-1, 3)
+    rows = np.concatenate([colours - 127.5, np.full((len(colours), 1), 20.0)], 1)
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), np.float32)
 
 

@@ -24,6 +24,7 @@ from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results as results_commands
+from deixis.cli import search as search_commands
 from deixis.cli import site as site_command
 from deixis.cli import space_map as map_command
 from deixis.cli import text as text_commands
@@ -48,6 +49,7 @@ app.command()(align_command.align)
 app.command()(gallery_commands.correspondences)
 app.command()(demo_command.demo)
 app.command()(describe_command.describe)
+app.command()(search_commands.doctor)
 app.command()(explain_commands.concepts)
 app.command()(explain_commands.explain)
 app.command()(extract_command.extract)
@@ -62,6 +64,8 @@ app.command("map")(map_command.space_map)
 app.add_typer(proposals_commands.app, name="proposals")
 app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
+app.command()(search_commands.search)
+app.command()(search_commands.similar)
 app.command()(site_command.site)
 app.command()(collection_commands.snippets)
 app.command()(index_commands.status)

@@ -35,6 +35,15 @@ def onnx(
     weights: Annotated[
         WeightsChoice, typer.Option(help="How weights are kept; `mixed`: float16 for pictures, int8 for texts.")
     ] = WeightsChoice.MIXED,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORPUS",
+            help="A captioned corpus on whose validation pictures it is learned from which score on a picture counts "
+            "as what was asked for.",
+            show_default="that of a model like it",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -54,6 +63,11 @@ def onnx(
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
             manifest = export_onnx(run, staging / out.name, weights=weights.value)
+            if calibrate is not None:
+                from deixis.corpus import open_corpus
+                from deixis.search.calibration import calibrate as learn
+
+                manifest = learn(staging / out.name, open_corpus(calibrate))
             old = put_in_place(staging / out.name, out, force)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What lies in an encoder bundle: two ONNX graphs, a vocabulary, perhaps a background, and their manifest.
+"""What lies in an encoder bundle: two ONNX graphs, a vocabulary, and their manifest.
 
 manifest.json     name, weights' hash, sizes, how pictures are prepared, size and SHA-256 of every other file
 pictures.onnx     bytes (batch, 3, side, side) → unit rows
@@ -20,7 +20,7 @@ from deixis.errors import InputError
 from deixis.files import atomic_write
 
 MANIFEST, PICTURES, TEXTS = "manifest.json", "pictures.onnx", "texts.onnx"
-VOCABULARY, BACKGROUND = "vocabulary.tsv", "background.npy"
+VOCABULARY = "vocabulary.tsv"
 #: How weights are kept; `mixed` has float16 for pictures and int8 for texts, which lose nothing to speak of by it.
 Weights = Literal["float32", "float16", "mixed"]
 
@@ -31,12 +31,14 @@ class FileRecord(msgspec.Struct, frozen=True):
 
 
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a picture counts as what was asked for: where its score stands above the background's (`relevance.py`)."""
+    """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
 
-    #: Deviations above the background at which a picture is as likely relevant as not.
-    threshold: float = 3.0
-    #: How fast that likelihood grows, per deviation.
-    slope: Annotated[float, Meta(gt=0)] = 1.5
+    #: The cosine of words and picture at which it is as likely relevant as not.
+    threshold: float = 0.43
+    #: How fast the log odds grow with the cosine.
+    slope: Annotated[float, Meta(gt=0)] = 9.6
+    #: The cosine from which on two pictures count as alike.
+    alike: float = 0.53
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
 from deixis.search.bundles import (
-    BACKGROUND,
     PICTURES,
     TEXTS,
     VOCABULARY,
@@ -64,10 +63,6 @@ class Encoder(Protocol):
 
     @property
     def relevance(self) -> Relevance: ...
-
-    @property
-    def background(self) -> Rows | None:
-        """Unit rows of pictures that stand for "any picture", where the encoder has them."""
 
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as the network sees it, `(3, side, side)`; may be called from many threads."""
@@ -132,16 +127,6 @@ class OnnxEncoder:
         self.relevance = manifest.relevance
         self.identity = Identity(manifest.name, manifest.weights_sha256, manifest.dim, preprocessing(manifest.side))
         self._vocabulary = Vocabulary.load(checked_file(folder, manifest, VOCABULARY))
-
-    @cached_property
-    def background(self) -> Rows | None:
-        if BACKGROUND not in self._manifest.files:
-            return None
-        path = checked_file(self._folder, self._manifest, BACKGROUND)
-        rows: Rows = np.load(path, allow_pickle=False).astype(np.float32)
-        if rows.ndim != 2 or rows.shape[1] != self._manifest.dim:
-            raise InputError(path, f"does not hold rows of {self._manifest.dim} numbers")
-        return rows
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._manifest.side)

@@ -166,7 +166,7 @@ class _Update:
         renamed = (left & self._arrived).total()
         files, pictures = self._catalogue.counts()
         return IndexReport(
-            index=str(index),
+            index=shown(os.fsencode(index)),
             encoder=str(self._encoder.identity),
             files=files,
             pictures=pictures,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,7 @@ def index_status(index: Path) -> IndexStatus:
         files, pictures = catalogue.counts()
         identity = catalogue.identity
         return IndexStatus(
-            index=str(index),
+            index=shown(os.fsencode(index)),
             pictures=pictures,
             files=files,
             unreadable=len(catalogue.problems()),

@@ -1,0 +1,99 @@
+"""What keeps search from working: packages, the index, its encoder, and whether the two still fit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from deixis.errors import DeixisError
+from deixis.search.catalogue import Catalogue
+from deixis.search.collection import Collection
+from deixis.search.encoders import DEFAULT, Encoder, load_encoder
+from deixis.search.engine import SearchEngine
+from deixis.search.generations import encoder_name_of
+from deixis.search.status import index_status
+
+PACKAGES = ("faiss-cpu", "onnxruntime", "pillow", "numpy")
+#: Pictures that are looked for, and that are encoded again.
+FILES, AGAIN = 200, 3
+#: An encoder on another machine differs by rounding only.
+SAME = 0.999
+
+
+class Finding(msgspec.Struct, frozen=True):
+    what: str
+    well: bool
+    told: str
+    remedy: str = ""
+
+
+def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
+    """Everything that can be looked at without changing anything."""
+    findings = list(_packages())
+    encoder: Encoder | None = None
+    try:
+        name = encoder_name or encoder_name_of(index) or DEFAULT
+        encoder = load_encoder(name)
+        encoder.encode_texts(["a dog"])
+        findings.append(Finding("encoder", True, f"{encoder.identity}, as {name}"))
+    except DeixisError as fault:
+        findings.append(Finding("encoder", False, str(fault), "give --encoder onnx:FOLDER"))
+    try:
+        told = index_status(index)
+        findings.append(Finding("index", True, f"{told.pictures:,} pictures in {told.files:,} files at {index}"))
+        collection = Collection(index)
+    except DeixisError as fault:
+        return [*findings, Finding("index", False, str(fault), "deixis index DIR")]
+    findings += _contents(index, collection)
+    if encoder is not None:
+        findings += _agreement(index, collection, encoder)
+    return findings
+
+
+def _packages() -> Iterator[Finding]:
+    for package in PACKAGES:
+        try:
+            yield Finding(package, True, importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(package, False, "is not installed", "pip install 'deixis[search]'")
+
+
+def _contents(index: Path, collection: Collection) -> Iterator[Finding]:
+    catalogue = Catalogue.read(collection.generation)
+    faults = catalogue.faults()
+    catalogue.close()
+    anew = f"index again into another folder: deixis index DIR --into {index}-2"
+    yield Finding("catalogue", not faults, "; ".join(faults[:3]) or "is whole", anew if faults else "")
+    try:
+        lengths = [np.linalg.norm(collection.rows_of(part), axis=1) for part in np.array_split(collection.ids, 16)]
+        sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3))
+        yield Finding("vectors", sound, f"{len(collection):,} rows" + ("" if sound else ", some of them damaged"))
+    except DeixisError as fault:
+        yield Finding("vectors", False, str(fault), anew)
+    sample = collection.ids[:: max(1, len(collection) // FILES)]
+    gone = sum(not any(map(os.path.exists, collection.paths(picture))) for picture in sample.tolist())
+    told = f"{gone} of {len(sample)} pictures that were looked for are not where they were"
+    yield Finding("files", not gone, told if gone else "are where they were", "deixis index" if gone else "")
+
+
+def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Iterator[Finding]:
+    try:
+        engine = SearchEngine(index, encoder)
+    except DeixisError as fault:
+        yield Finding("encoder and index", False, str(fault))
+        return
+    cosines = []
+    for picture in collection.ids[:: max(1, len(collection) // AGAIN)][:AGAIN]:
+        for path in collection.paths(int(picture))[:1]:
+            try:
+                cosines.append(float(engine.encode_picture(path) @ collection.rows_of(np.array([picture]))[0]))
+            except DeixisError:
+                continue
+    agree = all(cosine > SAME for cosine in cosines)
+    told = f"{len(cosines)} pictures encoded again" + (", as before" if agree else f": cosines {cosines}")
+    yield Finding("encoder and index", agree, told, "" if agree else "index again into another folder")

@@ -1,0 +1,184 @@
+"""`deixis export onnx`, `index`, `search`, `similar`, `status` and `doctor` as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from deixis.cli import app
+from deixis.corpus import open_corpus
+from deixis.errors import DeixisError
+from tests.search.conftest import bundle, run  # noqa: F401
+
+Command = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def deixis(tmp_path: Path) -> Command:
+    """Runs the program in a process of its own, with an index of its own."""
+
+    def command(*arguments: str | Path, code: int = 0, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            [sys.executable, "-m", "deixis", *map(str, arguments)],
+            capture_output=True,
+            input=given,
+            env={**os.environ, "DEIXIS_INDEX": str(tmp_path / "index")},
+        )
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done
+
+    return command
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    corpus = open_corpus("scenes")
+    assert corpus.pictures is not None
+    for image in list(corpus)[:6]:
+        (folder / f"{image.id}.png").write_bytes(corpus.pictures.read(image))
+    return folder
+
+
+def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path) -> None:  # noqa: F811
+    (pictures / "broken.jpg").write_bytes(b"no picture")
+    Pillow.new("RGB", (8, 8), "red").save(pictures / "x", "PNG")
+    os.rename(pictures / "x", os.fsencode(pictures) + b"/odd\n\xff.png")
+    told = deixis("index", pictures, "--encoder", f"onnx:{bundle}").stdout.decode()
+    assert "7 pictures in 7 files; 7 added" in told
+    assert "broken.jpg: is not a picture" in told
+    assert json.loads(deixis("index", "--json").stdout)["added"] == 0
+    status = json.loads(deixis("status", "--json").stdout)
+    assert (status["pictures"], status["unreadable"], status["folders"]) == (7, 1, [str(pictures)])
+    assert b"towers" in deixis("status").stdout
+    answer = json.loads(deixis("search", "a dog -car", "-n", "3", "--json").stdout)
+    assert answer["query"] == "a dog -car"
+    assert len(answer["hits"]) == 3
+    assert {type(hit["path"]) for hit in answer["hits"]} == {str}
+    assert {type(hit["relevant"]) for hit in answer["hits"]} == {bool}
+    assert sorted(hit["score"] for hit in answer["hits"])[::-1] == [hit["score"] for hit in answer["hits"]]
+    example = sorted(pictures.glob("*.png"))[0]
+    near = json.loads(deixis("similar", example, "--json").stdout)["hits"]
+    assert len(near) == 6
+    assert str(example) not in [hit["path"] for hit in near]
+    healthy = json.loads(deixis("doctor", "--json").stdout)
+    assert healthy["healthy"], healthy
+
+
+def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:  # noqa: F811
+    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    done = deixis("search", "--queries", "-", "-n", "2", given=b'a dog\n\n-car\n"a dog" "a tree"\n')
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["query"] for line in lines] == ["a dog", "-car", '"a dog" "a tree"']
+    assert "only what must not be there" in lines[1]["error"]
+    alone = json.loads(deixis("search", "a dog", "-n", "2", "--json").stdout)
+    assert lines[0] == alone
+
+
+def test_paths_are_bytes_as_the_system_has_them(
+    deixis: Command,
+    bundle: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    folder = os.fsencode(tmp_path / "odd")
+    os.mkdir(folder)
+    Pillow.new("RGB", (8, 8), "red").save(tmp_path / "x.png")
+    odd = folder + b"/a\nb\xff.png"
+    os.rename(tmp_path / "x.png", odd)
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(Path(os.fsdecode(odd)).read_bytes())
+    deixis("index", os.fsdecode(folder), "--encoder", f"onnx:{bundle}")
+    assert deixis("similar", copy, "--paths-only", "-0").stdout == odd + b"\0"
+    shown = json.loads(deixis("similar", copy, "--json").stdout)["hits"][0]["path"]
+    assert shown == f"{os.fsdecode(folder)}/a\nb\\xff.png"
+    assert b"a\\nb\\xff.png" in deixis("similar", copy).stdout
+
+
+def test_a_cold_search_imports_neither_torch_nor_spacy(
+    deixis: Command,
+    bundle: Path,  # noqa: F811
+    pictures: Path,
+    tmp_path: Path,
+) -> None:
+    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    code = f"""
+import atexit, sys
+from deixis.cli import main
+heavy = ("torch", "spacy", "sklearn", "scipy", "cv2", "onnx", "matplotlib", "pandas")
+atexit.register(lambda: sys.stderr.write(str([name for name in heavy if name in sys.modules])))
+sys.argv = ["deixis", "search", "two dogs", "--index", {str(tmp_path / "index")!r}, "--json"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]"
+    assert json.loads(done.stdout)["query"] == "two dogs"
+
+
+def test_another_encoder_is_refused_with_what_to_run(
+    deixis: Command,
+    bundle: Path,  # noqa: F811
+    pictures: Path,
+    tmp_path: Path,
+) -> None:
+    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in bundle.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "weights_sha256": "0" * 64}))
+    told = deixis("search", "a dog", "--encoder", f"onnx:{other}", code=2).stderr.decode()
+    assert f"--encoder onnx:{bundle}" in told
+    assert "deixis index --into" in told
+    deixis("index", "--encoder", f"onnx:{other}")
+    deixis("search", "a dog")
+    assert b"--encoder" in deixis("search", "a dog", "--encoder", f"onnx:{bundle}", code=2).stderr
+
+
+def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
+    for arguments, told in (
+        (["search", "a dog"], "deixis index DIR"),
+        (["search"], "say what to look for"),
+        (["search", "a", "--queries", "-"], "stands alone"),
+        (["status"], "deixis index DIR"),
+        (["index", str(tmp_path / "nowhere"), "--encoder", "onnx:nowhere"], "deixis export onnx"),
+        (["index", str(tmp_path)], "deixis-base"),
+    ):
+        done = deixis(*arguments, code=2)
+        assert told in done.stderr.decode()
+        assert done.stderr.count(b"\n") == 1
+    assert b"NOT" in deixis("doctor", code=1).stdout
+
+
+def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_path: Path) -> None:  # noqa: F811
+    out = tmp_path / "bundle"
+    done = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out), "--json"])
+    told = json.loads(done.stdout)
+    assert told["manifest"]["weights"] == "mixed"
+    assert told["bytes"] == sum(path.stat().st_size for path in out.iterdir() if path.name != "manifest.json")
+    again = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out)])
+    assert isinstance(again.exception, DeixisError)
+    failed = CliRunner().invoke(app, ["export", "onnx", str(tmp_path / "no run"), "--out", str(tmp_path / "new")])
+    assert isinstance(failed.exception, DeixisError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
+
+
+def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path) -> None:  # noqa: F811
+    done = CliRunner().invoke(
+        app, ["export", "onnx", str(run), "--out", str(tmp_path / "bundle"), "--calibrate", "scenes", "--json"]
+    )
+    if done.exception is None:
+        assert json.loads(done.stdout)["manifest"]["relevance"]["slope"] > 0
+    else:
+        # A tower of a few steps need not tell anything from anything.
+        assert "do not tell" in str(done.exception) or "too few" in str(done.exception)
+        assert not (tmp_path / "bundle").exists()

@@ -1,0 +1,139 @@
+"""Queries over a collection of plain colours, where it is plain what should be found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deixis.errors import DeixisError, InputError
+from deixis.search.bundles import Relevance
+from deixis.search.calibration import fitted
+from deixis.search.doctor import examine
+from deixis.search.engine import SearchEngine
+from deixis.search.indexing import index_folders
+from tests.search.fakes import COLOURS, ColourEncoder, paint, unit
+
+PAINTED = {
+    **{name: COLOURS[name] for name in ("red", "green", "blue", "white")},
+    "purple": (255, 0, 250),
+    "yellow": (255, 255, 0),
+    "orange": (255, 120, 0),
+    "teal": (0, 200, 180),
+}
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SearchEngine:
+    for name, colour in PAINTED.items():
+        paint(tmp_path / "pictures" / f"{name}.png", colour)
+    encoder = ColourEncoder()
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], encoder, "colours")
+    return SearchEngine(tmp_path / "index", encoder)
+
+
+def names(engine: SearchEngine, query: str, like: Path | None = None) -> list[str]:
+    return [Path(os.fsdecode(hit.path)).stem for hit in engine.search(query, 20, like=like).hits]
+
+
+def test_one_phrase_is_ranked_by_its_cosine(engine: SearchEngine) -> None:
+    answer = engine.search("red")
+    red = unit([COLOURS["red"]])[0]
+    cosines = {name: float(unit([colour])[0] @ red) for name, colour in PAINTED.items()}
+    found = [cosines[Path(os.fsdecode(hit.path)).stem] for hit in answer.hits]
+    assert found == pytest.approx(sorted(cosines.values(), reverse=True), abs=1e-3)
+    assert [hit.relevant for hit in answer.hits] == [hit.score > 0.5 for hit in answer.hits]
+    assert not answer.absent
+    assert answer.as_data()["hits"][0] == {
+        "path": os.fsdecode(answer.hits[0].path),
+        "score": answer.hits[0].score,
+        "relevant": True,
+    }
+
+
+def test_all_phrases_must_be_there(engine: SearchEngine) -> None:
+    assert names(engine, '"red" "blue"')[0] == "purple"
+    assert names(engine, "red AND green")[0] == "yellow"
+
+
+def test_what_must_not_be_there_is_not_relevant(engine: SearchEngine) -> None:
+    plain = {Path(os.fsdecode(hit.path)).stem for hit in engine.search("red").hits if hit.relevant}
+    for query in ("red -red", "red and not red"):
+        assert engine.search(query).absent
+    denied = {Path(os.fsdecode(hit.path)).stem for hit in engine.search("red -yellow -green").hits if hit.relevant}
+    assert denied <= plain
+    assert "red" in denied
+
+
+def test_an_example_counts_beside_words(engine: SearchEngine, tmp_path: Path) -> None:
+    example = paint(tmp_path / "example.png", (250, 10, 10))
+    assert names(engine, "", example)[0] == "red"
+    assert names(engine, "blue", example)[0] == "purple"
+    assert names(engine, "-red", example)[0] != "red"
+
+
+def test_similar_leaves_the_file_itself_out_but_not_its_copies(engine: SearchEngine, tmp_path: Path) -> None:
+    red = tmp_path / "pictures" / "red.png"
+    found = [Path(os.fsdecode(hit.path)).stem for hit in engine.similar(red, 7).hits]
+    assert found[0] == "orange"
+    assert len(found) == 7
+    assert "red" not in found
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(red.read_bytes())
+    assert Path(os.fsdecode(engine.similar(copy, 1).hits[0].path)).stem == "red"
+
+
+def test_what_is_absent_is_said_to_be(engine: SearchEngine) -> None:
+    answer = engine.search("something grey")
+    assert answer.absent
+    assert answer.hits
+    assert answer.unknown == ["something", "grey"]
+
+
+def test_an_empty_collection_answers_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourEncoder(), "colours")
+    engine = SearchEngine(tmp_path / "index", ColourEncoder())
+    assert engine.search("red").hits == []
+    assert engine.search('"red" "blue" -green').absent
+
+
+def test_another_encoder_is_refused(engine: SearchEngine) -> None:
+    with pytest.raises(DeixisError, match="deixis index --into"):
+        SearchEngine(engine.collection.index, ColourEncoder("other"))
+
+
+def test_an_example_that_is_no_picture_is_told(engine: SearchEngine, tmp_path: Path) -> None:
+    (tmp_path / "text.jpg").write_text("no picture")
+    with pytest.raises(InputError, match=r"text\.jpg"):
+        engine.search("red", like=tmp_path / "text.jpg")
+
+
+def test_the_curve_lies_between_what_is_shown_and_what_is_not() -> None:
+    random = np.random.default_rng(0)
+    pictures = unit(random.integers(0, 255, (200, 3)))
+    # Words of what is shown point at pictures; others point away from all of them.
+    away = -pictures[:50] * np.float32(0.5)
+    relevance = fitted(pictures, pictures[:50], away)
+    assert (away @ pictures.T).max() < relevance.threshold < 1
+    assert relevance.alike == pytest.approx(
+        np.quantile((pictures @ pictures.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6
+    )
+    with pytest.raises(DeixisError, match="do not tell"):
+        fitted(pictures, away, pictures[:50])
+    assert Relevance().slope > 0
+
+
+def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deixis.search.doctor.load_encoder", lambda name: ColourEncoder(name))
+    index = engine.collection.index
+    assert [each for each in examine(index) if not each.well] == []
+    assert [each.what for each in examine(index, "other") if not each.well] == ["encoder and index"]
+    (tmp_path / "pictures" / "red.png").unlink()
+    assert [each.what for each in examine(index) if not each.well] == ["files"]
+    for shard in index.rglob("*.f16"):
+        shard.write_bytes(b"")
+    assert "vectors" in [each.what for each in examine(index) if not each.well]
+    assert [each.what for each in examine(tmp_path / "nothing") if not each.well] == ["index"]
