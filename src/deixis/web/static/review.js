@@ -38,14 +38,28 @@ function show(found) {
   find("image-id").textContent = view.id;
   find("image-state").textContent = view.finished ? "finished" : "has open questions";
   find("reviews").replaceChildren(...view.reviews.map(reviewCard));
+  showStarved(view).catch((problem) => tell(problem.message));
   find("history").replaceChildren(...view.history.map(eventLine).reverse());
   choose(-1);
 }
 
 function reviewCard(review) {
   const accept = make("button", { type: "button", onclick: () => fix({ type: "accept", key: review.key }) }, "Right as it stands");
-  const about = review.mentions.map(textOf).filter(Boolean).map((text) => `“${text}”`).join(", ");
-  return make("div", { class: "waiting" }, make("p", {}, review.reason, about ? ` (${about})` : ""), accept);
+  return make("div", { class: "waiting" }, make("p", {}, review.reason, aboutOf(review)), accept);
+}
+
+function aboutOf({ mentions }) {
+  const about = mentions.map(textOf).filter(Boolean).map((text) => `“${text}”`).join(", ");
+  return about ? ` (${about})` : "";
+}
+
+/** Questions that no worker is left for: they are answered by correcting what they are about. */
+async function showStarved(shown) {
+  const queue = await ask("/api/review/queue");
+  if (view !== shown) return;
+  const own = queue.filter(({ image, task }) => image === shown.id && task !== "review");
+  find("reviews").append(...own.map((review) => make("div", { class: "waiting" },
+    make("p", {}, `${review.task}${aboutOf(review)}: ${review.reason}. Correct the chain or its boxes to settle it.`))));
 }
 
 function eventLine(event) {
