@@ -246,7 +246,9 @@ def test_rows_of_pictures_that_are_gone_are_taken_out(library: Library, monkeypa
     assert library.contents() == {str(path): before[str(path)] for path in paths[20:]}
     assert index_status(library.index).bytes <= size
     # Who had it open keeps what was open.
-    assert len(opened) == 30
+    assert len(opened.rows_of(opened.ids)) == 30
+    assert opened.nearest.count() == 30
+    assert sum(bool(opened.paths(picture)) for picture in opened.ids.tolist()) == 10
     paint(library.pictures / "new.png", (3, 4, 5))
     assert library.update().added == 1
     assert len(library.contents()) == 11

@@ -12,7 +12,7 @@ from deixis.search.catalogue import Catalogue
 from deixis.search.encoders import Encoder, Rows
 from deixis.search.generations import current_generation
 from deixis.search.vector_index import ExactIndex, Ids, VectorIndex
-from deixis.search.vectors import BLOCK, read_rows
+from deixis.search.vectors import BLOCK, Vectors
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.
 TRIES = 5
@@ -39,7 +39,8 @@ class Collection:
         self._catalogue = Catalogue.read(generation)
         with self._catalogue.transaction("DEFERRED"):
             self.identity, self.encoder_name = self._catalogue.identity, self._catalogue.meta("encoder")
-            places = self._catalogue.places()
+            places, rows = self._catalogue.places(), self._catalogue.rows
+        self._vectors = Vectors(generation, rows, self.identity.dim)
         #: The pictures' ids, rising.
         self.ids: Ids = np.array([content for content, _ in places], np.int64)
         self._places: Ids = np.array([place for _, place in places], np.int64)
@@ -57,7 +58,7 @@ class Collection:
 
     def rows_of(self, ids: Ids) -> Rows:
         """The rows of pictures of the collection, in the order of `ids`."""
-        return read_rows(self.generation, self._places[np.searchsorted(self.ids, ids)], self.identity.dim)
+        return self._vectors.read(self._places[np.searchsorted(self.ids, ids)])
 
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import new_generation
-from deixis.search.vectors import BLOCK, append_rows, read_rows
+from deixis.search.vectors import BLOCK, Vectors, append_rows
 
 #: An index is tidied when more than this many rows, and more than half of them, are of no use.
 ROWS_OF_NO_USE = 4096
@@ -22,10 +22,10 @@ def tidied(index: Path, generation: Path) -> Path:
         if rows - len(live) <= max(ROWS_OF_NO_USE, rows // 2):
             return generation
         other = new_generation(index, catalogue.identity)
-        dim = catalogue.identity.dim
+        vectors = Vectors(generation, rows, catalogue.identity.dim)
         for start in range(0, len(live), BLOCK):
             places = np.array([place for _, place in live[start : start + BLOCK]])
-            append_rows(other, start, read_rows(generation, places, dim))
+            append_rows(other, start, vectors.read(places))
         staging = other / ".part"
         staging.mkdir()
         catalogue.copy_to(staging)

@@ -43,28 +43,37 @@ def append_rows(folder: Path, start: int, rows: Rows) -> None:
         start, rows = start + len(part), rows[len(part) :]
 
 
-def read_rows(folder: Path, places: NDArray[np.int64], dim: int) -> Rows:
-    """Rows as float32 and of unit length, whatever their order among the files."""
-    rows = np.empty((len(places), dim), np.float32)
-    numbers, firsts = np.divmod(places, ROWS)
-    for number in np.unique(numbers):
-        own = np.flatnonzero(numbers == number)
-        shard = open_shard(folder, int(number), dim)
-        if firsts[own].max() >= len(shard):
-            raise InputError(shard_file(folder, int(number)), "is cut off; index again into another folder")
-        for start in range(0, len(own), BLOCK):
-            part = own[start : start + BLOCK]
-            rows[part] = shard[firsts[part]]
-    # Rounding to float16 leaves lengths a little beside 1.
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return rows
+class Vectors:
+    """The rows of a folder, mapped: they stay readable when the files are removed.
+
+    Args:
+        rows: how many count.
+    """
+
+    def __init__(self, folder: Path, rows: int, dim: int) -> None:
+        self._dim = dim
+        self._shards = [
+            _open_shard(shard_file(folder, number), min(rows - number * ROWS, ROWS), dim)
+            for number in range(-(-rows // ROWS))
+        ]
+
+    def read(self, places: NDArray[np.int64]) -> Rows:
+        """Rows as float32 and of unit length, whatever their order among the files."""
+        rows = np.empty((len(places), self._dim), np.float32)
+        numbers, firsts = np.divmod(places, ROWS)
+        for number in np.unique(numbers):
+            own = np.flatnonzero(numbers == number)
+            for start in range(0, len(own), BLOCK):
+                part = own[start : start + BLOCK]
+                rows[part] = self._shards[number][firsts[part]]
+        # Rounding to float16 leaves lengths a little beside 1.
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return rows
 
 
-def open_shard(folder: Path, number: int, dim: int) -> NDArray[np.float16]:
-    path = shard_file(folder, number)
+def _open_shard(path: Path, rows: int, dim: int) -> NDArray[np.float16]:
     try:
-        whole = path.stat().st_size // (dim * _TYPE.itemsize)
-        return np.memmap(path, _TYPE, "r", shape=(whole, dim))
+        return np.memmap(path, _TYPE, "r", shape=(rows, dim))
     except (OSError, ValueError) as fault:
         raise InputError(path, f"cannot be read ({fault}); index again into another folder") from None
 
