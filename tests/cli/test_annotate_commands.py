@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from deixis.annotation.workbench import Workbench
@@ -27,6 +28,16 @@ def run(*arguments: str | Path) -> str:
     done = CliRunner().invoke(app, ["annotate", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def test_pictures_without_captions_make_no_project(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    Pillow.new("RGB", (8, 8)).save(tmp_path / "photos" / "a.png")
+    with pytest.raises(DeixisError, match="has no captions"):
+        run("init", tmp_path / "photos", tmp_path / "project.db")
+    assert not (tmp_path / "project.db").exists()
+    (tmp_path / "photos" / "a.txt").write_text("A dog .")
+    assert run("init", tmp_path / "photos", tmp_path / "project.db").endswith(f"serve {tmp_path / 'project.db'}\n")
 
 
 def test_a_project_from_init_to_export(corpus: Path, tmp_path: Path) -> None:
@@ -65,7 +76,7 @@ def test_workers_are_invited_suspended_and_reinstated(corpus: Path, tmp_path: Pa
     assert len(run("invite", project).strip()) > 20
     with Workbench(project) as bench:
         bench.add_worker("ann")
-    assert "0 images" in run("suspend", project, "ann", "drawing", "--reason", "test")
+    assert "asked again: 0" in run("suspend", project, "ann", "drawing", "--reason", "test")
     decided = json.loads(run("workers", project, "--json"))
     assert decided["workers"][0]["standings"]["drawing"] == "suspended"
     assert decided["decisions"][0]["reason"] == "test"

@@ -10,7 +10,7 @@ import typer
 
 from deixis.cli.annotate_serve import ProjectPath, invite, serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from deixis.annotation.progress import Progress
@@ -83,6 +83,10 @@ def init(
     if solo:
         chosen = replace(chosen, solo=True)
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
+    if len(images) and not any(image.captions for image in images):
+        raise InputError(
+            corpus, "has no captions; of a folder, they stand in a .txt beside each picture or in captions.csv"
+        )
     places = {"corpus": _lasting(corpus), "pictures": _lasting(pictures_in), "known_corpus": _lasting(known)}
     with progress_bar("Finding mentions") as progress:
         create_project(
@@ -163,7 +167,7 @@ def suspend(
     """
     with _open(project) as workbench:
         workbench.suspend(workbench.worker_number(worker), _task(task), reason)
-        typer.echo(f"{workbench.refresh():,} images have questions to be asked again")
+        typer.echo(f"Images with questions to be asked again: {workbench.refresh():,}")
 
 
 @app.command()

@@ -174,7 +174,9 @@ function showAgain(name, act) {
 
 function showNothing() {
   const lost = Object.entries(standings).filter(([, own]) => ["failed the test", "suspended"].includes(own.standing));
-  const content = [make("p", {}, "There is no task for you at the moment. Others may have to answer first, or a reviewer what was skipped or reported; look again later.")];
+  const content = [make("p", {}, only()
+    ? `There is no “${titles[only()]}” for you at the moment. Choose another task above, or look again later.`
+    : "There is no task for you at the moment. Others may have to answer first, or a reviewer what was skipped or reported; look again later.")];
   if (lost.length) {
     content.push(make("p", {}, `You do not work on these any more: ${lost.map(([name]) => titles[name]).join(", ")}.`));
   }
