@@ -19,6 +19,7 @@ from deixis.annotation.project import create_project
 from deixis.annotation.records import (
     DRAWING,
     LINK,
+    REQUIREMENT,
     TASKS,
     AcceptFix,
     Answer,
@@ -172,6 +173,24 @@ def test_a_task_given_back_goes_to_another(make_bench: MakeBench) -> None:
     bench.release(second, theirs.token)
     assert bench.next_task(second, LINK) is None, "who gave it back does not get it again"
     assert bench.check() == []
+
+
+def test_a_task_given_back_does_not_return_when_others_have_answered_it(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3)
+    skipper, others = bench.add_worker("skipper"), [bench.add_worker(f"w{number}") for number in range(3)]
+    while (view := bench.next_task(skipper, REQUIREMENT)) is None:
+        work(bench, others, limit=1)
+    bench.release(skipper, view.token)
+    seen = bench.next_task(others[0], REQUIREMENT)
+    assert seen is not None
+    assert seen.captions == view.captions
+    bench.submit(others[0], seen.token, "no box")
+    second = bench.next_task(others[1], REQUIREMENT)
+    assert second is not None
+    assert second.captions == view.captions, "a second opinion is wanted"
+    bench.release(others[1], second.token)
+    again = bench.next_tasks(skipper, REQUIREMENT, count=50)
+    assert view.captions not in [other.captions for other in again]
 
 
 def test_what_is_given_back_never_tells_a_verification_question(make_bench: MakeBench) -> None:

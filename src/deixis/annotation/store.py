@@ -142,7 +142,10 @@ def summary(state: ImageState) -> dict[str, int | bool]:
 _ITEMS = select(schema.items.c.id, schema.items.c.key, schema.items.c.question).where(
     schema.items.c.image_id == bindparam("image")
 )
-_UNBAR = delete(schema.barred).where(schema.barred.c.item_id == bindparam("number"))
+_BARRED = select(schema.barred.c.worker_id).where(schema.barred.c.item_id == bindparam("number"))
+_UNBAR = delete(schema.barred).where(
+    schema.barred.c.item_id == bindparam("number"), schema.barred.c.worker_id == bindparam("worker")
+)
 _CLOSE = delete(schema.items).where(schema.items.c.id == bindparam("number"))
 _OPEN = insert(schema.items).returning(schema.items.c.id)
 _CHANGE = (
@@ -170,14 +173,20 @@ def write_items(connection: Connection, image_id: int, questions: Sequence[Quest
         if key not in present:
             values = {"image_id": image_id, "task": question.task, "key": key, "question": encoded}
             number = connection.execute(_OPEN, values).scalar_one()
+            _bar(connection, number, question.barred)
         elif present[key][1] != encoded:
-            number = present[key][0]
+            number, before = present[key]
             connection.execute(_CHANGE, {"number": number, "new": encoded})
-            connection.execute(_UNBAR, {"number": number})
-        else:
-            continue
-        if question.barred:
-            connection.execute(_BAR, [{"item_id": number, "worker_id": worker} for worker in question.barred])
+            # Those who gave the question back stay barred, whatever others have said to it since.
+            for worker in set(decode_question(before).barred) - set(question.barred):
+                connection.execute(_UNBAR, {"number": number, "worker": worker})
+            kept = set(connection.execute(_BARRED, {"number": number}).scalars())
+            _bar(connection, number, sorted(set(question.barred) - kept))
+
+
+def _bar(connection: Connection, number: int, workers: Sequence[int]) -> None:
+    if workers:
+        connection.execute(_BAR, [{"item_id": number, "worker_id": worker} for worker in workers])
 
 
 def write_outcomes(connection: Connection, image_id: int, state: ImageState) -> set[int]:
