@@ -330,6 +330,28 @@ def test_who_fails_the_test_gets_no_work_and_may_be_reinstated(make_bench: MakeB
     assert [decision.standing for decision in bench.decisions()] == ["failed the test", "test"]
 
 
+def test_a_reinstatement_does_not_replace_the_test(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=2, first_items=4)
+    worker = bench.add_worker("w")
+    standings = []
+    for _ in range(4):
+        bench.suspend(worker, LINK, "by hand")
+        bench.reinstate(worker, LINK, "by hand")
+        standings.append(bench.standings(worker)[LINK].standing)
+        view = bench.next_task(worker, LINK)
+        assert view is not None
+        answer(bench, worker, view)
+        if len(standings) == 2:
+            view = bench.next_task(worker, LINK)
+            assert view is not None
+            answer(bench, worker, view)
+            view = bench.next_task(worker, LINK)
+            assert view is not None
+            assert not view.test
+            answer(bench, worker, view)
+    assert standings == ["test", "test", "first items", "first items"]
+
+
 def test_a_worker_who_turns_bad_is_suspended_and_the_answers_are_asked_again(make_bench: MakeBench) -> None:
     bench = make_bench(images=10, known=60, test_questions=2, first_items=4, hidden_share=0.3)
     worker = bench.add_worker("w")

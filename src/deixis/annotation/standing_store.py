@@ -147,9 +147,17 @@ def suspend(connection: Connection, worker: int, task: str, standing: Standing, 
 
 
 def reinstate(connection: Connection, worker: int, task: str, reason: str, rules: Rules, now: float) -> None:
-    """Let a worker begin again, with a clean record; answers that were voided stay void."""
-    before = Standings(connection, worker, rules).of(task)
-    again = Standing.TEST if before in (Standing.FAILED, Standing.TEST) else rules.after_test(task)
+    """Let a worker begin again, with a clean record: at the test, unless the worker was past it once.
+
+    Answers that were voided stay void.
+    """
+    log, known = schema.judgments, schema.known
+    work = (
+        select(log.c.id).outerjoin(known, known.c.id == log.c.known_id).where(or_(known.c.id.is_(None), ~known.c.test))
+    )
+    own = work.where(log.c.worker_id == worker, log.c.task == task).limit(1)
+    past_test = connection.execute(own).first() is not None
+    again = rules.after_test(task) if past_test else rules.at_first(task)
     latest = connection.execute(select(func.coalesce(func.max(schema.judgments.c.id), 0))).scalar_one()
     _set_standing(connection, worker, task, again, latest)
     _decide(connection, worker, task, again, reason, now)
