@@ -14,13 +14,15 @@ from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.ranking import evaluate_ranking
+from deixis.evaluation.results import load
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
+from deixis.features.recipe import made_by
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.judging import Combination, judge, judge_combined, load_matcher, phrase_finder, reference
 from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
-from deixis.learning.reproducing import COMBINATIONS, recipes_of
-from deixis.learning.running import run_recipe
+from deixis.learning.reproducing import COMBINATIONS, Material, recipes_of, reproduce
+from deixis.learning.running import recipe_features, run_recipe
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, Localizes, Scores, read_images
 from deixis.text.tokens import tokens_of
@@ -51,6 +53,20 @@ SIMILARITY = {"model": {"kind": "similarity", "image": [16, 8], "text": [16, 8]}
 LSTM = {
     "text": {"kind": "tokens"},
     "model": {"kind": "embedding", "image": [8], "text": [8], "recurrent": {"word": 6, "hidden": 7}},
+}
+#: What a store of the papers' proposals says of itself.
+PROVENANCE: dict[str, Any] = {
+    "backbone": "efficientnet-lite2",
+    "crops": "whole",
+    "side": 384,
+    "regions": {
+        "boxes": "edge-boxes",
+        "count": 200,
+        "features": "align",
+        "context": False,
+        "coordinates": False,
+        "saw_boxes": False,
+    },
 }
 FIT = {"kind": "cca", "features": REGIONS, "text": {"kind": "tfidf"}, "ridges": [0.1, 1.0], "powers": [1.0, 4.0]}
 RUNS: dict[str, dict[str, Any]] = {
@@ -235,3 +251,26 @@ def test_stores_are_found_by_what_they_hold(stores: Sequence[FeatureStore]) -> N
     assert find_store(stores, "image") is image
     with pytest.raises(DeixisError, match="merged drawn boxes"):
         find_store([proposals, image], "chains")
+
+
+def test_other_features_than_the_recipe_asks_for_make_no_row(
+    corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    asked = load_recipe("paper1/phrases-single").recipe
+    assert [made_by(features, PROVENANCE) for features in recipe_features(asked)] == [True, False]
+    fewer = {**PROVENANCE, "regions": {**PROVENANCE["regions"], "count": 100}}
+    assert not any(made_by(features, fewer) for features in recipe_features(asked))
+
+    told: list[str] = []
+    [ranking, _] = reproduce(
+        ["paper1/sentences-mean-vector"],
+        {"flickr8k-entities": Material(corpus, stores)},
+        CPU,
+        runs=tmp_path / "runs",
+        results=tmp_path / "results",
+        split="val",
+        say=told.append,
+    )
+    assert any("stands in no paper's table" in line for line in told)
+    assert load(ranking).rows == ()

@@ -277,8 +277,11 @@ def _head(key: str) -> str:
 
 
 def _corpus(entry: Entry) -> str:
-    corpus = entry.first.corpus
-    return _text(f"{corpus.name or 'unnamed corpus'} {corpus.split}".strip()) if corpus else "no corpus"
+    corpus, images = entry.first.corpus, entry.first.counts.get("images")
+    if corpus is None:
+        return "no corpus"
+    size = f" ({images:,} images)" if images else ""
+    return _text(f"{corpus.name or 'unnamed corpus'} {corpus.split}".strip() + size)
 
 
 def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int) -> str:

@@ -19,8 +19,9 @@ array = "features"         # where the file holds several
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -76,6 +77,19 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def one_pass(self) -> bool:
         """Whether all of the picture goes through the network at once."""
         return self.crops == "whole" or (self.regions is not None and self.regions.features == "align")
+
+
+def made_by(recipe: FeatureRecipe, provenance: Mapping[str, Any]) -> bool:
+    """Whether features of this provenance are what a recipe asks for; regions may be more, the best come first."""
+    asked: dict[str, Any] = {"backbone": recipe.backbone, "crops": recipe.crops}
+    if recipe.side:
+        asked["side"] = recipe.side
+    if recipe.regions is None:
+        return asked.items() <= provenance.items()
+    regions = provenance.get("regions") or {}
+    own = msgspec.structs.asdict(recipe.regions)
+    count = own.pop("count")
+    return asked.items() <= provenance.items() and own.items() <= regions.items() and count <= regions.get("count", 0)
 
 
 BUILT_IN = {

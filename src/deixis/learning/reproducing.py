@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import torch
 
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 from deixis.evaluation.results import load, save
+from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
 from deixis.learning.judging import Combination, judge, judge_combined
-from deixis.learning.recipe import load_recipe, package_recipes
-from deixis.learning.running import run_recipe, stores_for
+from deixis.learning.recipe import FitRecipe, load_recipe, package_recipes
+from deixis.learning.running import recipe_features, run_recipe, stores_for
 from deixis.learning.trainer import Progress
 
 #: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
@@ -92,6 +94,9 @@ def reproduce(
                 judged = own.stores or stores_for(recipe.recipe, own.corpus, run=runs / file, device=device.type)
                 folds = FOLDS.get(known[name].corpus, 1)
                 for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
+                    if not _as_asked(recipe.recipe, stores):
+                        say(f"{file}: its features are not those of the recipe, so it stands in no paper's table")
+                        result = msgspec.structs.replace(result, rows=())
                     save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
             yield from _results(results, file)
         for each in COMBINATIONS:
@@ -108,6 +113,12 @@ def reproduce(
                     ]
                     save(judge_combined(whole, parts, own.corpus, stores, device, each, split=split), path)
                 yield path
+
+
+def _as_asked(recipe: FitRecipe, stores: Sequence[FeatureStore]) -> bool:
+    """Whether the stores hold the features that a recipe asks for."""
+    made_of = [store.plan.provenance for store in stores]
+    return all(any(made_by(features, own) for own in made_of) for features in recipe_features(recipe))
 
 
 def _within(row: str, name: str) -> bool:
