@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
-from tests.search.conftest import bundle, run  # noqa: F401
 
 Command = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -49,7 +48,7 @@ def pictures(tmp_path: Path) -> Path:
     return folder
 
 
-def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path) -> None:  # noqa: F811
+def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path) -> None:
     (pictures / "broken.jpg").write_bytes(b"no picture")
     Pillow.new("RGB", (8, 8), "red").save(pictures / "x", "PNG")
     os.rename(pictures / "x", os.fsencode(pictures) + b"/odd\n\xff.png")
@@ -74,7 +73,7 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
     assert healthy["healthy"], healthy
 
 
-def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:  # noqa: F811
+def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:
     deixis("index", pictures, "--encoder", f"onnx:{bundle}")
     done = deixis("search", "--queries", "-", "-n", "2", given=b'a dog\n\n-car\n"a dog" "a tree"\n')
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -86,7 +85,7 @@ def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, p
 
 def test_paths_are_bytes_as_the_system_has_them(
     deixis: Command,
-    bundle: Path,  # noqa: F811
+    bundle: Path,
     tmp_path: Path,
 ) -> None:
     folder = os.fsencode(tmp_path / "odd")
@@ -105,7 +104,7 @@ def test_paths_are_bytes_as_the_system_has_them(
 
 def test_a_cold_search_imports_neither_torch_nor_spacy(
     deixis: Command,
-    bundle: Path,  # noqa: F811
+    bundle: Path,
     pictures: Path,
     tmp_path: Path,
 ) -> None:
@@ -125,7 +124,7 @@ main()
 
 def test_another_encoder_is_refused_with_what_to_run(
     deixis: Command,
-    bundle: Path,  # noqa: F811
+    bundle: Path,
     pictures: Path,
     tmp_path: Path,
 ) -> None:
@@ -159,7 +158,7 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
     assert b"NOT" in deixis("doctor", code=1).stdout
 
 
-def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "bundle"
     done = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out), "--json"])
     told = json.loads(done.stdout)
@@ -172,7 +171,7 @@ def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
 
 
-def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app, ["export", "onnx", str(run), "--out", str(tmp_path / "bundle"), "--calibrate", "scenes", "--json"]
     )
