@@ -153,17 +153,18 @@ class OnnxEncoder:
 
     @cached_property
     def _pictures(self) -> InferenceSession:
-        return self._session(PICTURES)
+        return self._session(PICTURES, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0)
 
     @cached_property
     def _texts(self) -> InferenceSession:
-        return self._session(TEXTS)
+        # A recurrence over a query's few words is slower on two threads than on one.
+        return self._session(TEXTS, 1)
 
-    def _session(self, name: str) -> InferenceSession:
+    def _session(self, name: str, threads: int) -> InferenceSession:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        options.intra_op_num_threads = threads
         # Warnings and what is milder are no news to a person who searches.
         options.log_severity_level = 3
         path = checked_file(self._folder, self._manifest, name)
