@@ -434,7 +434,7 @@ def test_a_reviewer_accepts_a_comment_moves_a_mention_and_draws_boxes(
 
     page.click(".waiting button")
     wait_for_events(2)
-    assert page.locator(".waiting").count() == 0
+    assert page.locator(".waiting button").count() == 0
     page.click(".chain .head >> nth=0")
     options = page.locator(".chain.open select option")
     target = next(n for n in range(options.count()) if options.nth(n).inner_text().startswith("with"))
