@@ -102,6 +102,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
 
 
+def command_line(arguments: Sequence[str]) -> str:
+    """A command as results tell it: of a path from the root only the last two names, since where it lies is private.
+
+    >>> command_line(["evaluate", "run", "--corpus", "joined=/home/ann/data/flickr8k/joined"])
+    'deixis evaluate run --corpus joined=flickr8k/joined'
+    """
+    told = []
+    for argument in arguments:
+        name, equals, path = argument.rpartition("=")
+        told.append(name + equals + "/".join(Path(path).parts[1:][-2:]) if path.startswith("/") else argument)
+    return shlex.join(["deixis", *told])
+
+
 def make_result(
     protocol: Protocol,
     metrics: Mapping[str, Any],
@@ -131,7 +144,7 @@ def make_result(
         box_supervision=box_supervision,
         readings=tuple(readings),
         versions=versions(),
-        command=shlex.join(["deixis", *sys.argv[1:]]),
+        command=command_line(sys.argv[1:]),
         created=datetime.now(UTC).replace(microsecond=0),
         duration=round(duration, 3),
     )

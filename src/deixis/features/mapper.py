@@ -27,6 +27,7 @@ from deixis.features.layout import ArraySpec
 from deixis.features.memory import freed_memory_is_kept
 from deixis.features.recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
 from deixis.features.writing import Features
+from deixis.vision import TOWER
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors
 from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
@@ -177,6 +178,8 @@ class BackboneMapper(BoxMapper):
     def provenance(self) -> dict[str, Any]:
         return {
             **super().provenance,
+            # Of a tower its kind, and not where its file lies: the weights' hash tells it from others.
+            "backbone": self._backbone.name if self._recipe.backbone.startswith(TOWER) else self._recipe.backbone,
             "side": self._recipe.side or self._backbone.side,
             "weights_sha256": self._backbone.weights_sha256,
         }

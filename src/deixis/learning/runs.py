@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -32,7 +31,7 @@ import torch
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
-from deixis.evaluation.results import flatten, versions
+from deixis.evaluation.results import command_line, flatten, versions
 from deixis.files import LOCK, atomic_write, hold_folder, write_text
 from deixis.learning.cards import model_card
 from deixis.learning.checkpoints import (
@@ -234,7 +233,7 @@ def _start(device: torch.device, position: Position) -> Start:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return Start(
         started=datetime.now(UTC).replace(microsecond=0),
-        command=shlex.join(["deixis", *sys.argv[1:]]),
+        command=command_line(sys.argv[1:]),
         device=f"{device.type}: {name}",
         threads=torch.get_num_threads(),
         versions=versions(),
