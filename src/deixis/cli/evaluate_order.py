@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.evaluate_run import RunFolder, ScoredCorpus, StoresOfIt
 from deixis.cli.writing import check_free, system_faults
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def order(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")],
+    run: RunFolder,
+    corpus: ScoredCorpus,
     twins: Annotated[
         Path | None,
         typer.Option(
@@ -28,14 +29,7 @@ def order(
             show_default=False,
         ),
     ] = None,
-    features: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="STORE",
-            help="A feature store of it; may be repeated. Without, features are extracted and kept.",
-            show_default=False,
-        ),
-    ] = None,
+    features: StoresOfIt = None,
     split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Out = None,

@@ -10,6 +10,17 @@ from typer.core import TyperGroup
 
 from deixis.cli.writing import check_free, system_faults
 
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+ScoredCorpus = Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")]
+StoresOfIt = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="STORE",
+        help="A feature store of it; may be repeated. Without, features are extracted and kept.",
+        show_default=False,
+    ),
+]
+
 
 class RunOrCommand(TyperGroup):
     """`deixis evaluate RUN` is short for `deixis evaluate run RUN`."""
@@ -22,16 +33,9 @@ class RunOrCommand(TyperGroup):
 
 
 def run(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")],
-    features: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="STORE",
-            help="A feature store of it; may be repeated. Without, features are extracted and kept.",
-            show_default=False,
-        ),
-    ] = None,
+    run: RunFolder,
+    corpus: ScoredCorpus,
+    features: StoresOfIt = None,
     pictures_in: Annotated[
         Path | None,
         typer.Option(
