@@ -151,7 +151,10 @@ class GroundingNetwork(nn.Module):
         )
 
     def forward(self, pyramid: list[Tensor], regions: Regions, captions: Captions) -> Grounding:
-        seen = self.encode_regions(pyramid, regions)
+        return self.point(self.encode_regions(pyramid, regions), regions, captions)
+
+    def point(self, seen: Tensor, regions: Regions, captions: Captions) -> Grounding:
+        """The phrases of captions among regions that are encoded already."""
         phrases = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.

@@ -1,0 +1,98 @@
+"""Sentences are taken apart into phrases, whose places and boxes are those of the text and the picture as given."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+from torch import nn
+
+from deixis.errors import DeixisError
+from deixis.matcher import Mention
+from deixis.models.grounder import Grounder as Matcher
+from deixis.models.grounder import empty_network
+from deixis.models.grounding import GroundingRecipe
+from deixis.search.grounding import Grounder, token_places
+from deixis.text.tokens import tokenize
+from deixis.text.vocabulary import Vocabulary
+
+SMALL = GroundingRecipe(backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=3, width=32, hidden=16)
+
+
+def matcher() -> Matcher:
+    torch.manual_seed(0)
+    vocabulary = Vocabulary(dict.fromkeys(tokenize("a man in the red shirt dog chases ball"), 1))
+    network = empty_network(SMALL, len(vocabulary), proposer_width=32).eval()
+    # Weights that begin at zero would hide what depends on them.
+    nn.init.normal_(network.pair.weight, std=0.2)
+    return Matcher(network, vocabulary)
+
+
+@pytest.fixture(scope="module")
+def grounder() -> Grounder:
+    return Grounder(matcher())
+
+
+@pytest.fixture(scope="module")
+def picture() -> Pillow.Image:
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 9, 3), dtype=np.uint8)
+    return Pillow.fromarray(pixels).resize((90, 60), Pillow.Resampling.BICUBIC)
+
+
+def test_boxes_are_those_of_the_network_for_the_same_phrases(grounder: Grounder, picture: Pillow.Image) -> None:
+    found = grounder.ground(picture, "A man in the red shirt chases a dog.")
+    assert [each.phrase for each in found] == ["A man", "the red shirt", "a dog"]
+    words = [token.lower() for token in tokenize("A man in the red shirt chases a dog.")]
+    mentions = [Mention(words, 0, 2), Mention(words, 3, 6), Mention(words, 7, 9)]
+    wanted = matcher().localize_mentions(picture, mentions)
+    for each, boxes, scores in zip(found, wanted.boxes, wanted.scores, strict=True):
+        assert each.box == pytest.approx(boxes[scores.argmax()].tolist(), abs=0.06)
+        assert each.score == pytest.approx(scores.max(), abs=1e-3)
+        assert 0 <= each.box[0] <= each.box[2] <= 90
+        assert 0 <= each.box[1] <= each.box[3] <= 60
+
+
+def test_a_picture_that_was_looked_at_gives_the_same_answers(grounder: Grounder, picture: Pillow.Image) -> None:
+    looked = grounder.look(picture)
+    for sentence in ("a man", "the red shirt of a dog"):
+        assert grounder.ground(looked, sentence) == grounder.ground(picture, sentence)
+
+
+@pytest.mark.parametrize("phrase", ["dog", "red", "running fast", "Hund", "the background", "dog?!", "A-1"])
+def test_a_query_that_is_one_phrase_is_answered(phrase: str, grounder: Grounder, picture: Pillow.Image) -> None:
+    (found,) = grounder.ground(picture, phrase)
+    assert found.phrase == phrase.strip("?!")
+
+
+def test_what_cannot_be_seen_is_left_out_beside_what_can(grounder: Grounder, picture: Pillow.Image) -> None:
+    found = grounder.ground(picture, "A dog and a man look at each other in the background.")
+    assert [each.phrase for each in found] == ["A dog", "a man"]
+
+
+@pytest.mark.parametrize("sentence", ["", " ... ", "a", "dog " * 300])
+def test_sentences_without_words_and_endless_ones_are_refused(
+    sentence: str, grounder: Grounder, picture: Pillow.Image
+) -> None:
+    with pytest.raises(DeixisError, match="words"):
+        grounder.ground(picture, sentence)
+
+
+@given(st.text(max_size=40))
+@example("A man’s  cafe\u0301.")
+@example("e\u0301e\u0301 \u1100\u1161 dog")
+def test_tokens_stand_where_they_were_typed(sentence: str) -> None:
+    tokens = tokenize(sentence)
+    places = token_places(sentence, tokens)
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
+    for token, (start, end) in zip(tokens, places, strict=True):
+        assert "".join(tokenize(sentence[start:end])) == token
+
+
+def test_unknown_models_are_refused() -> None:
+    with pytest.raises(DeixisError, match="unknown model"):
+        Grounder.open("nothing")
