@@ -83,11 +83,13 @@ class Catalogue:
 
     @classmethod
     def read(cls, folder: Path) -> Catalogue:
-        """A reader; where the folder cannot be written, nobody writes beside it either."""
+        """A reader, for any thread; where the folder cannot be written, nobody writes beside it either."""
         path = folder / CATALOGUE
         mode = "mode=ro" if os.access(folder, os.W_OK) else "immutable=1"
         with _damage(path):
-            connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
+            address = f"{path.absolute().as_uri()}?{mode}"
+            # SQLite lets one thread in at a time.
+            connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
         return cls(connection, path)._checked()
 
     def _checked(self) -> Catalogue:
@@ -185,6 +187,21 @@ class Catalogue:
     def paths(self, content: int) -> list[bytes]:
         query = "SELECT path FROM files WHERE content = ? ORDER BY path"
         return [row[0] for row in self._connection.execute(query, (content,))]
+
+    def sha256(self, content: int) -> bytes | None:
+        """The hash of a content; None if it is gone."""
+        found = self._connection.execute("SELECT sha256 FROM contents WHERE id = ?", (content,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def by_hash(self, start: bytes) -> int | None:
+        """The content whose hash begins so; None where there is none, or more than one."""
+        query = "SELECT id FROM contents WHERE sha256 BETWEEN ? AND ? LIMIT 2"
+        found = self._connection.execute(query, (start, start.ljust(32, b"\xff"))).fetchall()
+        return int(found[0][0]) if len(found) == 1 else None
+
+    def changes(self) -> int:
+        """A number that is another one once somebody else has written to the catalogue."""
+        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
     def problems(self) -> dict[bytes, str]:
         query = "SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY path"

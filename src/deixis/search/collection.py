@@ -16,6 +16,8 @@ from deixis.search.vectors import BLOCK, Vectors
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.
 TRIES = 5
+#: Bytes of a content's SHA-256 that tell pictures apart.
+KEY_BYTES = 16
 
 
 class Collection:
@@ -40,6 +42,8 @@ class Collection:
         with self._catalogue.transaction("DEFERRED"):
             self.identity, self.encoder_name = self._catalogue.identity, self._catalogue.meta("encoder")
             places, rows = self._catalogue.places(), self._catalogue.rows
+            self.roots = self._catalogue.roots()
+            self._changes = self._catalogue.changes()
         self._vectors = Vectors(generation, rows, self.identity.dim)
         #: The pictures' ids, rising.
         self.ids: Ids = np.array([content for content, _ in places], np.int64)
@@ -63,6 +67,24 @@ class Collection:
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""
         return self._catalogue.paths(picture)
+
+    def key(self, picture: int) -> str:
+        """A name of a picture that other generations know it by, too; empty if it is gone."""
+        return (self._catalogue.sha256(picture) or b"")[:KEY_BYTES].hex()
+
+    def find(self, key: str) -> int | None:
+        """The picture of a key, if the collection has it."""
+        try:
+            start = bytes.fromhex(key)
+        except ValueError:
+            return None
+        picture = self._catalogue.by_hash(start) if len(start) == KEY_BYTES else None
+        place = np.searchsorted(self.ids, picture) if picture is not None else len(self)
+        return picture if place < len(self) and self.ids[place] == picture else None
+
+    def is_stale(self) -> bool:
+        """Whether the index has changed since it was opened."""
+        return current_generation(self.index) != self.generation or self._catalogue.changes() != self._changes
 
     def check_encoder(self, encoder: Encoder) -> None:
         """Refuse an encoder whose rows do not compare with the collection's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, log_odds
 from deixis.search.vector_index import Ids
 from deixis.search.walking import read_file, shown
-from deixis.vision.reading import decode_picture
+from deixis.vision.reading import MAX_PIXELS, decode_picture
 
 #: Candidates of each phrase; a picture that meets all phrases of a query is near each of them.
 CANDIDATES = 2000
@@ -27,6 +28,21 @@ class Hit(NamedTuple):
     #: From 0 to 1: how surely the picture is what was asked for.
     score: float
     relevant: bool
+
+
+class Terms(NamedTuple):
+    """A query as the encoder has it: rows `(terms, dim)`, which of them are pictures, and which must not be there."""
+
+    rows: Rows
+    examples: NDArray[np.bool_]
+    denied: NDArray[np.bool_]
+
+
+class Ranking(NamedTuple):
+    """Pictures and their log odds, best first."""
+
+    ids: Ids
+    odds: Rows
 
 
 class Answer(NamedTuple):
@@ -65,43 +81,58 @@ class SearchEngine:
             like: a picture that what is found should resemble, too.
         """
         query = parse_query(text, needs_phrase=like is None)
-        terms = self.encoder.encode_texts([*query.phrases, *query.without])
-        if like is not None:
-            terms = np.concatenate([self.encode_picture(os.fsencode(like))[None], terms])
-        kinds = np.repeat([0, 1, 2], [int(like is not None), len(query.phrases), len(query.without)])
-        ids, odds = self._scored(terms, kinds == 0, kinds == 2, count)
-        return Answer(query.text, self._hits(ids, odds, count), self._unknown(query))
+        example = None if like is None else self.encode_picture(os.fsencode(like))
+        (ranking,) = self.rank(self.terms([query], [example]), count)
+        return Answer(query.text, self._hits(ranking, count), self.unknown(query))
 
     def similar(self, picture: str | Path, count: int = 20) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
         row = self.encode_picture(os.fsencode(picture))
-        ids, odds = self._scored(row[None], np.array([True]), np.array([False]), count + 1)
+        (ranking,) = self.rank([example_terms(row)], count + 1)
         own = os.fsencode(os.path.realpath(picture))
-        hits = [hit for hit in self._hits(ids, odds, count + 1) if hit.path != own]
+        hits = [hit for hit in self._hits(ranking, count + 1) if hit.path != own]
         return Answer(shown(os.fsencode(picture)), hits[:count], [])
 
-    def _scored(
-        self, terms: Rows, examples: NDArray[np.bool_], denied: NDArray[np.bool_], count: int
-    ) -> tuple[Ids, Rows]:
-        """Pictures and their log odds, best first."""
-        if not len(self.collection):
-            return np.empty(0, np.int64), np.empty(0, np.float32)
-        wanted = terms[~denied]
-        if len(terms) == 1:
-            found = self.collection.nearest.search(wanted, min(count, len(self.collection)))
-            ids, scores = found.ids[0], found.scores
-        else:
-            among = np.concatenate([wanted, wanted.mean(0, keepdims=True)])
-            limit = min(max(CANDIDATES, count), len(self.collection))
-            ids = np.unique(self.collection.nearest.search(among, limit).ids)
-            scores = terms @ self.collection.rows_of(ids).T
-        odds = log_odds(scores, examples, denied, self.encoder.relevance)
-        order = np.argsort(-odds, kind="stable")
-        return ids[order], odds[order]
+    def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
+        """Queries, each with the row of a picture that what is found should resemble or None, encoded together."""
+        rows = self.encoder.encode_texts([text for query in queries for text in (*query.phrases, *query.without)])
+        terms, place = [], 0
+        for query, example in zip(queries, examples, strict=True):
+            counts = [int(example is not None), len(query.phrases), len(query.without)]
+            own = rows[place : (place := place + counts[1] + counts[2])]
+            kinds = np.repeat([0, 1, 2], counts)
+            terms.append(Terms(own if example is None else np.vstack([example, own]), kinds == 0, kinds == 2))
+        return terms
 
-    def _hits(self, ids: Ids, odds: Rows, count: int) -> list[Hit]:
+    def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
+        """Answer queries; those of one term are looked up together, which costs less than one by one."""
+        if not len(self.collection):
+            return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
+        plain = [terms.rows for terms in queries if len(terms.rows) == 1]
+        limit = min(count, len(self.collection))
+        found = zip(*self.collection.nearest.search(np.concatenate(plain), limit), strict=True) if plain else iter(())
+        return [
+            self._ranking(terms, *(next(found) if len(terms.rows) == 1 else self._candidates(terms, count)))
+            for terms in queries
+        ]
+
+    def _candidates(self, terms: Terms, count: int) -> tuple[Rows, Ids]:
+        """Of several terms, the scores `(terms, pictures)` of what is near any of them."""
+        wanted = terms.rows[~terms.denied]
+        among = np.concatenate([wanted, wanted.mean(0, keepdims=True)])
+        limit = min(max(CANDIDATES, count), len(self.collection))
+        ids = np.unique(self.collection.nearest.search(among, limit).ids)
+        return terms.rows @ self.collection.rows_of(ids).T, ids
+
+    def _ranking(self, terms: Terms, scores: Rows, ids: Ids) -> Ranking:
+        odds = log_odds(np.atleast_2d(scores), terms.examples, terms.denied, self.encoder.relevance)
+        order = np.argsort(-odds, kind="stable")
+        return Ranking(ids[order], odds[order])
+
+    def _hits(self, ranking: Ranking, count: int) -> list[Hit]:
         hits: list[Hit] = []
-        for picture, own_odds, score in zip(ids.tolist(), odds.tolist(), likelihoods(odds).tolist(), strict=True):
+        scores = likelihoods(ranking.odds).tolist()
+        for picture, own_odds, score in zip(ranking.ids.tolist(), ranking.odds.tolist(), scores, strict=True):
             hits += [Hit(path, round(score, 4), own_odds > 0) for path in self.collection.paths(picture)]
             if len(hits) >= count:
                 break
@@ -110,11 +141,21 @@ class SearchEngine:
     def encode_picture(self, path: bytes) -> Rows:
         """The row of a picture file, `(dim,)`."""
         data, _ = read_file(os.path.realpath(path))
+        return self.encode_bytes(data, shown(path))
+
+    def encode_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Rows:
+        """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
         at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
-        prepared = self.encoder.prepare(decode_picture(data, name=shown(path), at_least=at_least))
-        row: Rows = self.encoder.encode_pictures(prepared[None])[0]
+        picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)
+        row: Rows = self.encoder.encode_pictures(self.encoder.prepare(picture)[None])[0]
         return row
 
-    def _unknown(self, query: Query) -> list[str]:
+    def unknown(self, query: Query) -> list[str]:
+        """The words of a query that the encoder has never seen."""
         found = [word for phrase in (*query.phrases, *query.without) for word in self.encoder.unknown_words(phrase)]
         return list(dict.fromkeys(found))
+
+
+def example_terms(row: Rows) -> Terms:
+    """The query for what resembles a picture, by its row."""
+    return Terms(row[None], np.array([True]), np.array([False]))
