@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import OrderedDict
-from threading import Lock
 from typing import NamedTuple
 
 from sqlalchemy import Engine
@@ -13,6 +11,7 @@ from deixis.annotation.pictures import project_pictures
 from deixis.corpus import Image
 from deixis.corpus.pictures import Pictures
 from deixis.vision.reading import decode_picture, read_size
+from deixis.web.shelf import Shelf
 
 #: Formats by their first bytes that every browser shows; others are sent as PNG.
 _SHOWN = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
@@ -36,25 +35,11 @@ class PictureShelf:
         self._places: dict[bool, Pictures] = {False: project_pictures(engine)}
         if known:
             self._places[True] = project_pictures(engine, known=True)
-        self._kept: OrderedDict[tuple[bool, str], Shown] = OrderedDict()
-        self._bytes = 0
-        self._lock = Lock()
+        self._kept: Shelf[tuple[bool, str], Shown] = Shelf(KEPT_BYTES, lambda shown: len(shown.data))
 
     def get(self, image: Image, known: bool = False) -> Shown:
         """The picture of an image, or an `InputError` that says what is wrong with it."""
-        key = (known, image.id)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        shown = _shown(image, self._places[known].read(image))
-        with self._lock:
-            if key not in self._kept:
-                self._kept[key] = shown
-                self._bytes += len(shown.data)
-            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-                self._bytes -= len(self._kept.popitem(last=False)[1].data)
-        return shown
+        return self._kept.get((known, image.id), lambda: _shown(image, self._places[known].read(image)))
 
 
 def _shown(image: Image, data: bytes) -> Shown:

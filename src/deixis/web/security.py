@@ -1,12 +1,16 @@
 """What every answer of a server carries and every request must pass, whatever page it is for.
 
-Scripts, styles and pictures come from the server itself and from nowhere else. A request that changes something must
-come from our own pages, as JSON, and be of a sensible size. How long an answer took stands in `Server-Timing`.
+Scripts, styles and pictures come from the server itself and from nowhere else. A request must not come from another
+site's page; one that sends something sends JSON, or a picture where the server takes any, of a sensible size. How long
+an answer took stands in `Server-Timing`.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import socket
+from collections.abc import Sequence
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -32,11 +36,51 @@ HEADERS = {
 }
 
 
-class Guard:
-    """ASGI middleware: checks requests, and adds the headers to every answer."""
+class Hosts:
+    """The names under which a server may be asked for, so that no other site's name can be made to lead to it.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Args:
+        host: where it listens. Beyond this machine every address will do, and this machine's own name.
+        others: further names, such as that of a proxy before it.
+    """
+
+    def __init__(self, host: str, others: Sequence[str] = ()) -> None:
+        self._any_address = not is_loopback(host)
+        own = [socket.gethostname(), socket.getfqdn()] if self._any_address else []
+        self._names = {name.lower() for name in ("localhost", "127.0.0.1", "::1", host, *own, *others)}
+
+    def __contains__(self, header: str) -> bool:
+        """Whether a `Host` header names this server; at which port does not matter (it may be forwarded)."""
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        return name in self._names or (self._any_address and _is_address(name))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class Guard:
+    """ASGI middleware: checks requests, and adds the headers to every answer.
+
+    Args:
+        hosts: the names it may be asked for under; None for any.
+        largest_picture: bytes of a picture that may be sent; 0 where none may.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts | None = None, largest_picture: int = 0) -> None:
+        self._app, self._hosts, self._largest_picture = app, hosts, largest_picture
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,12 +102,14 @@ class Guard:
                 headers["Server-Timing"] = f"app;dur={1000 * (perf_counter() - began):.2f}"
             await send(message)
 
-        refusal = refused(scope["method"], Headers(scope=scope))
+        headers = Headers(scope=scope)
+        largest = _largest(headers.get("content-type", ""), self._largest_picture)
+        refusal = self._misdirected(headers) or refused(scope["method"], headers, largest)
         if refusal is not None:
             await refusal(scope, receive, send_guarded)
             return
         try:
-            await self._app(scope, _limited(receive), send_guarded)
+            await self._app(scope, _limited(receive, largest), send_guarded)
         except _TooMuch:
             await _too_much()(scope, receive, send_guarded)
         except Exception:
@@ -73,21 +119,38 @@ class Guard:
                 told = JSONResponse({"error": "something went wrong at the server; try again"}, 500)
                 await told(scope, receive, send_guarded)
 
+    def _misdirected(self, headers: Headers) -> JSONResponse | None:
+        if self._hosts is None or headers.get("host", "") in self._hosts:
+            return None
+        return JSONResponse({"error": "this server goes by another name (--allow-host adds one)"}, 421)
 
-def refused(method: str, headers: Headers) -> JSONResponse | None:
-    """Why a request is not let through: from another site, not JSON, or too large."""
-    if method in SAFE_METHODS:
-        return None
-    origin = headers.get("origin")
-    foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-    if foreign or (origin is not None and urlsplit(origin).netloc != headers.get("host")):
+
+def refused(method: str, headers: Headers, largest: int) -> JSONResponse | None:
+    """Why a request is not let through: from another site, neither JSON nor a picture, or too large."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+    foreign = site not in ("same-origin", "none") or (
+        origin is not None and urlsplit(origin).netloc != headers.get("host")
+    )
+    safe = method in SAFE_METHODS
+    # Whoever follows a link to us from elsewhere comes by a navigation.
+    if foreign and not (safe and headers.get("sec-fetch-mode") == "navigate"):
         return JSONResponse({"error": "this request comes from another site"}, 403)
-    if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if safe:
+        return None
+    if not largest:
         return JSONResponse({"error": "send JSON"}, 415)
     length = headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > LARGEST_BODY:
+    if not length.isdecimal() or int(length) > largest:
         return _too_much()
     return None
+
+
+def _largest(content_type: str, largest_picture: int) -> int:
+    """Bytes of a body that may be sent as this; 0 for none. None of these types can be sent by another site's form."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return LARGEST_BODY
+    return largest_picture if kind.startswith("image/") or kind == "application/octet-stream" else 0
 
 
 class _TooMuch(Exception):
@@ -98,7 +161,7 @@ def _too_much() -> JSONResponse:
     return JSONResponse({"error": "that is too much at once"}, 413)
 
 
-def _limited(receive: Receive) -> Receive:
+def _limited(receive: Receive, largest: int) -> Receive:
     """Bodies sent in pieces, without a length, end at the limit too."""
     received = 0
 
@@ -106,7 +169,7 @@ def _limited(receive: Receive) -> Receive:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
-        if received > LARGEST_BODY:
+        if received > max(largest, LARGEST_BODY):
             raise _TooMuch
         return message
 

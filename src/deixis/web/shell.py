@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException as StarletteHTTPException
@@ -31,16 +32,18 @@ class OwnFiles(StaticFiles):
         return response
 
 
-def make_app(title: str, statuses: Mapping[type[DeixisError], int]) -> FastAPI:
+def make_app(title: str, statuses: Mapping[type[DeixisError], int], **guarding: Any) -> FastAPI:
     """An application with the guard, static files under `/static`, and our errors; its pages are yet to be added.
 
     Args:
         statuses: errors that are told with another status than 400.
+        guarding: what else the guard is told.
     """
     app = FastAPI(title=title, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, **guarding)
     app.mount("/static", OwnFiles(directory=STATIC), name="static")
     app.add_exception_handler(StarletteHTTPException, _tell_refusal)
+    app.add_exception_handler(RequestValidationError, _tell_parameters)
     app.add_exception_handler(DeixisError, _tell_fault(400))
     for kind, status in statuses.items():
         app.add_exception_handler(kind, _tell_fault(status))
@@ -76,6 +79,12 @@ def body(kind: type[Body]) -> Callable[[Request], Coroutine[Any, Any, Body]]:
 async def _tell_refusal(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, StarletteHTTPException)
     return _tell(request, str(fault.detail), fault.status_code, dict(fault.headers or {}))
+
+
+async def _tell_parameters(request: Request, fault: Exception) -> Response:
+    assert isinstance(fault, RequestValidationError)
+    told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in fault.errors())
+    return _tell(request, told, 422)
 
 
 def _tell_fault(status: int) -> Callable[[Request, Exception], Coroutine[Any, Any, Response]]:

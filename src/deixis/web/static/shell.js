@@ -21,22 +21,30 @@ export function tell(text, seconds = 6) {
 const pause = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
 
 /**
- * Ask the server; with `sent`, send it as JSON. A lost connection, a server that restarts or is too busy is asked again
- * until it answers: whatever we send may be sent twice and counts once.
+ * Ask the server; with `sent`, send it: a file as it is, anything else as JSON. A lost connection, a server that
+ * restarts or is too busy is asked again until it answers: whatever we send may be sent twice and counts once. Through
+ * `signal` the question is taken back.
  */
-export async function ask(path, sent) {
+export async function ask(path, sent, signal) {
+  const file = sent instanceof Blob;
   const request = sent === undefined
-    ? { headers: { Accept: "application/json" } }
+    ? { headers: { Accept: "application/json" }, signal }
     : {
       method: "POST",
-      headers: { Accept: "application/json", "Content-Type": "application/json", "X-CSRF-Token": token },
-      body: JSON.stringify(sent),
+      headers: {
+        Accept: "application/json",
+        "Content-Type": file ? sent.type || "application/octet-stream" : "application/json",
+        "X-CSRF-Token": token,
+      },
+      body: file ? sent : JSON.stringify(sent),
+      signal,
     };
   for (let wait = 300; ; wait = Math.min(2 * wait, 5000)) {
     let reply;
     try {
       reply = await fetch(path, request);
-    } catch {
+    } catch (problem) {
+      if (signal?.aborted) throw problem;
       tell("The server does not answer. Trying again …", 0);
       await pause(wait);
       continue;
