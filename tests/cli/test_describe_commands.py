@@ -110,7 +110,7 @@ def test_regions_are_described_from_the_phrases_of_the_training_captions(run: Ru
     ask = ("describe", picture, "--run", made / "hm", "--regions", "--count", 2, "--most", 3, "--json")
     code, out, _ = run(*ask, "--out", tmp_path / "drawn.png")
     assert code == 0
-    [found] = json.loads(out)["pictures"]
+    found = json.loads(out)
     assert (found["width"], found["height"], found["captions"]) == (*_size(picture), [])
     assert 1 <= len({tuple(each["box"]) for each in found["regions"]}) <= 3
     training = " | ".join(
@@ -131,7 +131,7 @@ def test_regions_are_described_from_the_phrases_of_the_training_captions(run: Ru
 def test_a_bank_can_be_given(run: Run, made: Path, tmp_path: Path) -> None:
     (tmp_path / "bank.txt").write_text("A red dog\nsnow\n")
     ask = ("describe", made / "picture.png", "--run", made / "hm", "--bank", tmp_path / "bank.txt", "--json")
-    [found] = json.loads(run(*ask)[1])["pictures"]
+    found = json.loads(run(*ask)[1])
     assert {each["text"] for each in found["captions"]} == {"a red dog", "snow"}
     (tmp_path / "bank.txt").write_text("\n")
     code, _, err = run(*ask)
@@ -144,7 +144,7 @@ def test_pictures_are_described_by_what_a_run_generates(run: Run, made: Path, tm
     ask = ("describe", *pictures, "--run", made / "order", "--count", 2)
     code, out, _ = run(*ask, "--json", "--out", tmp_path / "drawings")
     assert code == 0
-    for picture, found in zip(pictures, json.loads(out)["pictures"], strict=True):
+    for picture, found in zip(pictures, map(json.loads, out.splitlines()), strict=True):
         assert found["picture"] == str(picture)
         assert [each["by"] for each in found["captions"]] == ["generation"] * 2
         assert found["captions"][0]["score"] >= found["captions"][1]["score"]

@@ -19,6 +19,7 @@ from deixis.cli import explain as explain_commands
 from deixis.cli import export as export_commands
 from deixis.cli import extract as extract_command
 from deixis.cli import gallery as gallery_commands
+from deixis.cli import ground as ground_command
 from deixis.cli import index as index_commands
 from deixis.cli import localize as localize_commands
 from deixis.cli import proposals as proposals_commands
@@ -58,6 +59,7 @@ app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(export_commands.app, name="export")
 app.command()(gallery_commands.gallery)
+app.command()(ground_command.ground)
 app.command()(index_commands.index)
 app.add_typer(localize_commands.app, name="localize")
 app.command("map")(map_command.space_map)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.writing import check_free, system_faults
-from deixis.errors import DeixisError
+from deixis.cli.writing import drawing_targets, system_faults
 
 if TYPE_CHECKING:
     from deixis.learning.looking import Seen
@@ -46,7 +45,7 @@ def describe(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
 ) -> None:
     """Say what is in pictures: sentences about all of each, or phrases for its regions.
 
@@ -55,12 +54,12 @@ def describe(
 
     Example: deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
     """
-    from deixis.cli.output import busy, print_json, track
+    from deixis.cli.output import busy, print_json_line, track
     from deixis.learning.judging import load_matcher, read_recipe
     from deixis.learning.looking import Looker
     from deixis.vision.learned_proposals import checked_device
 
-    targets = _targets(images, out, force)
+    targets = drawing_targets(images, out, force)
     with busy("Loading the run and what it chooses from"):
         recipe = read_recipe(run)
         matcher = load_matcher(run, checked_device(device))
@@ -73,12 +72,9 @@ def describe(
         described.append(description)
         if target is not None:
             _draw(seen, description, target)
-    if as_json:
-        print_json({"pictures": described})
-        return
     for description in described:
-        _print(description)
-    if out is not None:
+        print_json_line(description) if as_json else _print(description)
+    if out is not None and not as_json:
         typer.echo(f"Drawn to {out}")
 
 
@@ -112,23 +108,6 @@ def _describer(
         return Description(str(seen.path), seen.picture.width, seen.picture.height, tuple(captions), tuple(said))
 
     return tell
-
-
-def _targets(images: list[Path], out: Path | None, force: bool) -> list[Path | None]:
-    """Where the drawing of each picture goes."""
-    if out is None:
-        return [None] * len(images)
-    if len(images) == 1:
-        if out.suffix.lower() != ".png":
-            raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
-        targets = [out]
-    else:
-        targets = [out / f"{image.stem}.png" for image in images]
-        if len(set(targets)) < len(targets):
-            raise DeixisError("two of the pictures have the same name, and so would their drawings")
-    for target in targets:
-        check_free(target, force)
-    return [*targets]
 
 
 def _draw(seen: Seen, description: Description, target: Path) -> None:

@@ -25,6 +25,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
+def print_json_line(value: Any) -> None:
+    """One JSON document on one line of standard output, which a reader has at once."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
 def console() -> Console:
     """Standard output for people."""
     from rich.console import Console

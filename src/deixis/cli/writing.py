@@ -27,6 +27,23 @@ def check_free(out: Path, force: bool) -> None:
         raise DeixisError(f"{out}: is there already and not empty; give --force to replace it")
 
 
+def drawing_targets(images: list[Path], out: Path | None, force: bool) -> list[Path | None]:
+    """Where the drawing of each picture goes."""
+    if out is None:
+        return [None] * len(images)
+    if len(images) == 1:
+        if out.suffix.lower() != ".png":
+            raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
+        targets = [out]
+    else:
+        targets = [out / f"{image.stem}.png" for image in images]
+        if len(set(targets)) < len(targets):
+            raise DeixisError("two of the pictures have the same name, and so would their drawings")
+    for target in targets:
+        check_free(target, force)
+    return [*targets]
+
+
 @contextmanager
 def system_faults(path: Path) -> Iterator[None]:
     """What the system refuses (no permission, no space) is told in one line, like a fault in the input."""

@@ -9,10 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from deixis.corpus.pictures import PICTURE_LIMIT, PICTURE_SUFFIXES
 from deixis.errors import InputError
+from deixis.vision.reading import decode_picture
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 _SUFFIXES = frozenset(map(os.fsencode, PICTURE_SUFFIXES))
 #: A pipe would wait for ever, and a link put in a file's place would lead elsewhere.
@@ -103,6 +108,13 @@ def read_file(path: bytes) -> tuple[bytes, Stamp]:
     except OSError as fault:
         raise InputError(shown(path), fault.strerror or str(fault)) from None
     return data, stamp_of(status) if same else NEVER
+
+
+def read_picture_file(path: str | Path, *, at_least: int = 0) -> Picture:
+    """The picture of a file that a person names, whose links are followed (`deixis.vision.reading.decode_picture`)."""
+    name = os.fsencode(path)
+    data, _ = read_file(os.path.realpath(name))
+    return decode_picture(data, name=shown(name), at_least=at_least)
 
 
 def shown(path: bytes) -> str:

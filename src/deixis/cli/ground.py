@@ -1,0 +1,55 @@
+"""`deixis ground`: where in pictures the phrases of a sentence are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deixis.cli.writing import drawing_targets
+
+
+def ground(
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to point at: a phrase or a sentence.")],
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="`deixis-base`, `run:FOLDER` or `onnx:FOLDER`.")
+    ] = "deixis-base",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="Draw the boxes of one picture; of several, a folder.", show_default=False),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
+) -> None:
+    """Point at the phrases of a sentence: each with its box in the picture's pixels, and a score from 0 to 1.
+
+    The score tells how likely the box is the right one if the thing is there at all; it does not tell whether it is.
+
+    Example: deixis ground street.jpg "a man in a red shirt" --out found.png
+    """
+    targets = drawing_targets(images, out, force)
+    from deixis.cli.align import write_drawing
+    from deixis.cli.output import busy, print_json_line, print_table
+    from deixis.search.grounding import Grounder
+    from deixis.search.grounding_drawing import draw_grounded
+    from deixis.search.walking import printable, read_picture_file
+
+    with busy("Loading the model"):
+        grounder = Grounder.open(model, device=device)
+    grounder.phrases(sentence)
+    for image, target in zip(images, targets, strict=True):
+        picture = read_picture_file(image)
+        found = grounder.ground(picture, sentence)
+        if target is not None:
+            write_drawing(draw_grounded(picture, sentence, found), target)
+        if as_json:
+            size = {"width": picture.width, "height": picture.height}
+            print_json_line({"picture": str(image), **size, "sentence": sentence, "phrases": found})
+            continue
+        rows = [[each.phrase, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.2f}"] for each in found]
+        print_table(printable(str(image)), ["phrase", "box", "score"], rows)
+    if out is not None and not as_json:
+        typer.echo(f"Drawn to {out}")

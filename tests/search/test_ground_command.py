@@ -1,0 +1,61 @@
+"""`deixis ground` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from deixis.cli import app
+from deixis.errors import DeixisError
+from deixis.search.grounding import Grounder
+from tests.search.test_grounding import matcher
+
+
+@pytest.fixture(autouse=True)
+def small_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Grounder, "open", classmethod(lambda cls, name, device: cls(matcher())))
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "wide.png", tmp_path / "tall.jpg"]
+    for path, size in zip(paths, ((90, 60), (40, 200)), strict=True):
+        Pillow.effect_noise(size, 60).convert("RGB").save(path)
+    return paths
+
+
+def test_each_picture_is_a_line_with_boxes_in_its_own_pixels(pictures: list[Path]) -> None:
+    done = CliRunner().invoke(app, ["ground", *map(str, pictures), "a man in a red shirt", "--json"])
+    wide, tall = map(json.loads, done.stdout.splitlines())
+    assert (wide["picture"], wide["width"], wide["height"]) == (str(pictures[0]), 90, 60)
+    assert [each["phrase"] for each in wide["phrases"]] == ["a man", "a red shirt"]
+    assert [(each["start"], each["end"]) for each in tall["phrases"]] == [(0, 5), (9, 20)]
+    assert max(each["box"][2] for each in tall["phrases"]) <= 40
+    assert 60 < max(each["box"][3] for each in tall["phrases"]) <= 200
+
+
+def test_drawings_are_written_once(pictures: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "drawn.png"
+    done = CliRunner().invoke(app, ["ground", str(pictures[0]), "a dog", "--out", str(out)])
+    assert "a dog" in done.stdout
+    with Pillow.open(out) as page:
+        assert page.width > 900
+    again = CliRunner().invoke(app, ["ground", str(pictures[0]), "a dog", "--out", str(out)])
+    assert "--force" in str(again.exception)
+    CliRunner().invoke(app, ["ground", *map(str, pictures), "a dog", "--out", str(tmp_path / "both")])
+    assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["tall.png", "wide.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "told"),
+    [("wide.png", "...", "no words"), ("broken.png", "a dog", "not a picture"), ("nowhere.png", "a dog", "No such")],
+)
+def test_faults_are_told(name: str, sentence: str, told: str, pictures: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    done = CliRunner().invoke(app, ["ground", str(tmp_path / name), sentence])
+    assert isinstance(done.exception, DeixisError)
+    assert told in str(done.exception)
