@@ -194,7 +194,8 @@ def _note(entry: Entry) -> str:
     if result.box_supervision:
         boxes = result.box_supervision
         seen = [name for name in ("backbone", "proposals") if getattr(boxes, name)]
-        parts.append(f"drawn boxes seen by {' and '.join(seen) or 'nothing'}: {_text(boxes.statement)}")
+        who = " and ".join(seen) or "neither backbone nor proposals"
+        parts.append(f"drawn boxes seen by {who}: {_text(boxes.statement)}")
         if boxes.upper_bound is not None:
             parts.append(f"upper bound {boxes.upper_bound:.2f} at {boxes.regions} regions")
     if result.readings:

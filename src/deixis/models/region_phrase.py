@@ -1,6 +1,6 @@
 """How far a sentence's phrases are from an image's regions, and that with the global distance (papers 0 and 1).
 
-Paper 0, section 4.2, eqs. 1 and 2; paper 1, section 5.4, eq. 8. Lower is better. The embeddings, of regions and phrases
+Paper 0, section 4.2, eqs. 1 and 2; paper 1, section 5.6, eq. 8. Lower is better. The embeddings, of regions and phrases
 in one space and of whole images and sentences in another, come from elsewhere.
 """
 
