@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,22 @@ import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.evaluation.ranking import evaluate_ranking
-from deixis.evaluation.results import load
+from deixis.evaluation.results import load, save
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
 from deixis.features.recipe import made_by
-from deixis.learning.checks import retrieval_figures
+from deixis.learning import reproducing
+from deixis.learning.checks import LocalizationCheck, retrieval_figures
+from deixis.learning.data import phrase_data
 from deixis.learning.judging import Combination, judge, judge_combined, load_matcher, phrase_finder, reference
-from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
+from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.reproducing import COMBINATIONS, Material, recipes_of, reproduce
 from deixis.learning.running import recipe_features, run_recipe
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, Localizes, Scores, read_images
+from deixis.text.features import TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store, random_boxes
 
@@ -220,9 +224,58 @@ def test_scores_that_are_no_numbers_find_nothing() -> None:
     assert set(found.values()) == {0.0}
 
 
+def test_regions_whose_scores_are_no_numbers_are_no_hits(corpus: Corpus, stores: Sequence[FeatureStore]) -> None:
+    tokens = fit_text_features(TextRecipe(kind="tokens"), [("a",)])
+    data = phrase_data(corpus.split("val"), stores[0], stores[1], tokens)
+    check, strings = LocalizationCheck(data, 20), torch.zeros(len(data.phrases), 3)
+    ones = check.figures(lambda rows: torch.ones(len(rows), 3), strings)
+    none = check.figures(lambda rows: torch.full((len(rows), 3), torch.nan), strings)
+    assert none == ones, "as bad as all scores alike, of which a right one ranks last"
+    assert none["localization.r@1"] < none["upper_bound"]
+
+
 def test_every_recipe_of_the_package_loads_and_goes_by_its_name() -> None:
     for name in package_recipes():
         assert load_recipe(name).recipe.name == name
+
+
+def test_a_recipe_whose_constraints_begin_late_keeps_an_epoch_that_has_them() -> None:
+    late = [
+        recipe
+        for recipe in (load_recipe(name).recipe for name in package_recipes())
+        if getattr(getattr(recipe, "loss", None), "constraints_after", 0)
+    ]
+    assert [recipe.name for recipe in late] == ["paper1/phrases-constraints"]
+    for recipe in late:
+        assert isinstance(recipe, Recipe)
+        assert recipe.schedule.figure is None, "the best epoch may be one before they begin"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({**PHRASES, "loss": {"kind": "ranking", "weights": [1, 4, 0.1, 0]}, "sampler": {}}, "λ₃ and λ₄ need"),
+        ({**SENTENCES, "loss": {"kind": "ranking", "weights": [1, 1.5, 0, 0.05]}, "sampler": {}}, "λ₄ needs"),
+        ({**SENTENCES, "loss": {"kind": "ranking", "weights": [1, 1.5, 0.1, 0]}}, "λ₃ must be 0"),
+        ({**RUNS["joint"], "phrase_loss": {"kind": "ranking", "weights": [1, 4, 0, 0.1]}}, "λ₃ and λ₄ need"),
+        ({**RUNS["cca-phrases"], "ridges": []}, "ridges"),
+        ({**RUNS["cca-phrases"], "ridges": [-1.0]}, "ridges"),
+        ({**RUNS["cca-phrases"], "powers": []}, "powers"),
+    ],
+)
+def test_settings_that_could_only_fail_later_are_refused_on_load(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        check_recipe({"name": "wrong", "corpus": "scenes", **settings}, "wrong")
+
+
+def test_more_components_than_a_view_has_numbers_are_refused(
+    corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    settings = {**RUNS["cca-phrases"], "components": 9999}
+    recipe = check_recipe({"name": "wide", "corpus": "scenes", **settings}, "wide")
+    with pytest.raises(DeixisError, match="components = 9999"):
+        run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU)
 
 
 def test_rows_lead_to_recipes() -> None:
@@ -274,3 +327,37 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     )
     assert any("stands in no paper's table" in line for line in told)
     assert load(ranking).rows == ()
+
+
+def test_a_combination_trains_its_runs_where_only_their_results_are_there(
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    runs: dict[str, tuple[Path, dict[str, float]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Results come with the package's repository, runs do not; and features of one's own make no row of a paper."""
+    [each] = [each for each in COMBINATIONS if each.row.startswith("paper1/")]
+    made = {each.sentences: runs["sentences"][0], each.phrases: runs["phrases"][0]}
+    found = judge(made[each.sentences], corpus, stores, CPU, split="val")[0]
+    for name in made:
+        save(found, tmp_path / "results" / f"{name}-seed0.image-text-ranking.json")
+
+    def train(file: RecipeFile, corpus: Corpus, stores: Any, out: Path, device: torch.device, **options: Any) -> None:
+        shutil.copytree(made[file.recipe.name], out)
+
+    monkeypatch.setattr(reproducing, "run_recipe", train)
+    told: list[str] = []
+    *_, combined = reproduce(
+        ["paper1/table5"],
+        {"flickr8k-entities": Material(corpus, stores)},
+        CPU,
+        runs=tmp_path / "runs",
+        results=tmp_path / "results",
+        split="val",
+        say=told.append,
+    )
+    assert sum(line.endswith(": training") for line in told) == 2
+    assert combined.parent.name == "table5"
+    assert load(combined).rows == ()
+    assert any(line.startswith(each.row) and "stands in no paper's table" in line for line in told)

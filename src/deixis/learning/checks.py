@@ -96,7 +96,8 @@ class LocalizationCheck:
             scores = compare(embedded[self._rows[images]], strings[data.pair_string[pairs]][:, None])
             right = self._right[pairs]
             best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
-            wrong = (scores >= best) & ~right & self._real[images]
+            # Not "at least": what is no number finds nothing.
+            wrong = ~(scores < best) & ~right & self._real[images]
             ranks.append(torch.where(right.any(1), 1 + wrong.sum(1), NEVER))
         return recalls(torch.cat(ranks), "localization") | {"upper_bound": self.upper_bound}
 

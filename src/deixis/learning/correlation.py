@@ -17,6 +17,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import LocalizationCheck, retrieval_figures
@@ -50,8 +51,8 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 100
     components: Annotated[int, Meta(ge=1)] | None = None
-    ridges: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
-    powers: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    ridges: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] = (0.01, 0.1, 1.0, 10.0)
+    powers: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 1.0, 2.0, 4.0)
     auxiliary: AuxiliaryRecipe | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +123,9 @@ class CorrelationFit:
         """Sum the pairs, try ridges and exponents, keep the best by the deciding figure."""
         for x, y in blocks:
             cca.partial_fit(x, y)
+            most = min(x.shape[1], y.shape[1])
+            if cca.n_components is not None and cca.n_components > most:
+                raise DeixisError(f"components = {cca.n_components}: the narrower view has {most} numbers")
         tried: list[tuple[float, float, Mapping[str, float]]] = []
         for ridge in self.recipe.ridges:
             cca.set_params(ridge=ridge).solve()

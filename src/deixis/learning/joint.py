@@ -37,6 +37,10 @@ class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 200
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.alone()  # What either of them refuses is refused here.
+
     @property
     def learns_from_boxes(self) -> bool:
         return True

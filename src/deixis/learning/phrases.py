@@ -14,6 +14,7 @@ from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import LocalizationCheck
 from deixis.learning.data import phrase_data
+from deixis.learning.losses import RankingRecipe
 from deixis.learning.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch
 from deixis.learning.task import SizedBatches
@@ -33,6 +34,12 @@ class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fi
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 200
     sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        constrained = isinstance(self.loss, RankingRecipe) and any(self.loss.weights[2:])
+        if constrained and self.sampler.neighbourhood != "sampling":
+            raise ValueError("loss.weights: λ₃ and λ₄ need sampler.neighbourhood = 'sampling'")
 
     @property
     def learns_from_boxes(self) -> bool:

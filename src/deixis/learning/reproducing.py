@@ -11,12 +11,13 @@ import torch
 
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
-from deixis.evaluation.results import load, save
+from deixis.evaluation.results import Result, load, save
 from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
 from deixis.learning.judging import Combination, judge, judge_combined
 from deixis.learning.recipe import FitRecipe, load_recipe, package_recipes
 from deixis.learning.running import recipe_features, run_recipe, stores_for
+from deixis.learning.runs import is_finished
 from deixis.learning.trainer import Progress
 
 #: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
@@ -82,37 +83,50 @@ def reproduce(
     missing = sorted({known[name].corpus for name in chosen} - materials.keys())
     if missing:
         raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
+    combined = [each for each in COMBINATIONS if {each.sentences, each.phrases} <= set(chosen)]
     for seed in seeds:
+        # A combination is made of two runs: their results alone, from elsewhere, are not enough.
+        waiting = [each for each in combined if not (results / f"{each.row}-seed{seed}.json").exists()]
+        needed = {name for each in waiting for name in (each.sentences, each.phrases)}
         for name in chosen:
             file, own = f"{name}-seed{seed}", materials[known[name].corpus]
-            if not _results(results, file):
+            judged_before = bool(_results(results, file))
+            if not judged_before or (name in needed and not is_finished(runs / file)):
                 say(f"{file}: training")
                 recipe = load_recipe(name, [f"seed={seed}"])
                 stores = own.stores or stores_for(recipe.recipe, own.corpus, device=device.type)
                 run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
+            if not judged_before:
                 say(f"{file}: scoring {split}")
                 judged = own.stores or stores_for(recipe.recipe, own.corpus, run=runs / file, device=device.type)
                 folds = FOLDS.get(known[name].corpus, 1)
                 for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
-                    if not _as_asked(recipe.recipe, stores):
-                        say(f"{file}: its features are not those of the recipe, so it stands in no paper's table")
-                        result = msgspec.structs.replace(result, rows=())
+                    result = _claiming(result, file, [recipe.recipe], stores, say)
                     save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
             yield from _results(results, file)
-        for each in COMBINATIONS:
-            if {each.sentences, each.phrases} <= set(chosen):
-                path = results / f"{each.row}-seed{seed}.json"
-                if not path.exists():
-                    say(f"{each.row}, seed {seed}: scoring {split}")
-                    own = materials[known[each.sentences].corpus]
-                    whole, parts = (runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
-                    stores = own.stores or [
-                        store
-                        for name in (each.sentences, each.phrases)
-                        for store in stores_for(load_recipe(name).recipe, own.corpus, device=device.type)
-                    ]
-                    save(judge_combined(whole, parts, own.corpus, stores, device, each, split=split), path)
-                yield path
+        for each in combined:
+            path = results / f"{each.row}-seed{seed}.json"
+            if not path.exists():
+                say(f"{each.row}, seed {seed}: scoring {split}")
+                own = materials[known[each.sentences].corpus]
+                whole, parts = (runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
+                recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
+                stores = own.stores or [
+                    store for recipe in recipes for store in stores_for(recipe, own.corpus, device=device.type)
+                ]
+                result = judge_combined(whole, parts, own.corpus, stores, device, each, split=split)
+                save(_claiming(result, each.row, recipes, stores, say), path)
+            yield path
+
+
+def _claiming(
+    result: Result, name: str, recipes: Sequence[FitRecipe], stores: Sequence[FeatureStore], say: Callable[[str], None]
+) -> Result:
+    """The result with the rows that it names, or with none where its features are not those of the recipes."""
+    if all(_as_asked(recipe, stores) for recipe in recipes):
+        return result
+    say(f"{name}: its features are not those of the recipe, so it stands in no paper's table")
+    return msgspec.structs.replace(result, rows=())
 
 
 def _as_asked(recipe: FitRecipe, stores: Sequence[FeatureStore]) -> bool:

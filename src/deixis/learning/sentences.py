@@ -12,6 +12,7 @@ from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.data import sentence_data
+from deixis.learning.losses import RankingRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.learning.task import SizedBatches
 from deixis.learning.two_branch import (
@@ -30,6 +31,15 @@ class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_
     sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
     #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
     drawn_regions: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.loss, RankingRecipe):
+            _, _, among_images, among_texts = self.loss.weights
+            if among_images:
+                raise ValueError("loss.weights: sentences have no neighbours among images, so λ₃ must be 0")
+            if among_texts and self.sampler.neighbourhood != "sampling":
+                raise ValueError("loss.weights: λ₄ needs sampler.neighbourhood = 'sampling'")
 
 
 class SentenceTask(TwoBranchTask):
