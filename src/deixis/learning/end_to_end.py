@@ -7,6 +7,7 @@ whose embeddings compare with the tower's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -18,18 +19,19 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.losses import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, make_loss
-from deixis.learning.proposer import random_views, recoloured, squashed_pictures, view_pictures
+from deixis.learning.proposer import Views, random_views, recoloured, squashed_pictures, view_pictures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, fitted_text, initial_vectors
+from deixis.models.fine import FineTowerMatcher, Words, best_cells
 from deixis.models.matchers import TowerMatcher
 from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe
 from deixis.text.features import TextFeatures, TextRecipe, load_text_features
@@ -39,6 +41,8 @@ from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 from deixis.vision.reading import Skipped
 from deixis.vision.tower import PictureTower, save_tower
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 TOWER = "tower.safetensors"
 #: Pictures are kept a little larger than the network sees them, so that windows have something to choose from.
@@ -50,6 +54,8 @@ class TowerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     side: Annotated[int, Meta(ge=32, le=1024)] = 256
     dim: Annotated[int, Meta(ge=1)] = 1024
     queries: Annotated[int, Meta(ge=1, le=64)] = 4
+    #: Numbers of the embeddings of the map's cells and of words, whose best matches count beside the whole; 0: none.
+    fine: Annotated[int, Meta(ge=0, le=1024)] = 0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     recurrent: RecurrentRecipe = RecurrentRecipe(
         cell="gru", word=300, hidden=1024, bidirectional=True, pooling="max", dropout=0.2
@@ -64,6 +70,8 @@ class PictureSamplerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
     #: Share of the words of a caption that are read as unknown.
     hide_words: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    #: Images without a picture at hand of which a step takes two captions each: the text branch learns that they match.
+    texts: Annotated[int, Meta(ge=0)] = 0
 
 
 class PictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,9 +99,11 @@ class TowerModule(nn.Module):
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             network = load_efficientnet_lite(model.backbone)
-            self.tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries)
+            self.tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
             self.texts = TextTower(model, words, vectors)
             self.loss = make_loss(recipe.loss)
+            self.fine_loss = ScoreInfoNCE() if model.fine else None
+            self.text_loss = make_loss(InfoNCERecipe()) if recipe.sampler.texts else None
 
 
 class TextTower(nn.Module):
@@ -104,28 +114,58 @@ class TextTower(nn.Module):
         self.encoder = RecurrentEncoder(words, recipe.recurrent, vectors)
         self.dropout = nn.Dropout(recipe.dropout)
         self.project = nn.Linear(self.encoder.dim, recipe.dim)
+        self.words = nn.Linear(self.encoder.dim, recipe.fine) if recipe.fine else None
+        self.weigh = nn.Linear(self.encoder.dim, 1) if recipe.fine else None
 
     def forward(self, ids: Tensor) -> Tensor:
         embedded: Tensor = self.project(self.dropout(self.encoder(ids)))
         return embedded
 
+    def with_words(self, ids: Tensor) -> tuple[Tensor, Words]:
+        """Embeddings, and those of all words."""
+        assert self.words is not None, "a text branch without fine embeddings"
+        assert self.weigh is not None
+        pooled, states = self.encoder.with_states(ids)
+        real = ids[:, : states.shape[1]] != 0
+        weights = self.weigh(states).squeeze(-1).float().masked_fill(~real, -torch.inf).softmax(1)
+        embedded = F.normalize(self.words(self.dropout(states[real])).float(), dim=-1)
+        return self.project(self.dropout(pooled)), Words(embedded, weights[real], real.nonzero()[:, 0], len(ids))
+
+
+class ScoreInfoNCE(nn.Module):
+    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(InfoNCERecipe().temperature)))
+
+    def forward(self, scores: Tensor, owner: Tensor) -> Tensor:
+        scores = scores * self.log_scale.clamp(max=math.log(100)).exp()
+        match = scores[owner, torch.arange(len(owner), device=owner.device)]
+        own = owner == torch.arange(len(scores), device=owner.device)[:, None]
+        others = scores.masked_fill(own, -torch.inf).logsumexp(1)[owner]
+        return (torch.logaddexp(others, match) - match + scores.logsumexp(0) - match).mean() / 2
+
 
 class PictureBatch(NamedTuple):
     epoch: int
+    rows: Rows  # (images,) on the processor
     images: Tensor  # (images,) rows of the pictures
     captions: Tensor  # (captions,) rows of the captions
     owner: Tensor  # (captions,) place in `images`
+    pairs: Tensor  # (texts, 2) rows of the captions of images without pictures
     seed: int
 
 
 class Captioned(NamedTuple):
     """Pictures as bytes and their captions as ids, on the device."""
 
-    ids: tuple[str, ...]
+    images: tuple[Image, ...]
+    sizes: tuple[tuple[int, int], ...]  # width and height of the originals
     pixels: Tensor  # (images, 3, side, side)
     texts: Tensor  # (captions, longest)
     image_of: Tensor  # (captions,)
-    starts: np.ndarray[tuple[int], np.dtype[np.int64]]  # (images + 1,) each image's captions
+    starts: Rows  # (images + 1,) each image's captions
 
 
 class PictureTask:
@@ -139,6 +179,19 @@ class PictureTask:
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.data = self._read(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
         self.held_out = self._read(corpus.split("val"), recipe.model.side)
+        self.told: Tensor | None = None
+        self._told_starts: Rows = np.zeros(1, np.int64)
+        if recipe.sampler.texts:
+            self.told, self._told_starts = self._tell(training.corpus)
+
+    def _tell(self, corpus: Corpus) -> tuple[Tensor, Rows]:
+        """The captions of images whose pictures are not at hand, and where each image's begin."""
+        seen = {image.id for image in self.data.images}
+        told = [image for image in corpus if image.id not in seen and len(image.captions) > 1]
+        if not told:
+            raise DeixisError("sampler.texts: there is no image that has captions alone")
+        ids = self.text.transform([tokens_of(caption) for image in told for caption in image.captions])
+        return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in told)])
 
     def _read(self, corpus: Corpus, side: int) -> Captioned:
         captioned = [image for image in corpus if image.captions]
@@ -149,61 +202,96 @@ class PictureTask:
         ids = self.text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
         owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
         starts = np.concatenate([[0], np.cumsum(counts)])
-        names = tuple(image.id for image in read.images)
-        return Captioned(
-            names, read.pixels.to(self.device), torch.from_numpy(ids).to(self.device), owners.to(self.device), starts
-        )
+        pixels, texts = read.pixels.to(self.device), torch.from_numpy(ids).to(self.device)
+        return Captioned(read.images, read.sizes, pixels, texts, owners.to(self.device), starts)
 
     def batches(self, epoch: int) -> Batches[PictureBatch]:
-        return shuffled(len(self.data.ids), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
+        return shuffled(len(self.data.images), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
 
-    def _batch(
-        self,
-        epoch: int,
-        images: np.ndarray[tuple[int], np.dtype[np.int64]],
-        following: object,
-        random: np.random.Generator,
-    ) -> PictureBatch:
+    def _batch(self, epoch: int, images: Rows, following: object, random: np.random.Generator) -> PictureBatch:
         captions, owners = [], []
         for place, image in enumerate(images):
-            first, last = self.data.starts[image], self.data.starts[image + 1]
-            chosen = first + random.permutation(last - first)[: self.recipe.sampler.captions]
+            chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
             captions.append(chosen)
             owners.append(np.full(len(chosen), place))
+        starts = self._told_starts
+        told = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
+        pairs = np.array([some_of(starts, one, 2, random) for one in told], np.int64).reshape(-1, 2)
         send = [
             torch.from_numpy(rows).to(self.device)
-            for rows in (images, np.concatenate(captions), np.concatenate(owners))
+            for rows in (images, np.concatenate(captions), np.concatenate(owners), pairs)
         ]
-        return PictureBatch(epoch, send[0], send[1], send[2], int(random.integers(1 << 62)))
+        return PictureBatch(epoch, images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
 
     def loss(self, batch: PictureBatch) -> Loss:
-        settings = self.recipe.sampler
+        pictures, _, generator = self._look(batch)
+        return self._match(batch, self.module.tower.backbone.map(pictures), generator)
+
+    def _look(self, batch: PictureBatch) -> tuple[Tensor, Views, torch.Generator]:
+        """Other windows and colours of the batch's pictures, and what draws all else."""
         generator = torch.Generator(self.device).manual_seed(batch.seed)
-        views = random_views(len(batch.images), settings.zoom, generator)
+        views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
         pictures = recoloured(view_pictures(self.data.pixels[batch.images], views, self.recipe.model.side), generator)
-        ids = self.data.texts[batch.captions]
-        ids = ids[:, : int((ids != 0).sum(1).max())]
-        hidden = torch.rand(ids.shape, device=self.device, generator=generator) < settings.hide_words
-        ids = torch.where(hidden & (ids != 0), UNKNOWN, ids)
-        images = F.normalize(self.module.tower(pictures.contiguous(memory_format=torch.channels_last)).float())
-        texts = F.normalize(self.module.texts(ids).float())
-        total, parts = self.module.loss(images, texts, contrast(batch.epoch, batch.owner, len(images)))
+        return pictures.contiguous(memory_format=torch.channels_last), views, generator
+
+    def _match(self, batch: PictureBatch, maps: Tensor, generator: torch.Generator) -> Loss:
+        """The loss of pictures, as maps of the backbone, and sentences."""
+        module = self.module
+        images = F.normalize(module.tower.pooled(maps).float())
+        ids = self._hidden(self.data.texts[batch.captions], generator)
+        if module.fine_loss is None:
+            texts = F.normalize(module.texts(ids).float())
+            total, parts = module.loss(images, texts, contrast(batch.epoch, batch.owner, len(images)))
+        else:
+            embedded, words = module.texts.with_words(ids)
+            texts = F.normalize(embedded.float())
+            total, parts = module.loss(images, texts, contrast(batch.epoch, batch.owner, len(images)))
+            scores = images @ texts.T + best_cells(module.tower.embed_cells(maps), words)
+            parts = {**parts, "fine": module.fine_loss(scores, batch.owner)}
+            total = total + parts["fine"]
+        if module.text_loss is not None and self.told is not None:
+            ids = self._hidden(self.told[batch.pairs.T.flatten()], generator)
+            first, second = F.normalize(module.texts(ids).float()).chunk(2)
+            same = torch.arange(len(first), device=self.device)
+            parts = {**parts, "texts": module.text_loss(first, second, contrast(batch.epoch, same, len(first)))[0]}
+            total = total + parts["texts"]
         return Loss(total, parts)
 
+    def _hidden(self, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """Texts no longer than they must be, of which some words are unknown."""
+        ids = ids[:, : int((ids != 0).sum(1).max())]
+        hidden = torch.rand(ids.shape, device=self.device, generator=generator) < self.recipe.sampler.hide_words
+        return torch.where(hidden & (ids != 0), UNKNOWN, ids)
+
     def validate(self) -> Mapping[str, float]:
-        data = self.held_out
-        images = torch.cat(
-            [F.normalize(self.module.tower((part.float() - 127) / 128)) for part in torch.split(data.pixels, 64)]
-        )
-        texts = torch.cat([F.normalize(self.module.texts(part)) for part in torch.split(data.texts, 1024)])
-        return retrieval_figures(images @ texts.T, data.image_of)
+        """Recalls; where cells and words count, `whole.rsum` is that of the embeddings alone."""
+        data, module = self.held_out, self.module
+        maps = [module.tower.backbone.map((part.float() - 127) / 128) for part in torch.split(data.pixels, 64)]
+        images = torch.cat([F.normalize(module.tower.pooled(part)) for part in maps])
+        parts = torch.split(data.texts, 1024)
+        texts = torch.cat([F.normalize(module.texts(part)) for part in parts])
+        whole = images @ texts.T
+        if module.fine_loss is None:
+            return retrieval_figures(whole, data.image_of)
+        cells = torch.cat([module.tower.embed_cells(part) for part in maps])
+        fine = torch.cat([best_cells(cells, module.texts.with_words(part)[1]) for part in parts], 1)
+        return {
+            **retrieval_figures(whole + fine, data.image_of),
+            "whole.rsum": retrieval_figures(whole, data.image_of)["rsum"],
+        }
 
     def describe(self, batch: PictureBatch) -> str:
-        return "images " + ", ".join(self.data.ids[row] for row in batch.images[:5].tolist()) + ", …"
+        return "images " + ", ".join(self.data.images[row].id for row in batch.rows[:5]) + ", …"
 
     def save(self, folder: Path) -> None:
         save_tower(self.module.tower, folder / TOWER)
         self.text.save(folder / TEXT)
+
+
+def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -> Rows:
+    """Rows of `count` captions of an image at the most."""
+    first, last = starts[image], starts[image + 1]
+    return np.asarray(first + random.permutation(last - first)[:count])
 
 
 def contrast(epoch: int, owner: Tensor, images: int) -> Contrast:
@@ -237,7 +325,8 @@ def build_task(
 
 
 def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
-    return TowerMatcher(*load_text_tower(folder, recipe), device)
+    kind = FineTowerMatcher if recipe.model.fine else TowerMatcher
+    return kind(*load_text_tower(folder, recipe), device)
 
 
 def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:

@@ -25,6 +25,7 @@ from deixis.corpus.training import training_set
 from deixis.features.recipe import FeatureRecipe
 from deixis.learning.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
 from deixis.learning.proposer import (
+    Views,
     aligned_iou,
     pairwise_iou,
     proposer_loss,
@@ -40,6 +41,7 @@ from deixis.models.grounder import Grounder, empty_network, mirrored_words
 from deixis.models.grounding import Captions, Grounding, GroundingRecipe, Regions, by_coverage, moved, offsets_to
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
+from deixis.vision.proposer import ProposerOutput
 from deixis.vision.reading import Skipped
 
 #: Overlap with the phrase's box that makes a region right; from the second on, its box is taught to move.
@@ -186,17 +188,22 @@ class GroundingTask:
     def loss(self, batch: GroundingBatch) -> Loss:
         device = self.training.pictures.device
         generator = torch.Generator(device).manual_seed(batch.seed)
-        data, rows, how = self.training, batch.rows.to(device), self.augmentation
-        views = random_views(len(rows), how.zoom, generator)
-        pictures = view_pictures(data.pictures[rows], views, self.network.recipe.side)
-        if how.colours:
+        views = random_views(len(batch.rows), self.augmentation.zoom, generator)
+        pictures = view_pictures(self.training.pictures[batch.rows.to(device)], views, self.network.recipe.side)
+        if self.augmentation.colours:
             pictures = recoloured(pictures, generator)
-        captions = data.part(batch.rows)
+        output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
+        return self.loss_of(batch.rows, views, output, pyramid, generator)
+
+    def loss_of(
+        self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
+    ) -> Loss:
+        """The loss of what the network saw in these views of the pictures of `rows`, which are on the processor."""
+        data, here, how = self.training, rows.to(generator.device), self.augmentation
+        captions = data.part(rows)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
-        gold = view_boxes(data.gold[rows], views)
-
-        output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
+        gold = view_boxes(data.gold[here], views)
         regions = jittered(self.network.propose(output), how, generator)
         answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
         parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
@@ -205,8 +212,8 @@ class GroundingTask:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
         if self.weights.proposer:
-            boxes = view_boxes(data.boxes[rows], views)
-            types = data.types[rows] & (boxes.amax(-1) > 0)[..., None]
+            boxes = view_boxes(data.boxes[here], views)
+            types = data.types[here] & (boxes.amax(-1) > 0)[..., None]
             parts["proposer"] = proposer_loss(output, boxes, types)
             total = total + self.weights.proposer * parts["proposer"]
         if "namer" in self.module:

@@ -76,6 +76,11 @@ def grounding_data(
     read = squashed_pictures(corpus, chosen, side, skipped)
     if not read.images:
         raise DeixisError(f"none of these {len(chosen)} pictures can be read; {skipped}")
+    return as_tensors(read, vocabulary, device)
+
+
+def as_tensors(read: SquashedPictures, vocabulary: Vocabulary, device: torch.device) -> GroundingData:
+    """The captions and boxes of pictures, each of which has a phrase with a box, beside the pictures."""
     captions, gold, weight = _padded_phrases(read, vocabulary)
     boxes, types = padded_targets(read)
     return GroundingData(

@@ -32,6 +32,7 @@ from deixis.evaluation.results import Recipe as RecipeReference
 from deixis.evaluation.results import Result, flatten
 from deixis.features.store import FeatureStore
 from deixis.learning.alignment_judging import judge_aligner, judge_captioner
+from deixis.learning.base import BaseRecipe
 from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.runs import read_model, read_plan
@@ -91,15 +92,17 @@ def judge(
     """
     recipe, matcher = read_recipe(run), load_matcher(run, device)
     told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
+    results: list[Result] = []
     if isinstance(matcher, LocalizesMentions):
-        regions = recipe.model.regions  # type: ignore[attr-defined]
-        return [_with_rows(mention_localization(matcher, corpus, split, regions=regions, **told), recipe.rows)]
+        own = recipe.grounding.model if isinstance(recipe, BaseRecipe) else recipe.model  # type: ignore[attr-defined]
+        results.append(mention_localization(matcher, corpus, split, regions=own.regions, **told))
+        if not isinstance(matcher, Scores):
+            return [_with_rows(result, recipe.rows) for result in results]
     if isinstance(matcher, ConceptMatcher):
         pictures = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=False)
         whole = ConceptMatcher(matcher.network, matcher.vocabulary, 0, device)
         predictors = {"whole": whole.predict, "regional": matcher.predict}
         return [_with_rows(concept_prediction(predictors, matcher.vocabulary, pictures, **told), recipe.rows)]
-    results: list[Result] = []
     of_phrases = recipe.kind == "phrases" or getattr(recipe, "pairs", None) == "phrases"
     if of_phrases or recipe.kind == "joint":
         count = recipe.regions  # type: ignore[attr-defined]

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 #: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
 KINDS: dict[str, str] = {
     "alignment": "deixis.learning.alignment",
+    "base": "deixis.learning.base",
     "captioner": "deixis.learning.captioning",
     "cca": "deixis.learning.correlation",
     "concepts": "deixis.learning.concepts",
@@ -113,6 +114,7 @@ class Kind(Protocol):
         """The features that it learns from."""
 
     # A kind whose network makes its own features also has `run_features(folder)`: those of a finished run.
+    # A kind that several processes can train together also has `build_share(…, ranks)`: one process' part of the task.
 
     def build_task(
         self, recipe: Any, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device

@@ -13,11 +13,13 @@ from typing import Any
 import msgspec
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deixis.corpus import Corpus, TrainingSet
 from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.learning.distributed import ALONE, Held, Ranks, Sharing
 from deixis.learning.losses import LogisticRecipe, LossRecipe, make_loss
 from deixis.learning.recipe import Recipe, regions_of
 from deixis.learning.runs import read_weights
@@ -58,18 +60,28 @@ class TwoBranchTask(ABC):
     """A `Task`: the network, its loss, and the rows of visual and text features that its batches name."""
 
     def __init__(
-        self, recipe: TwoBranchRecipe, training: TrainingSet, text: TextFeatures, visual_dim: int, device: torch.device
+        self,
+        recipe: TwoBranchRecipe,
+        training: TrainingSet,
+        text: TextFeatures,
+        visual_dim: int,
+        device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.recipe, self.text, self.device = recipe, text, device
-        vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
+        with ranks.in_turn():
+            vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
         self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
+        self.sharing = Sharing(ranks, self.module)
 
+    @property
     @abstractmethod
-    def visual_rows(self, rows: Tensor) -> Tensor:
+    def visual(self) -> Held:
         """Visual features of the training data."""
 
+    @property
     @abstractmethod
-    def text_rows(self, rows: Tensor) -> Tensor:
+    def texts(self) -> Held:
         """Text features, or token ids, of the training data."""
 
     @abstractmethod
@@ -83,11 +95,15 @@ class TwoBranchTask(ABC):
 
     def loss(self, batch: Batch) -> Loss:
         network = self.module.network
-        images = network.embed_images(self.visual_rows(batch.images).float())
-        texts = network.embed_texts(self.text_rows(batch.texts))
+        images = self.sharing.embedded(batch.images, self.visual, lambda rows: network.embed_images(rows.float()))
+        texts = self.sharing.embedded(batch.texts, self.texts, network.embed_texts)
         if isinstance(batch, PairBatch):
             assert isinstance(network, SimilarityNetwork)
-            total, parts = self.module.loss(network.compare(images[batch.image], texts[batch.text]), batch.labels)
+            compare, image, text = network.compare, batch.image, batch.text
+            logits = self.sharing.divided(
+                len(image), self.device, lambda pairs: compare(images[image[pairs]], texts[text[pairs]])
+            )
+            total, parts = self.module.loss(logits, batch.labels)
         else:
             total, parts = self.module.loss(images, texts, batch.contrast)
         return Loss(total, {**parts, **batch.statistics})
@@ -124,13 +140,16 @@ def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, devic
 
 
 def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeatures) -> Tensor:
-    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`; zeros for a word that has none."""
+    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`, at unit length; zeros for words without.
+
+    Files of word vectors differ in length (spaCy's have about 50), at which a recurrence's gates would begin shut.
+    """
     if not isinstance(text, TokenIds):
         raise DeixisError("word_vectors = true is for text.kind 'tokens' alone")
     # A text of one word has that word's vector as its mean.
     mean = text_features(msgspec.structs.replace(recipe, kind="mean", minimum_count=1), training)
     words = torch.from_numpy(mean.transform([(word,) for word in text.vocabulary.words]))
-    return torch.cat([words.new_zeros(len(SPECIALS), words.shape[1]), words])
+    return torch.cat([words.new_zeros(len(SPECIALS), words.shape[1]), functional.normalize(words)])
 
 
 def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:

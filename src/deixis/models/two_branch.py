@@ -96,17 +96,32 @@ class RecurrentEncoder(nn.Module):
         self.dim = recipe.hidden * (2 if recipe.bidirectional else 1)
 
     def forward(self, ids: Tensor) -> Tensor:
+        if not len(ids):
+            # A process may hold none of a batch's texts.
+            return self.words.weight.new_zeros(0, self.dim)
+        return self.with_states(ids)[0]
+
+    def with_states(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """The texts' vectors, and the states of their tokens (texts, longest, dim), zero where there is none."""
+        states, lengths, final = self._read(ids)
+        pooled = final.transpose(0, 1).flatten(1) if self.pooling == "last" else self._pool(states, lengths)
+        return pooled, states
+
+    def _read(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # A text without a token is read as one padding token, whose vector is zero.
         lengths = (ids != 0).sum(1).clamp(min=1)
         words = self.dropout(self.words(ids))
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, final = self.recurrence(packed)
-        if self.pooling == "last":
-            last: Tensor = final[0] if isinstance(final, tuple) else final
-            return last.transpose(0, 1).flatten(1)
+        last: Tensor = final[0] if isinstance(final, tuple) else final
+        padded: Tensor = pad_packed_sequence(states, batch_first=True)[0]
+        return padded, lengths, last
+
+    def _pool(self, states: Tensor, lengths: Tensor) -> Tensor:
         if self.pooling == "mean":
-            return pad_packed_sequence(states, batch_first=True)[0].sum(1) / lengths[:, None]
-        return pad_packed_sequence(states, batch_first=True, padding_value=-torch.inf)[0].amax(1)
+            return states.sum(1) / lengths[:, None]
+        beyond = torch.arange(states.shape[1], device=states.device) >= lengths[:, None]
+        return states.masked_fill(beyond[..., None], -torch.inf).amax(1)
 
 
 class TwoBranchEmbedding(nn.Module):

@@ -201,14 +201,14 @@ def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str
 
 
 def tower_backbone(tower: PictureTower, device: str = "cpu") -> NetworkBackbone:
-    """Wrap a trained tower: vectors are its embeddings, of pictures squashed as in its training."""
+    """Wrap a trained tower: vectors are its rows (`PictureTower.rows`), of pictures squashed as in its training."""
     weights_sha256, network = state_sha256(tower), tower.backbone
     network.fuse(device)
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,
         NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), crops="squash"),
-        vectors=tower,
+        vectors=tower.rows,
         maps=network.map,
         weights_sha256=weights_sha256,
         device=device,

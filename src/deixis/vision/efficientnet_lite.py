@@ -130,7 +130,11 @@ class EfficientNetLite(nn.Module):
 
     def map(self, pictures: Tensor) -> Tensor:
         """The last convolution's output `(batch, 1280, ⌈height/32⌉, ⌈width/32⌉)`."""
-        values: Tensor = self._activate(self._bn1(self._conv_head(self.pyramid(pictures)[-1])))
+        return self.head(self.pyramid(pictures)[-1])
+
+    def head(self, level: Tensor) -> Tensor:
+        """`map` from the pyramid's last level."""
+        values: Tensor = self._activate(self._bn1(self._conv_head(level)))
         return values
 
     def pyramid(self, pictures: Tensor) -> list[Tensor]:

@@ -18,22 +18,29 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.weights import fill_network, read_network, save_network
 
 _KIND = "deixis tower 1"
+_SIZES = ("side", "dim", "queries", "fine")
 #: The ImageNet classifier has no part in a tower, and is not kept.
 _NOT_KEPT = ("backbone._fc.",)
 
 
 class PictureTower(nn.Module):
-    """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length."""
+    """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length.
 
-    def __init__(self, backbone: EfficientNetLite, backbone_name: str, side: int, dim: int, queries: int = 4) -> None:
+    With `fine`, the map's cells have embeddings of so many numbers too, which compare with those of words.
+    """
+
+    def __init__(
+        self, backbone: EfficientNetLite, backbone_name: str, side: int, dim: int, queries: int = 4, fine: int = 0
+    ) -> None:
         super().__init__()
         self.backbone, self.backbone_name = backbone, backbone_name
-        self.side, self.dim, self.queries = side, dim, queries
+        self.side, self.dim, self.queries, self.fine = side, dim, queries, fine
         channels = backbone.channels
         self.keys = nn.Linear(channels, queries)
         self.values = nn.Linear(channels, dim)
         self.mean = nn.Linear(channels, dim)
         self.mix = nn.Linear(queries * dim, dim)
+        self.cells = nn.Linear(channels, fine) if fine else None
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.pooled(self.backbone.map(pictures))
@@ -46,10 +53,21 @@ class PictureTower(nn.Module):
         pooled: Tensor = self.mean(cells.mean(1)) + self.mix(F.gelu(attended.flatten(1)))
         return pooled
 
+    def embed_cells(self, maps: Tensor) -> Tensor:
+        """Unit vectors `(batch, cells, fine)` of maps."""
+        assert self.cells is not None, "a tower without fine embeddings"
+        return F.normalize(self.cells(maps.flatten(2).transpose(1, 2)).float(), dim=-1)
+
+    def rows(self, pictures: Tensor) -> Tensor:
+        """One row a picture: its embedding, and behind it, where there are any, its cells' unit vectors one by one."""
+        maps = self.backbone.map(pictures)
+        whole = self.pooled(maps)
+        return whole if self.cells is None else torch.cat([whole, self.embed_cells(maps).flatten(1)], 1)
+
 
 def save_tower(tower: PictureTower, path: str | Path) -> None:
     """Weights as float16; what is needed to rebuild the tower is in the file's metadata."""
-    sizes = {name: str(getattr(tower, name)) for name in ("side", "dim", "queries")}
+    sizes = {name: str(getattr(tower, name)) for name in _SIZES}
     save_network(tower, path, {"kind": _KIND, "backbone": tower.backbone_name, **sizes}, skip=_NOT_KEPT)
 
 
@@ -58,11 +76,15 @@ def load_tower(path: str | Path) -> PictureTower:
     description, tensors = read_network(path, _KIND, "a picture tower")
     try:
         name = description["backbone"]
-        side, dim, queries = (int(description[key]) for key in ("side", "dim", "queries"))
+        side, dim, queries, fine = (
+            int(description.get(key, 0) if key == "fine" else description[key]) for key in _SIZES
+        )
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
-    if name not in VARIANTS or not (32 <= side <= 2048 and 1 <= dim <= 8192 and 1 <= queries <= 64):
+    if name not in VARIANTS or not (
+        32 <= side <= 2048 and 1 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192
+    ):
         raise InputError(path, f"no tower on {name!r} of {side} pixels, {dim} and {queries} is known", "metadata")
-    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries)
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries, fine)
     fill_network(tower, tensors, path, skip=_NOT_KEPT)
     return tower.eval()
