@@ -44,7 +44,8 @@ from deixis.vision.tower import PictureTower, save_tower
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-TOWER = "tower.safetensors"
+#: The tower, and, where cells have embeddings, one whose vectors hold these too.
+TOWER, CELLS = "tower.safetensors", "tower-cells.safetensors"
 #: Pictures are kept a little larger than the network sees them, so that windows have something to choose from.
 MARGIN = 1.125
 
@@ -284,7 +285,9 @@ class PictureTask:
         return "images " + ", ".join(self.data.images[row].id for row in batch.rows[:5]) + ", …"
 
     def save(self, folder: Path) -> None:
-        save_tower(self.module.tower, folder / TOWER)
+        save_tower(self.module.tower, folder / TOWER, cells=False)
+        if self.recipe.model.fine:
+            save_tower(self.module.tower, folder / CELLS)
         self.text.save(folder / TEXT)
 
 
@@ -314,8 +317,9 @@ def feature_recipes(recipe: PictureRecipe) -> list[FeatureRecipe]:
 
 
 def run_features(folder: Path) -> list[FeatureRecipe]:
-    """The trained tower's embeddings."""
-    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{folder / TOWER}", crops="squash")]
+    """The trained tower's embeddings, with those of the cells where there are any."""
+    tower = folder / CELLS if (folder / CELLS).exists() else folder / TOWER
+    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower}", crops="squash")]
 
 
 def build_task(

@@ -65,10 +65,11 @@ class PictureTower(nn.Module):
         return whole if self.cells is None else torch.cat([whole, self.embed_cells(maps).flatten(1)], 1)
 
 
-def save_tower(tower: PictureTower, path: str | Path) -> None:
-    """Weights as float16; what is needed to rebuild the tower is in the file's metadata."""
-    sizes = {name: str(getattr(tower, name)) for name in _SIZES}
-    save_network(tower, path, {"kind": _KIND, "backbone": tower.backbone_name, **sizes}, skip=_NOT_KEPT)
+def save_tower(tower: PictureTower, path: str | Path, *, cells: bool = True) -> None:
+    """Weights as float16, those of `cells` if wanted; what is needed to rebuild the tower is in the metadata."""
+    sizes = {name: str(getattr(tower, name)) for name in _SIZES} | ({} if cells else {"fine": "0"})
+    skip = _NOT_KEPT if cells else (*_NOT_KEPT, "cells.")
+    save_network(tower, path, {"kind": _KIND, "backbone": tower.backbone_name, **sizes}, skip=skip)
 
 
 def load_tower(path: str | Path) -> PictureTower:
