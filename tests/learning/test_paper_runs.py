@@ -251,6 +251,72 @@ def test_a_recipe_whose_constraints_begin_late_keeps_an_epoch_that_has_them() ->
         assert recipe.schedule.figure is None, "the best epoch may be one before they begin"
 
 
+def test_recipes_of_paper_1_have_its_numbers() -> None:
+    """Sections 4.2, 4.3, 5.2 and 5.3: what differs from row to row is the row's subject, and nothing else does."""
+    weights = {
+        "phrases": {"single": (0, 1, 0, 0), "constraints": (1, 4, 0.1, 0.1), "": (1, 4, 0, 0)},
+        "sentences": {"single": (1, 0, 0, 0), "constraints": (1, 1.5, 0, 0.05), "": (1, 1.5, 0, 0)},
+    }
+    seen = 0
+    for name in package_recipes():
+        recipe: Any = load_recipe(name).recipe
+        if not name.startswith("paper1/") or recipe.kind == "cca":
+            continue
+        phrases, lstm = recipe.kind == "phrases", name.endswith("lstm")
+        last = name.rpartition("-")[2].replace("lstm", "constraints")
+        linear = "linear" in name
+        widths = (1024, 512) if phrases else (2048, 512)
+        assert recipe.model.image == (widths[:1] if linear else widths), name
+        assert recipe.model.text == ((1024, 512) if lstm else recipe.model.image), name
+        assert recipe.model.dropout == (0 if phrases or linear else 0.5), name
+        assert recipe.sampler.batch == (100 if phrases else 500), name
+        assert recipe.schedule.learning_rate == (1e-3 if phrases else 2e-4 if lstm else 1e-4), name
+        assert recipe.schedule.optimizer == "adam", name
+        assert recipe.text.pca == (0 if lstm else 6000), name
+        if phrases:
+            assert recipe.schedule.epochs == (10 if last == "constraints" else 8), name
+            assert recipe.regions == 200, name
+            single = last in ("single", "bi", "similarity", "linear")
+            assert recipe.sampler.positives == ("single" if single else "augmented"), name
+        if lstm:
+            assert (recipe.model.recurrent.word, recipe.model.recurrent.hidden) == (256, 512), name
+        if recipe.model.__class__.__name__ == "SimilarityRecipe":
+            assert recipe.model.layers == {"1fc": 1, "2fc": 2}.get(last, 3), name
+        else:
+            kind = weights[recipe.kind]
+            assert recipe.loss.weights == kind.get(last, kind[""]), name
+            assert (recipe.loss.margin, recipe.loss.hardest) == (0.05, 30 if phrases else 10), name
+            wanted = {"constraints": "sampling", "sampling": "sampling", "random": "random"}.get(last, "none")
+            assert recipe.sampler.neighbourhood == wanted, name
+        seen += 1
+    assert seen > 20
+
+
+def test_combinations_and_exemplars_have_the_papers_numbers() -> None:
+    """Paper 0: α = 0.7 of the whole, γ = 1.5, squares. Paper 1: α = 0.2 of the regions, a plain mean."""
+    found = {each.row: (each.region_weight, each.gamma, each.squared) for each in COMBINATIONS}
+    assert found["paper0/table5/weighted-distance"] == (pytest.approx(1 - 0.7), 1.5, True)
+    assert found["paper1/table5/weighted-distance"] == (0.2, 1.0, False)
+    fits: dict[str, Any] = {name: load_recipe(f"paper0/phrases-{name}").recipe for name in ("all", "n1", "n10")}
+    assert {name: (fit.exemplars, fit.regions) for name, fit in fits.items()} == {
+        "all": (0, 100),
+        "n1": (1, 100),
+        "n10": (10, 100),
+    }
+
+
+def test_a_cca_keeps_the_best_ridge_and_exponent(
+    corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    recipe = check_recipe({"name": "fit", "corpus": "scenes", **RUNS["cca-sentences"]}, "fit")
+    told: list[str] = []
+    report = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU, say=told.append)
+    tried = [float(line.rpartition(" ")[2]) for line in told if line.startswith("ridge")]
+    assert len(set(tried)) > 1
+    assert report.figures["rsum"] == pytest.approx(max(tried), abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
