@@ -34,6 +34,14 @@ def index(
     prune: Annotated[
         bool, typer.Option("--prune", help="Forget what was indexed of folders that are gone or empty.")
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Where rows are searched: exact, approximate, milvus://HOST:PORT, or FILE.db (milvus-lite).",
+            show_default="as it is; at first exact up to a million pictures, then approximate",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the pictures in folders searchable; again, for what has changed since.
@@ -54,7 +62,7 @@ def index(
     with busy("Loading the encoder"):
         opened = load_encoder(name)
     with resumable(), progress_bar("Indexing") as progress:
-        report = index_folders(where, folders or [], opened, name, prune=prune, progress=progress)
+        report = index_folders(where, folders or [], opened, name, prune=prune, store=store, progress=progress)
     if as_json:
         print_json(report)
     else:
@@ -98,6 +106,7 @@ def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
         ("encoder", f"{told.encoder}, {told.weights_sha256[:12]}"),
         ("opened as", told.encoder_name),
         ("on disk", f"{told.bytes / 1e6:.1f} MB"),
+        ("searched in", told.store or "this process"),
         *(("folder", printable(root)) for root in told.folders),
     ]
     if told.building:

@@ -120,6 +120,11 @@ class Catalogue:
             raise InputError(self._path, f"is damaged (it has no {key!r})")
         return str(found[0])
 
+    def setting(self, key: str) -> str:
+        """The same for what need not be there; empty where it is not."""
+        found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return str(found[0]) if found else ""
+
     def set_meta(self, key: str, value: str) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 

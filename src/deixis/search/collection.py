@@ -11,8 +11,9 @@ from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue
 from deixis.search.encoders import Encoder, Rows
 from deixis.search.generations import current_generation
-from deixis.search.vector_index import ExactIndex, Ids, VectorIndex
-from deixis.search.vectors import BLOCK, Vectors
+from deixis.search.stores import nearest_rows
+from deixis.search.vector_index import Ids, NearestRows
+from deixis.search.vectors import PictureRows
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.
 TRIES = 5
@@ -44,25 +45,20 @@ class Collection:
             places, rows = self._catalogue.places(), self._catalogue.rows
             self.roots = self._catalogue.roots()
             self._changes = self._catalogue.changes()
-        self._vectors = Vectors(generation, rows, self.identity.dim)
+        self._rows = PictureRows(generation, places, rows, self.identity.dim)
         #: The pictures' ids, rising.
-        self.ids: Ids = np.array([content for content, _ in places], np.int64)
-        self._places: Ids = np.array([place for _, place in places], np.int64)
+        self.ids: Ids = self._rows.ids
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
-    def nearest(self) -> VectorIndex:
-        index = ExactIndex(self.identity.dim)
-        for start in range(0, len(self), BLOCK):
-            ids = self.ids[start : start + BLOCK]
-            index.add(ids, self.rows_of(ids))
-        return index
+    def nearest(self) -> NearestRows:
+        return nearest_rows(self.generation, self._catalogue, self._rows)
 
     def rows_of(self, ids: Ids) -> Rows:
         """The rows of pictures of the collection, in the order of `ids`."""
-        return self._vectors.read(self._places[np.searchsorted(self.ids, ids)])
+        return self._rows.of(ids)
 
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""
@@ -95,4 +91,6 @@ class Collection:
             )
 
     def close(self) -> None:
+        if "nearest" in vars(self):
+            self.nearest.close()
         self._catalogue.close()

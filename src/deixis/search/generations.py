@@ -22,6 +22,7 @@ from deixis.errors import InputError
 from deixis.files import write_text
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.encoders import Identity
+from deixis.search.stores import drop_rows
 
 CURRENT = "current"
 
@@ -92,8 +93,9 @@ def new_generation(index: Path, identity: Identity) -> Path:
 def put_in_use(index: Path, generation: Path) -> None:
     """Make a generation the one in use, and remove all others; readers that have one open keep it."""
     write_text(index / CURRENT, f"{generation.name}\n")
-    for catalogue in index.glob(f"*/{CATALOGUE}"):
-        if catalogue.parent != generation:
+    for path in index.glob(f"*/{CATALOGUE}"):
+        # What still has rows in a Milvus that is away is kept until it is back.
+        if path.parent != generation and drop_rows(path.parent, unless_of=generation):
             # First what makes it a generation, so that half of one is never taken for a whole.
-            catalogue.unlink(missing_ok=True)
-            shutil.rmtree(catalogue.parent, ignore_errors=True)
+            path.unlink(missing_ok=True)
+            shutil.rmtree(path.parent, ignore_errors=True)

@@ -23,6 +23,7 @@ from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import Catalogue, FileRow
 from deixis.search.encoders import Bytes, Encoder, Rows
 from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
+from deixis.search.stores import STORE, Follower, bring_store_up_to_date, check_store, choose_store
 from deixis.search.tidying import tidied
 from deixis.search.vectors import append_rows
 from deixis.search.walking import NEVER, Found, Stamp, Walk, is_under, read_file, shown
@@ -79,6 +80,7 @@ def index_folders(
     encoder_name: str,
     *,
     prune: bool = False,
+    store: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> IndexReport:
     """Bring an index up to date with folders, or, where none are given, with those it knows.
@@ -90,27 +92,37 @@ def index_folders(
             and takes its place when it is whole.
         encoder_name: what opens it again.
         prune: forget what was indexed of folders that are gone.
+        store: where rows are searched (`deixis.search.stores`); None leaves it as it is.
 
     Raises:
         InputError: a folder is none, or `index` is something else.
-        DeixisError: another process is writing the index, or there is nothing to look through.
+        DeixisError: another process is writing the index, there is nothing to look through, or no such store.
     """
     given = _roots(folders)
+    if store is not None:
+        store = check_store(store)
     _refuse_strangers(index)
     lock = hold_folder(index, "index")
     try:
-        generation, known_roots = _generation(index, encoder, encoder_name)
+        generation, known_roots, known_store = _generation(index, encoder, encoder_name)
         catalogue = Catalogue.write(generation)
+        follower: Follower | None = None
         try:
+            choose_store(catalogue, known_store if store is None else store)
             building = generation != current_generation(index)
             roots = sorted({*given, *known_roots}) if building else given or known_roots
             if not roots:
                 raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
-            update = _Update(generation, catalogue, encoder, roots, prune, progress)
+            follower = Follower(generation, catalogue)
+            update = _Update(generation, catalogue, follower, encoder, roots, prune, progress)
             report = update.run(index, encoder_name)
         finally:
+            if follower is not None:
+                follower.close()
             catalogue.close()
-        put_in_use(index, tidied(index, generation))
+        generation = tidied(index, generation)
+        bring_store_up_to_date(generation)
+        put_in_use(index, generation)
         return report
     except OSError as fault:
         raise InputError(index, f"cannot be written ({fault.strerror or fault})") from None
@@ -125,12 +137,14 @@ class _Update:
         self,
         generation: Path,
         catalogue: Catalogue,
+        follower: Follower,
         encoder: Encoder,
         roots: Sequence[bytes],
         prune: bool,
         progress: Progress,
     ) -> None:
         self._generation, self._catalogue, self._encoder = generation, catalogue, encoder
+        self._follower = follower
         self._roots, self._prune, self._progress = roots, prune, progress
         self._at_least = int(encoder.identity.preprocessing.get("at_least", 0))
         self._known = catalogue.known()
@@ -266,6 +280,8 @@ class _Update:
             ]
             self._catalogue.put_files(rows)
             self._catalogue.set_meta("rows", str(self._places + len(places)))
+        if new:
+            self._follower.add(np.array(list(new.values()), np.int64), np.stack(list(self._rows.values())))
         for row in rows:
             old = self._before.get(row.path)
             if row.content is not None and (old is None or old.content is None):
@@ -306,14 +322,16 @@ def _refuse_strangers(index: Path) -> None:
         raise InputError(index, "is there and is no index; choose a folder of its own")
 
 
-def _generation(index: Path, encoder: Encoder, encoder_name: str) -> tuple[Path, list[bytes]]:
-    """The generation to write, and the folders that the index knows."""
+def _generation(index: Path, encoder: Encoder, encoder_name: str) -> tuple[Path, list[bytes], str]:
+    """The generation to write, the folders that the index knows, and its store."""
     roots: set[bytes] = set()
+    store = ""
     current = current_generation(index)
     generation = generation_of(index, encoder.identity)
     for folder in {current, generation} - {None}:
         catalogue = Catalogue.read(folder)  # type: ignore[arg-type]
         roots.update(catalogue.roots())
+        store = catalogue.setting(STORE) if folder == current else store
         catalogue.close()
     if generation is None:
         generation = new_generation(index, encoder.identity)
@@ -321,4 +339,4 @@ def _generation(index: Path, encoder: Encoder, encoder_name: str) -> tuple[Path,
         if current is None:
             # The first of all serves while it grows.
             put_in_use(index, generation)
-    return generation, sorted(roots)
+    return generation, sorted(roots), store

@@ -10,6 +10,7 @@ import msgspec
 from deixis.errors import DeixisError
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import current_generation
+from deixis.search.stores import STORE
 from deixis.search.walking import shown
 
 
@@ -25,6 +26,8 @@ class IndexStatus(msgspec.Struct, frozen=True):
     weights_sha256: str
     dim: int
     bytes: int
+    #: Where rows are searched, if anybody said so (`deixis.search.stores`).
+    store: str
     #: The name of a second index that is not whole yet; empty where there is none.
     building: str
 
@@ -49,6 +52,7 @@ def index_status(index: Path) -> IndexStatus:
             weights_sha256=identity.weights_sha256,
             dim=identity.dim,
             bytes=sum(path.stat().st_size for path in generation.rglob("*") if path.is_file()),
+            store=catalogue.setting(STORE),
             building=", ".join(path.parent.name for path in index.glob(f"*/{CATALOGUE}") if path.parent != generation),
         )
     finally:

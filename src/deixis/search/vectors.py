@@ -7,6 +7,7 @@ writer that was killed, and is written over.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,24 @@ class Vectors:
         # Rounding to float16 leaves lengths a little beside 1.
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         return rows
+
+
+class PictureRows:
+    """The rows of pictures, by id.
+
+    Args:
+        places: (id, place among the rows) of each picture, by id.
+    """
+
+    def __init__(self, folder: Path, places: Sequence[tuple[int, int]], rows: int, dim: int) -> None:
+        self._vectors = Vectors(folder, rows, dim)
+        table = np.array(places, np.int64).reshape(-1, 2)
+        #: Rising.
+        self.ids, self._places = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
+
+    def of(self, ids: NDArray[np.int64]) -> Rows:
+        """The rows of pictures that are there, in the order of `ids`."""
+        return self._vectors.read(self._places[np.searchsorted(self.ids, ids)])
 
 
 def _open_shard(path: Path, rows: int, dim: int) -> NDArray[np.float16]:
