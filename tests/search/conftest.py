@@ -1,18 +1,21 @@
-"""A run of the kind `pictures`, trained for a moment on a few scenes, and its bundle."""
+"""Runs of the kinds `pictures`, `base` and `captioner`, trained for a moment on a few scenes, and their bundles."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from deixis.corpus import open_corpus
+from deixis.corpus import Corpus, open_corpus
+from deixis.features import FeatureStore
 from deixis.learning.recipe import RecipeFile, check_recipe
-from deixis.learning.running import run_recipe
-from deixis.search.export import export_onnx
+from deixis.learning.running import run_recipe, stores_for
+from deixis.search.export import export_bundle
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "name": "towers",
     "kind": "pictures",
     "corpus": "scenes",
@@ -30,19 +33,76 @@ SETTINGS = {
 }
 
 
+BASE: dict[str, Any] = {
+    **SETTINGS,
+    "name": "all",
+    "kind": "base",
+    "model": {**SETTINGS["model"], "fine": 4},
+    "grounding": {
+        "images": 4,
+        "model": {
+            "backbone": "efficientnet-lite0",
+            "side": 64,
+            "regions": 12,
+            "map_width": 16,
+            "bins": 2,
+            "width": 16,
+            "hidden": 8,
+        },
+    },
+}
+CAPTIONER: dict[str, Any] = {
+    "name": "speaker",
+    "kind": "captioner",
+    "corpus": "scenes",
+    "model": {"word": 8, "hidden": 8, "cell": "lstm"},
+    "schedule": {"epochs": 1, "learning_rate": 1e-3},
+}
+
+
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("search") / "run"
+def corpus() -> Corpus:
     whole = open_corpus("scenes")
     chosen = [image for image in whole if image.split == "train"][:16]
-    corpus = whole.with_images(chosen + [image for image in whole if image.split == "val"][:12])
-    recipe = check_recipe(SETTINGS, "here")
-    run_recipe(RecipeFile("", recipe), corpus, [], folder, torch.device("cpu"))
+    return whole.with_images(chosen + [image for image in whole if image.split == "val"][:12])
+
+
+def trained(settings: dict[str, Any], corpus: Corpus, folder: Path, stores: Sequence[FeatureStore] = ()) -> Path:
+    run_recipe(RecipeFile("", check_recipe(settings, "here")), corpus, stores, folder, torch.device("cpu"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(SETTINGS, corpus, tmp_path_factory.mktemp("search") / "run")
+
+
+@pytest.fixture(scope="session")
+def base_run(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(BASE, corpus, tmp_path_factory.mktemp("search") / "base")
+
+
+@pytest.fixture(scope="session")
+def captioner_run(base_run: Path, corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A captioner on the tower of the base run."""
+    features = {"backbone": f"tower:{base_run / 'tower.safetensors'}", "crops": "squash"}
+    folder = tmp_path_factory.mktemp("search")
+    settings = {**CAPTIONER, "features": features}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEIXIS_CACHE", str(folder / "cache"))
+        return trained(settings, corpus, folder / "run", stores_for(check_recipe(settings, "here"), corpus))
+
+
+@pytest.fixture(scope="session")
+def whole_bundle(base_run: Path, captioner_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that does everything."""
+    folder = tmp_path_factory.mktemp("search") / "whole"
+    export_bundle(base_run, folder, captioner=captioner_run, weights="float16")
     return folder
 
 
 @pytest.fixture(scope="session")
 def bundle(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("search") / "bundle"
-    export_onnx(run, folder, weights="float16")
+    export_bundle(run, folder, weights="float16")
     return folder

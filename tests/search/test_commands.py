@@ -150,7 +150,6 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
         (["search", "a", "--queries", "-"], "stands alone"),
         (["status"], "deixis index DIR"),
         (["index", str(tmp_path / "nowhere"), "--encoder", "onnx:nowhere"], "deixis export onnx"),
-        (["index", str(tmp_path)], "deixis-base"),
     ):
         done = deixis(*arguments, code=2)
         assert told in done.stderr.decode()

@@ -53,7 +53,7 @@ def onnx(
     """
     check_free(out, force)
     try:
-        from deixis.search.export import export_onnx
+        from deixis.search.export import export_bundle
     except ModuleNotFoundError as fault:
         if fault.name != "onnx":
             raise
@@ -62,7 +62,7 @@ def onnx(
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
-            manifest = export_onnx(run, staging / out.name, weights=weights.value)
+            manifest = export_bundle(run, staging / out.name, weights=weights.value)
             if calibrate is not None:
                 from deixis.corpus import open_corpus
                 from deixis.search.calibration import calibrate as learn

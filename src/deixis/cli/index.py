@@ -53,7 +53,8 @@ def index(
     Example: deixis index ~/Pictures /media/camera --encoder onnx:encoder
     """
     from deixis.cli.output import busy, print_json, progress_bar, resumable
-    from deixis.search.encoders import DEFAULT, absolute_name, load_encoder
+    from deixis.search.bundles import DEFAULT
+    from deixis.search.encoders import absolute_name, load_encoder
     from deixis.search.generations import default_index, encoder_name_of
     from deixis.search.indexing import index_folders
 

@@ -1,10 +1,11 @@
-"""What lies in an encoder bundle: two ONNX graphs, a vocabulary, and their manifest.
+"""What lies in a bundle: a model for search, grounding and describing that needs nothing but its folder.
 
-manifest.json     name, weights' hash, sizes, how pictures are prepared, size and SHA-256 of every other file
-pictures.onnx     bytes (batch, 3, side, side) → unit rows
-texts.onnx        token ids (batch, longest), lengths (batch,) → unit rows
-vocabulary.tsv    `deixis.text.vocabulary`
-background.npy    unit rows of pictures that stand for "any picture", float16
+manifest.json         name, weights' hash, settings of the networks, size and SHA-256 of every other file
+weights.safetensors   all weights, each once, under PyTorch's names; normalizations folded into their convolutions
+pictures.onnx         bytes (batch, 3, side, side) → unit rows; its weights are places in weights.safetensors
+texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows; likewise
+vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
+README.md             the model card, where there is one
 """
 
 from __future__ import annotations
@@ -16,12 +17,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from deixis.errors import InputError
+from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-MANIFEST, PICTURES, TEXTS = "manifest.json", "pictures.onnx", "texts.onnx"
-VOCABULARY = "vocabulary.tsv"
-#: How weights are kept; `mixed` has float16 for pictures and int8 for texts, which lose nothing to speak of by it.
+MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
+    "manifest.json",
+    "weights.safetensors",
+    "pictures.onnx",
+    "texts.onnx",
+    "README.md",
+)
+VOCABULARY, GROUNDING_VOCABULARY, CAPTIONER_VOCABULARY = "vocabulary.tsv", "grounding.tsv", "captioner.tsv"
+#: The bundle that comes with the package, and the prefix of any other's name.
+DEFAULT, ONNX = "deixis-base", "onnx:"
+#: How weights are kept; `mixed` has float16 for convolutions and vectors, and int8 for all other matrices.
 Weights = Literal["float32", "float16", "mixed"]
 
 
@@ -49,9 +58,47 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dim: Annotated[int, Meta(ge=1, le=65536)]
     side: Annotated[int, Meta(ge=1, le=4096)]
     files: dict[str, FileRecord]
+    #: Settings of the networks, as their recipes have them: both towers, and where they are there the other two.
+    towers: dict[str, Any]
+    grounding: dict[str, Any] | None = None
+    captioner: dict[str, Any] | None = None
     relevance: Relevance = Relevance()
-    deixis: Literal["encoder"] = "encoder"
-    version: Literal[1] = 1
+    deixis: Literal["bundle"] = "bundle"
+    version: Literal[2] = 2
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """An open bundle."""
+
+    folder: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """The path of one of its files, whose bytes are those that were written."""
+        path = self.folder / name
+        try:
+            if file_record(path) != self.manifest.files[name]:
+                raise InputError(path, "is not the file that was exported; export the bundle again")
+        except OSError as fault:
+            raise InputError(path, fault.strerror or str(fault)) from None
+        return path
+
+
+def packaged_folder() -> Path:
+    """Where the default bundle lies in the package, if it does."""
+    return Path(__file__).parents[1] / "base"
+
+
+def open_bundle(name: str) -> Bundle | None:
+    """A bundle by name, `deixis-base` or `onnx:FOLDER`; None if the name is that of something else."""
+    if name == DEFAULT:
+        if not (packaged_folder() / MANIFEST).is_file():
+            raise DeixisError(
+                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/pictures-both`), "
+                f"export it (`deixis export onnx RUN --out FOLDER`) and name it: {ONNX}FOLDER"
+            )
+        return read_bundle(packaged_folder())
+    return read_bundle(Path(name.removeprefix(ONNX))) if name.startswith(ONNX) else None
 
 
 def preprocessing(side: int) -> dict[str, Any]:
@@ -69,28 +116,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a bundle; a folder that is none is an `InputError`."""
+def read_bundle(folder: Path) -> Bundle:
+    """Open a folder; one that is no bundle is an `InputError`."""
     path = folder / MANIFEST
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (FileNotFoundError, NotADirectoryError):
-        raise InputError(folder, "is no encoder bundle; `deixis export onnx RUN --out FOLDER` writes one") from None
+        raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one") from None
     except OSError as fault:
         raise InputError(path, fault.strerror or str(fault)) from None
     except msgspec.DecodeError as fault:
-        raise InputError(path, f"is damaged ({fault})") from None
-    if missing := {PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
+        raise InputError(path, f"is damaged, or of another version of Deixis ({fault})") from None
+    if missing := {WEIGHTS, PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
         raise InputError(path, f"names no {', '.join(sorted(missing))}")
-    return manifest
-
-
-def checked_file(folder: Path, manifest: Manifest, name: str) -> Path:
-    """The path of one file of a bundle, whose bytes are those that were written."""
-    path = folder / name
-    try:
-        if file_record(path) != manifest.files[name]:
-            raise InputError(path, "is not the file that was exported; export the bundle again")
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
-    return path
+    return Bundle(folder, manifest)

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
-from deixis.search.bundles import VOCABULARY, Manifest, Relevance, read_manifest, write_manifest
+from deixis.search.bundles import Manifest, Relevance, read_bundle, write_manifest
 from deixis.search.encoders import Bytes, OnnxEncoder, Rows
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
@@ -29,11 +29,12 @@ ALIKE = 0.01
 
 def calibrate(bundle: Path, corpus: Corpus) -> Manifest:
     """Fit and keep the relevance of a bundle; a corpus that has too few pictures or words is a `DeixisError`."""
-    encoder, manifest = OnnxEncoder(bundle), read_manifest(bundle)
+    encoder = OnnxEncoder(read_bundle(bundle))
+    manifest = encoder.bundle.manifest
     images = [image for image in corpus.split("val") if image.captions][:PICTURES]
     mentioned = [{token for caption in image.captions for token in tokens_of(caption)} for image in images]
     rows = np.concatenate([np.empty((0, manifest.dim), np.float32), *_encoded(encoder, corpus, images)])
-    shown, absent = _words(Vocabulary.load(bundle / VOCABULARY), mentioned)
+    shown, absent = _words(encoder.vocabulary, mentioned)
     if len(rows) < 2 or len(shown) < 2 or len(absent) < 2:
         raise DeixisError(f"the validation split of {corpus.name} has too few pictures and words to calibrate on")
     relevance = fitted(rows, encoder.encode_texts(shown), encoder.encode_texts(absent))

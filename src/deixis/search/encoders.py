@@ -1,7 +1,8 @@
 """What puts pictures and words into one space for search: one protocol, opened by name.
 
-`run:FOLDER` is a finished run of the kind `pictures` (PyTorch), `onnx:FOLDER` a bundle that `deixis export onnx` wrote
-(onnxruntime alone). Both of one run are the same encoder to an index.
+`deixis-base` is the bundle that comes with the package, `onnx:FOLDER` one that `deixis export` wrote (onnxruntime
+alone), `run:FOLDER` a finished run of the kind `pictures` or `base` (PyTorch). All forms of one run are one encoder to
+an index.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
 from deixis.search.bundles import (
+    DEFAULT,
+    ONNX,
     PICTURES,
     TEXTS,
     VOCABULARY,
+    WEIGHTS,
+    Bundle,
     Relevance,
-    checked_file,
+    open_bundle,
     preprocessing,
-    read_manifest,
 )
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
@@ -38,9 +42,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
-RUN, ONNX = "run:", "onnx:"
-#: The encoder that comes with the package.
-DEFAULT = "deixis-base"
+RUN = "run:"
 #: Texts encoded at a time.
 BATCH = 256
 
@@ -78,22 +80,14 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str) -> Encoder:
-    """Open an encoder by name: `run:FOLDER`, `onnx:FOLDER`, or `deixis-base`."""
+    """Open an encoder by name: `deixis-base`, `onnx:FOLDER` or `run:FOLDER`."""
     if name.startswith(RUN):
         from deixis.search.run_encoder import RunEncoder
 
         return RunEncoder(Path(name.removeprefix(RUN)))
-    if name.startswith(ONNX):
-        return OnnxEncoder(Path(name.removeprefix(ONNX)))
-    if name == DEFAULT:
-        packaged = Path(__file__).with_name(DEFAULT)
-        if not packaged.is_dir():
-            raise DeixisError(
-                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/pictures-both`), "
-                "export it (`deixis export onnx RUN --out FOLDER`) and give --encoder onnx:FOLDER"
-            )
-        return OnnxEncoder(packaged)
-    raise DeixisError(f"unknown encoder {name!r}; known: {RUN}FOLDER, {ONNX}FOLDER, {DEFAULT}")
+    if (bundle := open_bundle(name)) is not None:
+        return OnnxEncoder(bundle)
+    raise DeixisError(f"unknown encoder {name!r}; known: {DEFAULT}, {ONNX}FOLDER, {RUN}FOLDER")
 
 
 def absolute_name(name: str) -> str:
@@ -119,14 +113,14 @@ def squashed(picture: Picture, side: int) -> Bytes:
 class OnnxEncoder:
     """A bundle; either graph is loaded when it is first needed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, bundle: Bundle) -> None:
         if importlib.util.find_spec("onnxruntime") is None:
             raise DeixisError("searching needs onnxruntime; pip install 'deixis[search]'")
-        self._folder, self._manifest = folder, read_manifest(folder)
+        self.bundle, self._manifest = bundle, bundle.manifest
         manifest = self._manifest
         self.relevance = manifest.relevance
         self.identity = Identity(manifest.name, manifest.weights_sha256, manifest.dim, preprocessing(manifest.side))
-        self._vocabulary = Vocabulary.load(checked_file(folder, manifest, VOCABULARY))
+        self.vocabulary = Vocabulary.load(bundle.file(VOCABULARY))
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._manifest.side)
@@ -140,7 +134,7 @@ class OnnxEncoder:
         return np.concatenate(parts) if parts else np.empty((0, self._manifest.dim), np.float32)
 
     def _encode(self, texts: Sequence[str]) -> Rows:
-        encoded = [self._vocabulary.encode(words_of(text)) for text in texts]
+        encoded = [self.vocabulary.encode(words_of(text)) for text in texts]
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         ids = np.full((len(encoded), lengths.max()), PAD, np.int64)
         for row, own in zip(ids, encoded, strict=True):
@@ -149,7 +143,7 @@ class OnnxEncoder:
         return rows
 
     def unknown_words(self, text: str) -> list[str]:
-        return [token for token in tokens_of(text) if token not in self._vocabulary]
+        return [token for token in tokens_of(text) if token not in self.vocabulary]
 
     @cached_property
     def _pictures(self) -> InferenceSession:
@@ -167,7 +161,8 @@ class OnnxEncoder:
         options.intra_op_num_threads = threads
         # Warnings and what is milder are no news to a person who searches.
         options.log_severity_level = 3
-        path = checked_file(self._folder, self._manifest, name)
+        path = self.bundle.file(name)
+        self.bundle.file(WEIGHTS)
         try:
             return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as fault:  # The runtime raises classes of its own, without a common base.

@@ -20,6 +20,7 @@ from deixis.errors import DeixisError
 from deixis.matcher import Mention
 from deixis.models.grounder import Grounder as Matcher
 from deixis.models.grounding import Regions, by_coverage
+from deixis.search.bundles import DEFAULT, ONNX, open_bundle
 from deixis.search.encoders import RUN
 from deixis.text.chunker import Chunker
 from deixis.text.entity_types import EntityTypes
@@ -72,10 +73,19 @@ class Grounder:
 
     @classmethod
     def open(cls, name: str, *, device: str = "cpu") -> Grounder:
-        """Open one by name: `run:FOLDER`, a finished run of the kind `grounding`."""
-        if not name.startswith(RUN):
-            raise DeixisError(f"unknown model {name!r}; known: {RUN}FOLDER")
-        return cls(_of_run(Path(name.removeprefix(RUN)), device))
+        """Open one by name: `deixis-base`, `onnx:FOLDER`, or `run:FOLDER` of the kind `grounding` or `base`."""
+        if name.startswith(RUN):
+            matcher = _of_run(Path(name.removeprefix(RUN)), device)
+        elif (bundle := open_bundle(name)) is not None:
+            from deixis.search.bundle_models import bundle_grounder
+
+            matcher = bundle_grounder(bundle, device)
+        else:
+            raise DeixisError(f"unknown model {name!r}; known: {DEFAULT}, {ONNX}FOLDER, {RUN}FOLDER")
+        # The same function without normalizations, in the layout that convolutions are fastest in.
+        matcher.network.proposer.backbone.fuse(device)
+        matcher.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return cls(matcher)
 
     def ground(self, picture: Picture | Looked, sentence: str) -> list[GroundedPhrase]:
         """The phrases of a sentence in its order, each with its box; a sentence without words is a `DeixisError`.
@@ -157,6 +167,4 @@ def _of_run(folder: Path, device: str) -> Matcher:
     matcher = getattr(matcher, "grounder", matcher)
     if not isinstance(matcher, Matcher):
         raise DeixisError(f"{folder} does not point at phrases; a run of the kind 'grounding' or 'base' does")
-    matcher.network.proposer.backbone.fuse(device)
-    matcher.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return matcher

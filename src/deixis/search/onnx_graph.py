@@ -1,14 +1,15 @@
-"""A small writer of ONNX graphs, with weights kept as float32, float16 or int8.
+"""A small writer of ONNX graphs whose weights lie in a bundle's safetensors file.
 
-Smaller weights are turned into float32 by nodes of the graph itself, which the runtime does once, when it loads the
-file.
+Weights are initializers with external data: a place in that file. Smaller ones than float32 are turned into float32 by
+nodes of the graph itself, which the runtime does once, when it loads the graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +17,20 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx import checker as onnx_checker
 
 from deixis.files import atomic_write
+from deixis.search.weight_files import SCALE, WeightFile
 
-Precision = Literal["float32", "float16", "int8"]
 #: Read by every onnxruntime since 1.15.
 OPSET, IR_VERSION = 18, 8
-#: Element types of graph inputs, by NumPy's names.
+#: Element types of graph inputs, by NumPy's names, and of weights, by safetensors'.
 _TYPES = {"uint8": TensorProto.UINT8, "int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
+_KINDS = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "I8": TensorProto.INT8}
 
 
 class Graph:
     """Nodes in order; every method that adds one answers with the name of its outcome."""
 
-    def __init__(self, precision: Precision) -> None:
-        self._precision = precision
+    def __init__(self, weights: WeightFile) -> None:
+        self._weights = weights
         self._nodes: list[Any] = []
         self._values: list[Any] = []
 
@@ -47,20 +49,33 @@ class Graph:
         self._values.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def weight(self, array: NDArray[Any]) -> str:
-        """Learned numbers, kept as the graph's precision says; int8 has one scale a row of the output, vectors none."""
-        if self._precision == "float32" or (array.ndim == 1 and self._precision == "int8"):
-            return self.value(array.astype(np.float32))
-        if self._precision == "float16":
-            return self.node("Cast", self.value(array.astype(np.float16)), to=TensorProto.FLOAT)
-        # Kernels are (out, in, rows, columns); recurrences (directions, out, in); others (out, in).
-        axes = (1, 2, 3) if array.ndim == 4 else (array.ndim - 1,)
-        scale = np.maximum(np.abs(array).max(axes, keepdims=True) / 127, 1e-12).astype(np.float32)
-        small = self.value(np.rint(array / scale).astype(np.int8))
-        return self.node("Mul", self.node("Cast", small, to=TensorProto.FLOAT), self.value(scale))
+    def weight(self, name: str, part: int = 0, parts: int = 1) -> str:
+        """Learned numbers as float32: all of a tensor, or one of so many equal parts of its first axis."""
+        values = self._external(name, part, parts)
+        kind = self._weights.place(name).kind
+        if kind == "F32":
+            return values
+        values = self.node("Cast", values, to=TensorProto.FLOAT)
+        return values if kind == "F16" else self.node("Mul", values, self._external(name + SCALE, part, parts))
+
+    def _external(self, name: str, part: int, parts: int) -> str:
+        place = self._weights.place(name)
+        length = place.length // parts
+        tensor = TensorProto(
+            name=f"{name}[{part}/{parts}]" if parts > 1 else name,
+            data_type=_KINDS[place.kind],
+            dims=(place.shape[0] // parts, *place.shape[1:]),
+            data_location=TensorProto.EXTERNAL,
+        )
+        assert length * parts == place.length == prod(place.shape) * {"F32": 4, "F16": 2, "I8": 1}[place.kind]
+        where = {"location": self._weights.path.name, "offset": place.offset + part * length, "length": length}
+        for key, told in where.items():
+            tensor.external_data.add(key=key, value=str(told))
+        self._values.append(tensor)
+        return str(tensor.name)
 
     def save(self, path: Path, inputs: Mapping[str, tuple[str, Sequence[int | str]]], outcome: str, dim: int) -> None:
-        """Write the graph. `inputs` have an element type and a shape, where a name stands for any size."""
+        """Write the graph beside its weights. `inputs` have a type and a shape, where a name stands for any size."""
         self._nodes.append(helper.make_node("Identity", [outcome], ["rows"]))
         graph = helper.make_graph(
             self._nodes,
@@ -71,6 +86,7 @@ class Graph:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="deixis")
         model.ir_version = IR_VERSION
-        onnx_checker.check_model(model, full_check=True)
         with atomic_write(path) as stream:
             stream.write(model.SerializeToString())
+        # By path, since the weights are looked up beside it.
+        onnx_checker.check_model(str(path), full_check=True)

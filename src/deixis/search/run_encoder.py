@@ -1,4 +1,4 @@
-"""A finished run of the kind `pictures` as an encoder, with PyTorch and on a GPU where there is one."""
+"""A finished run of the kind `pictures` or `base` as an encoder, with PyTorch and on a GPU where there is one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class RunEncoder:
     def __init__(self, folder: Path) -> None:
         model, recipe = read_model(folder), read_recipe(folder)
         if not isinstance(recipe, PictureRecipe):
-            raise DeixisError(f"{folder}: only runs of the kind 'pictures' encode for search, not {recipe.kind!r}")
+            raise DeixisError(
+                f"{folder}: runs of the kinds 'pictures' and 'base' encode for search, not {recipe.kind!r}"
+            )
         device = "cuda" if torch.cuda.is_available() else "cpu"
         self._backbone = tower_backbone(load_tower(folder / TOWER), device)
         texts, features = load_text_tower(folder, recipe)
@@ -45,7 +47,9 @@ class RunEncoder:
         return squashed(picture, self._backbone.side)
 
     def encode_pictures(self, batch: Bytes) -> Rows:
-        return self._matcher.embed_visual(self._backbone.vectors(torch.from_numpy(batch)).float().cpu().numpy())
+        vectors = self._backbone.vectors(torch.from_numpy(batch)).float().cpu().numpy()
+        # Behind the picture's own numbers stand those of its cells, where the tower has any.
+        return self._matcher.embed_visual(vectors[:, : self.identity.dim])
 
     def encode_texts(self, texts: Sequence[str]) -> Rows:
         if not texts:

@@ -32,7 +32,7 @@ _STEM, _HEAD = 32, 1280
 #: Kernels of the convolutions of stride 2: the stem's, and those that open a stage.
 _STRIDED_KERNELS = (3, *(kernel for _, kernel, stride, _, _ in _STAGES if stride == 2))
 #: The normalization after each convolution.
-_FOLLOWED_BY = {
+FOLLOWED_BY = {
     "_conv_stem": "_bn0",
     "_expand_conv": "_bn0",
     "_depthwise_conv": "_bn1",
@@ -166,7 +166,7 @@ class EfficientNetLite(nn.Module):
         """
         self.eval()
         for part in (self, *self._blocks):
-            for name, norm in _FOLLOWED_BY.items():
+            for name, norm in FOLLOWED_BY.items():
                 if hasattr(part, name):
                     fused = fuse_conv_bn_eval(getattr(part, name), getattr(part, norm))
                     setattr(part, norm, nn.Identity())

@@ -1,0 +1,133 @@
+"""A bundle does what the runs behind it do, from one file of weights, each of which is kept once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+from safetensors import safe_open
+from torch.nn import functional as F
+
+from deixis.errors import DeixisError, InputError
+from deixis.learning.end_to_end import TOWER
+from deixis.learning.judging import load_matcher
+from deixis.matcher import ImageFeatures
+from deixis.search.bundle_models import bundle_captioner, bundle_texts, bundle_tower
+from deixis.search.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_bundle
+from deixis.search.encoders import load_encoder
+from deixis.search.export import export_bundle
+from deixis.search.grounding import Grounder
+from deixis.search.weight_files import SCALE, WeightFile, write_weights
+from deixis.vision.tower import load_tower
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def picture() -> Pillow.Image:
+    return Pillow.effect_noise((90, 60), 80).convert("RGB")
+
+
+def test_backbone_and_word_vectors_are_kept_once(whole_bundle: Path) -> None:
+    weights = WeightFile(whole_bundle / WEIGHTS)
+    for name, other in (
+        (
+            "grounding.proposer.backbone._blocks.3._expand_conv.weight",
+            "pictures.backbone._blocks.3._expand_conv.weight",
+        ),
+        ("grounding.words.weight", "texts.encoder.words.weight"),
+    ):
+        assert weights.place(name) == weights.place(other)
+    assert GROUNDING_VOCABULARY not in read_bundle(whole_bundle).manifest.files
+    size = sum(weights.place(name).length for name in {weights.shared(each) for each in weights.names("")})
+    assert (whole_bundle / WEIGHTS).stat().st_size < size + 60_000
+
+
+def test_a_bundle_points_where_its_run_does(base_run: Path, whole_bundle: Path, picture: Pillow.Image) -> None:
+    ours = Grounder.open(f"onnx:{whole_bundle}").ground(picture, "a man in a red shirt")
+    theirs = Grounder.open(f"run:{base_run}").ground(picture, "a man in a red shirt")
+    assert [each.phrase for each in ours] == [each.phrase for each in theirs] == ["a man", "a red shirt"]
+    for own, other in zip(ours, theirs, strict=True):
+        assert own.box == pytest.approx(other.box, abs=1.5)
+        assert own.score == pytest.approx(other.score, abs=0.03)
+
+
+def test_a_bundle_encodes_as_its_run_whose_cells_are_left_out(base_run: Path, whole_bundle: Path) -> None:
+    ours, theirs = load_encoder(f"onnx:{whole_bundle}"), load_encoder(f"run:{base_run}")
+    assert ours.identity == theirs.identity
+    batch = np.random.default_rng(0).integers(0, 255, (4, 3, 64, 64)).astype(np.uint8)
+    assert ((ours.encode_pictures(batch) * theirs.encode_pictures(batch)).sum(1) > 0.9998).all()
+
+
+def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) -> None:
+    bundle = read_bundle(whole_bundle)
+    encoder, tower, texts = load_encoder(f"onnx:{whole_bundle}"), bundle_tower(bundle), bundle_texts(bundle)
+    batch = np.random.default_rng(1).integers(0, 255, (3, 3, 64, 64)).astype(np.uint8)
+    with torch.no_grad():
+        rows = F.normalize(tower((torch.from_numpy(batch).float() - 127) / 128)).numpy()
+        words = F.normalize(texts(torch.tensor([[4, 5, 6]]))).numpy()
+    assert np.allclose(rows, encoder.encode_pictures(batch), atol=2e-4)
+    vocabulary = encoder.vocabulary  # type: ignore[attr-defined]
+    assert np.allclose(words, encoder.encode_texts([" ".join(map(vocabulary.token, (4, 5, 6)))]), atol=2e-4)
+
+
+def test_a_bundle_says_what_its_captioner_does(captioner_run: Path, base_run: Path, whole_bundle: Path) -> None:
+    ours, theirs = bundle_captioner(read_bundle(whole_bundle)), load_matcher(captioner_run, CPU)
+    batch = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        row = load_tower(base_run / TOWER)(batch)[0].numpy()
+    seen = ImageFeatures(row, None, None, (64, 64))
+    (first, score), *_ = ours.describe(seen, 3)
+    (wanted, wanted_score), *_ = theirs.describe(seen, 3)
+    assert first == wanted
+    assert score == pytest.approx(wanted_score, abs=0.05)
+
+
+def test_what_a_bundle_has_not_is_told(bundle: Path, run: Path, captioner_run: Path, tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="does not point at phrases"):
+        Grounder.open(f"onnx:{bundle}")
+    with pytest.raises(DeixisError, match="does not make sentences"):
+        bundle_captioner(read_bundle(bundle))
+    with pytest.raises(DeixisError, match="point at phrases, not 'pictures'"):
+        export_bundle(run, tmp_path / "out", grounding=run)
+    with pytest.raises(DeixisError, match="no captioner"):
+        export_bundle(run, tmp_path / "out", captioner=run)
+    with pytest.raises(DeixisError, match="become bundles, not 'captioner'"):
+        export_bundle(captioner_run, tmp_path / "out")
+
+
+def test_damaged_files_are_told(tmp_path: Path) -> None:
+    for data in (b"", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0{}", b"\x02\0\0\0\0\0\0\0[]"):
+        (tmp_path / WEIGHTS).write_bytes(data)
+        with pytest.raises(InputError, match="not the file of a bundle's weights"):
+            WeightFile(tmp_path / WEIGHTS)
+    (tmp_path / MANIFEST).write_text('{"deixis": "encoder", "version": 1}')
+    with pytest.raises(InputError, match="another version"):
+        read_bundle(tmp_path)
+
+
+@pytest.mark.parametrize("kept", ["float32", "float16", "mixed"])
+def test_weights_come_back_as_they_were_rounded(kept: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    given = {
+        "a.matrix": random.normal(size=(40, 50)).astype(np.float32),
+        "a.kernel": random.normal(size=(8, 4, 3, 3)).astype(np.float32),
+        "a.vector": random.normal(size=7).astype(np.float32),
+    }
+    write_weights(tmp_path / WEIGHTS, {**given, "b.matrix": given["a.matrix"].copy()}, kept)  # type: ignore[arg-type]
+    weights = WeightFile(tmp_path / WEIGHTS)
+    assert weights.names("b.") == ["b.matrix"]
+    data = (tmp_path / WEIGHTS).read_bytes()
+    with safe_open(tmp_path / WEIGHTS, "np") as file:
+        assert "b.matrix" not in file.keys()  # noqa: SIM118
+        for name, wanted in given.items():
+            place, value = weights.place(name), file.get_tensor(name)
+            # What an ONNX graph reads at that place is what safetensors reads under the name.
+            assert data[place.offset : place.offset + place.length] == value.tobytes()
+            scale = file.get_tensor(name + SCALE) if name + SCALE in weights else 1.0
+            assert np.allclose(
+                value.astype(np.float32) * scale, wanted, atol={"float32": 0, "float16": 2e-3}.get(kept, 0.02)
+            )
