@@ -26,6 +26,7 @@ from deixis.cli import proposals as proposals_commands
 from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results as results_commands
 from deixis.cli import search as search_commands
+from deixis.cli import serve as serve_command
 from deixis.cli import site as site_command
 from deixis.cli import space_map as map_command
 from deixis.cli import text as text_commands
@@ -67,6 +68,7 @@ app.add_typer(proposals_commands.app, name="proposals")
 app.command()(reproduce_command.reproduce)
 app.add_typer(results_commands.app, name="results")
 app.command()(search_commands.search)
+app.command()(serve_command.serve)
 app.command()(search_commands.similar)
 app.command()(site_command.site)
 app.command()(collection_commands.snippets)

@@ -75,7 +75,7 @@ def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, meth
         points += finer
         rows.append(vectors)
     vectors = np.concatenate([np.asarray(part, np.float64) for part in rows if len(part)])
-    places = _scaled(laid_out(vectors, method, seed))
+    places = scaled(laid_out(vectors, method, seed))
     placed = [
         msgspec.structs.replace(point, x=float(x), y=float(y))
         for point, (x, y) in zip(points, places.tolist(), strict=True)
@@ -145,7 +145,7 @@ def laid_out(vectors: NDArray[np.float64], method: Method, seed: int) -> NDArray
     return np.asarray(found.fit_transform(vectors), np.float64)
 
 
-def _scaled(places: NDArray[np.float64]) -> NDArray[np.float64]:
+def scaled(places: NDArray[np.float64]) -> NDArray[np.float64]:
     """Into the unit square, both axes by the same factor, in its middle."""
     low, high = places.min(0), places.max(0)
     extent = float((high - low).max()) or 1.0

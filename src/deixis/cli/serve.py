@@ -1,0 +1,108 @@
+"""`deixis serve`: an index in the browser, and over HTTP for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.index import EncoderOption, IndexOption
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.web.sight import Sight
+
+#: The model that comes with the package.
+BASE = "deixis-base"
+
+
+def serve(
+    index: IndexOption = None,
+    encoder: EncoderOption = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What points at phrases: `deixis-base`, `run:FOLDER`, `onnx:FOLDER`, or `none`.",
+        ),
+    ] = BASE,
+    host: Annotated[str, typer.Option(help="Where to listen; another one than this machine's own needs --token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8766,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="DEIXIS_TOKEN",
+            show_envvar=True,
+            help="What callers must have.",
+            show_default="everybody on this machine may ask",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name that it is reached by; may be repeated.", show_default=False),
+    ] = None,
+) -> None:
+    """Search an index in the browser: words, pictures, phrases pointed at, the map of the collection, an HTTP API.
+
+    It listens on this machine alone. Beyond it a token is needed, which the printed link carries. While it runs, the
+    index may be changed: new pictures are found within seconds.
+
+    Example: deixis serve --port 8766
+    """
+    from importlib.util import find_spec
+
+    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
+        raise DeixisError("the pages need FastAPI, uvicorn and prometheus-client: pip install 'deixis[web]'")
+    from deixis.web.security import Hosts, is_loopback
+
+    if token is None and not is_loopback(host):
+        from secrets import token_urlsafe
+
+        raise DeixisError(
+            f"{host} can be reached from other machines, so a token is needed, such as: --token {token_urlsafe(24)}"
+        )
+    from urllib.parse import quote
+
+    from deixis.cli.output import busy
+    from deixis.search.generations import default_index
+    from deixis.web.search_app import search_app
+    from deixis.web.search_desk import open_desk
+    from deixis.web.serving import serve as serve_app
+
+    where = index or default_index()
+    with busy("Opening the index"):
+        desk = open_desk(where, encoder)
+        sight = _sight(model)
+    app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), token=token)
+
+    def ready(address: str) -> None:
+        pictures = len(desk.engine.collection)
+        way = "" if token is None else f"/enter#{quote(token, safe='')}"
+        typer.echo(f"Serving {pictures:,} pictures of {where} at {address}{way} (Ctrl-C ends it)")
+        sys.stdout.flush()
+
+    try:
+        serve_app(app, host, port, ready)
+    finally:
+        app.state.search.close()
+
+
+def _sight(model: str) -> Sight:
+    """What looks at single pictures; a package without the default model serves without."""
+    from deixis.web.sight import Sight
+
+    if model == "none":
+        return Sight()
+    from deixis.search.grounding import Grounder
+
+    try:
+        return Sight(Grounder.open(model))
+    except DeixisError as fault:
+        if model != BASE:
+            raise
+        typer.echo(f"Nothing will be pointed at: {fault}", err=True)
+        return Sight()

@@ -1,0 +1,55 @@
+"""The map of a collection: where its pictures lie in the encoder's space, laid out in a plane."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import msgspec
+import numpy as np
+
+from deixis.search.collection import Collection
+
+#: A map shows so many pictures at most, chosen at random.
+MOST = 1500
+SEED = 0
+
+
+class MapPoint(msgspec.Struct, frozen=True):
+    """A picture; `x` and `y` lie in [0, 1], `y` downwards."""
+
+    picture: str
+    x: float
+    y: float
+
+
+class CollectionMap(msgspec.Struct, frozen=True):
+    """`pictures` tells how many the collection has; where they are many, the points are some of them."""
+
+    pictures: int
+    points: list[MapPoint]
+
+
+class Mapper:
+    """Draws the map of a collection when it is first asked for, which takes seconds, and keeps it."""
+
+    def __init__(self) -> None:
+        self._drawn: tuple[Collection, CollectionMap] | None = None
+        self._lock = Lock()
+
+    def map_of(self, collection: Collection) -> CollectionMap:
+        with self._lock:
+            if self._drawn is None or self._drawn[0] is not collection:
+                self._drawn = collection, draw_map(collection)
+            return self._drawn[1]
+
+
+def draw_map(collection: Collection) -> CollectionMap:
+    """A collection of fewer than three pictures is a `DeixisError`."""
+    from deixis.evaluation.space_map import laid_out, scaled
+
+    random = np.random.default_rng(SEED)
+    chosen = np.sort(random.choice(collection.ids, min(MOST, len(collection)), replace=False))
+    places = scaled(laid_out(collection.rows_of(chosen).astype(np.float64), "tsne", SEED)).round(5)
+    keys = map(collection.key, chosen.tolist())
+    points = [MapPoint(key, x, y) for key, (x, y) in zip(keys, places.tolist(), strict=True) if key]
+    return CollectionMap(len(collection), points)

@@ -1,0 +1,130 @@
+"""The application of a served index: its pages, its API, who may come in, and how it is doing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Request, Response
+
+from deixis.search.walking import shown
+from deixis.vision.palette import PALETTE, Colour, text_on
+from deixis.web import search_routes
+from deixis.web.entrance import Entrance, admitted
+from deixis.web.indexed_pictures import NoPicture, picture_of
+from deixis.web.metrics import Measured, Metrics
+from deixis.web.search_desk import Busy, Desk
+from deixis.web.search_records import KEY, Health, document, replies
+from deixis.web.search_state import LARGEST_PICTURE, SearchState, state_of
+from deixis.web.security import Hosts
+from deixis.web.shell import body, make_app, page, reply
+from deixis.web.sight import Sight, Unable
+
+#: Pictures on the first page before anything is asked.
+SOME = 24
+
+
+async def _led_to_the_door(request: Request) -> None:
+    """A dependency of pages: whoever may not come in is led to the door."""
+    entrance: Entrance = request.app.state.entrance
+    if not entrance.admits(request):
+        raise HTTPException(303, "this server wants a token", {"Location": "/enter"})
+
+
+pages = APIRouter(include_in_schema=False, dependencies=[Depends(_led_to_the_door)])
+open_routes = APIRouter()
+
+
+def search_app(
+    desk: Desk, sight: Sight | None = None, *, hosts: Hosts | None = None, token: str | None = None
+) -> FastAPI:
+    """The application of an index.
+
+    Args:
+        desk: answers queries.
+        sight: points at phrases and describes.
+        hosts: the names that it may be asked for under; None for those of this machine alone.
+        token: what callers must have; None where everybody who can reach the server may ask.
+    """
+    statuses = {NoPicture: 404, Unable: 409, Busy: 429}
+    guarding = {"hosts": hosts or Hosts("127.0.0.1"), "largest_picture": LARGEST_PICTURE}
+    app = make_app("Deixis search", statuses, **guarding)
+    metrics = Metrics()
+    metrics.watch("deixis_pictures", "Pictures of the index.", lambda: len(desk.engine.collection))
+    metrics.watch("deixis_waiting", "Queries that wait.", lambda: desk.waiting)
+    app.add_middleware(Measured, metrics=metrics)
+    app.state.search, app.state.metrics = SearchState(desk, sight or Sight()), metrics
+    app.state.entrance = Entrance(token)
+    for router in (open_routes, pages, search_routes.router):
+        app.include_router(router)
+    document(app)
+    return app
+
+
+@open_routes.get("/healthz", responses={200: replies(Health)[200]}, response_class=Response)
+async def healthz() -> Response:
+    """Whether the server answers."""
+    return reply(Health("ok"))
+
+
+@open_routes.get("/metrics", dependencies=[Depends(admitted)], include_in_schema=False)
+async def metrics(request: Request) -> Response:
+    found: Metrics = request.app.state.metrics
+    return Response(found.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@open_routes.get("/api/openapi.json", dependencies=[Depends(admitted)], include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    return reply(request.app.openapi())
+
+
+class Entering(msgspec.Struct, forbid_unknown_fields=True):
+    token: str
+
+
+@open_routes.post("/api/enter", include_in_schema=False)
+async def enter(request: Request, sent: Annotated[Entering, Depends(body(Entering))]) -> Response:
+    """Let a browser in that has the token: a cookie comes with the reply."""
+    response = reply({})
+    entrance: Entrance = request.app.state.entrance
+    entrance.enter(request, response, sent.token)
+    return response
+
+
+@open_routes.get("/enter", include_in_schema=False)
+async def door(request: Request) -> Response:
+    return page("search/door.html")
+
+
+@pages.get("/")
+async def home(request: Request) -> Response:
+    collection = state_of(request).desk.engine.collection
+    step = max(1, len(collection) // SOME)
+    some = [key for picture in collection.ids[::step][:SOME].tolist() if (key := collection.key(picture))]
+    return _page(request, "search/search.html", some=some)
+
+
+@pages.get("/pictures/{picture}")
+async def picture(request: Request, picture: Annotated[str, Path(pattern=KEY)]) -> Response:
+    collection = state_of(request).desk.engine.collection
+    paths = [shown(path) for path in collection.paths(picture_of(collection, picture))]
+    palette = " ".join(f"{_hexadecimal(colour)}/{_hexadecimal(text_on(colour))}" for colour in PALETTE)
+    return _page(request, "search/picture.html", picture=picture, paths=paths, palette=palette)
+
+
+@pages.get("/map")
+async def collection_map(request: Request) -> Response:
+    return _page(request, "search/map.html")
+
+
+@pages.get("/api")
+async def api(request: Request) -> Response:
+    return _page(request, "search/api.html", api=request.app.openapi(), open=request.app.state.entrance.is_open)
+
+
+def _hexadecimal(colour: Colour) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def _page(request: Request, template: str, **values: Any) -> Response:
+    return page(template, project="Deixis", status=search_routes.status_of(state_of(request)), **values)

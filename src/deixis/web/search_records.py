@@ -1,0 +1,161 @@
+"""What the search API answers, as records that are also its documentation (OpenAPI)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from msgspec import Meta
+
+from deixis import __version__
+from deixis.web.collection_map import CollectionMap
+
+#: The key of a picture: the first half of its content's SHA-256.
+KEY = r"^[0-9a-f]{32}$"
+Key = Annotated[str, Meta(pattern=KEY)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+#: x1, y1, x2, y2 in the pixels of the picture as it is on the disk, upright.
+Box = tuple[float, float, float, float]
+
+
+class Hit(msgspec.Struct, frozen=True):
+    picture: Key
+    path: str
+    #: How surely it is what was asked for.
+    score: Share
+    #: Whether it counts as what was asked for.
+    relevant: bool
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Pictures that were found, best first; `absent` where none of them seems to be what was asked for."""
+
+    query: str
+    hits: list[Hit]
+    absent: bool
+    unknown_words: list[str]
+
+
+class Grounded(msgspec.Struct, frozen=True):
+    """A phrase of the text, from character `start` to `end`, and the part of the picture that it names."""
+
+    phrase: str
+    start: int
+    end: int
+    box: Box
+    score: Share
+
+
+class Grounding(msgspec.Struct, frozen=True):
+    text: str
+    width: int
+    height: int
+    phrases: list[Grounded]
+
+
+class Caption(msgspec.Struct, frozen=True):
+    text: str
+    #: Compares within one picture only.
+    score: float
+
+
+class RegionPhrase(msgspec.Struct, frozen=True):
+    box: Box
+    text: str
+    score: float
+
+
+class Described(msgspec.Struct, frozen=True):
+    width: int
+    height: int
+    captions: list[Caption]
+    regions: list[RegionPhrase]
+
+
+class PictureInfo(msgspec.Struct, frozen=True):
+    picture: Key
+    #: The files that hold it.
+    paths: list[str]
+    width: int
+    height: int
+
+
+class Status(msgspec.Struct, frozen=True):
+    version: str
+    pictures: int
+    folders: list[str]
+    encoder: str
+    weights_sha256: str
+    dim: int
+    #: Whether the server can point at phrases, and describe pictures.
+    grounds: bool
+    describes: bool
+    #: Why the newest state of the index is not served; empty where it is.
+    problem: str
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: str
+
+
+class Problem(msgspec.Struct, frozen=True):
+    error: str
+
+
+RECORDS = (Answer, Grounding, Described, PictureInfo, Status, Health, Problem, CollectionMap)
+
+_PROBLEMS = {
+    400: "It cannot be answered; `error` says why.",
+    401: "The server wants a token.",
+    403: "The request comes from another site's page.",
+    404: "There is no such picture, or it has changed since it was indexed.",
+    409: "The server has no model that could do it.",
+    413: "The picture is too large.",
+    415: "What was sent is neither JSON nor a picture.",
+    422: "A parameter is not of its kind; `error` names it.",
+    429: "Too much at once; try again.",
+}
+
+
+def replies(kind: type[msgspec.Struct], *problems: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route: the record of a good answer, and the problems that may be told instead."""
+    told: dict[int | str, dict[str, Any]] = {
+        status: _json(Problem, _PROBLEMS[status]) for status in (401, 403, *problems)
+    }
+    return {200: _json(kind, "It was answered."), **told}
+
+
+def picture_body() -> dict[str, Any]:
+    """A body that is the bytes of a picture file."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    content = {"image/*": binary, "application/octet-stream": binary}
+    return {"requestBody": {"required": True, "description": "A picture file.", "content": content}}
+
+
+def document(app: FastAPI) -> None:
+    """Have the application tell its API with the schemas of our records."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title=app.title,
+                version=__version__,
+                description="Search over the pictures of an index. Pictures go by keys, which tell their content.",
+                routes=app.routes,
+            )
+            _, components = msgspec.json.schema_components(RECORDS, ref_template="#/components/schemas/{name}")
+            own = schema.setdefault("components", {})
+            own["schemas"] = {**own.get("schemas", {}), **components}
+            own["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["security"] = [{}, {"token": []}]
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _json(kind: type[msgspec.Struct], meaning: str) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"description": meaning, "content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,172 @@
+// A picture: the phrases of a sentence on it as one types, what is said of it, and others like it.
+
+import { ask, make } from "../shell.js";
+import { show, unhurried, walk } from "./results.js";
+
+const page = document.getElementById("picture");
+const { picture, palette } = page.dataset;
+const colours = palette.split(" ").map((pair) => pair.split("/"));
+const marks = document.getElementById("marks");
+const sentence = document.getElementById("sentence");
+const said = document.getElementById("said");
+const words = new URLSearchParams(location.search).get("q") ?? "";
+
+function paint(element, number) {
+  const [colour, on] = colours[number % colours.length];
+  element.style.setProperty("--colour", colour);
+  element.style.setProperty("--on-colour", on);
+  return element;
+}
+
+/** Draw boxes over the picture: [box, name, number of the colour], in pixels of a picture of this size. */
+function draw(boxes, width, height) {
+  marks.replaceChildren(...boxes.map(([[x1, y1, x2, y2], name, number]) => {
+    const mark = paint(make("div", {}, make("span", {}, name)), number);
+    mark.style.left = `${(100 * x1) / width}%`;
+    mark.style.top = `${(100 * y1) / height}%`;
+    mark.style.width = `${(100 * (x2 - x1)) / width}%`;
+    mark.style.height = `${(100 * (y2 - y1)) / height}%`;
+    return mark;
+  }));
+  marks.classList.remove("one");
+  spread();
+}
+
+/** Give every name a place at its box where it covers no other name and ends within the picture, if there is one. */
+function spread() {
+  const frame = marks.getBoundingClientRect();
+  const taken = [];
+  for (const name of marks.querySelectorAll("span")) {
+    for (const place of ["", "above", "foot", "below", "right", ""]) {
+      name.className = place;
+      const own = name.getBoundingClientRect();
+      const inside = own.top >= frame.top && own.bottom <= frame.bottom;
+      const free = taken.every((other) => own.right < other.left || own.left > other.right || own.bottom < other.top
+        || own.top > other.bottom);
+      if (inside && free) break;
+    }
+    taken.push(name.getBoundingClientRect());
+  }
+}
+
+/** While an element is pointed at or has the focus, only its own box is bright. */
+function light(element, number) {
+  const on = () => {
+    marks.classList.add("one");
+    marks.children[number]?.classList.add("lit");
+  };
+  const off = () => {
+    marks.classList.remove("one");
+    marks.children[number]?.classList.remove("lit");
+  };
+  element.addEventListener("pointerenter", on);
+  element.addEventListener("focus", on);
+  element.addEventListener("pointerleave", off);
+  element.addEventListener("blur", off);
+  return element;
+}
+
+/** The sentence with its phrases in the colours of their boxes. Places count characters, not UTF-16 units. */
+function tellPhrases(text, phrases) {
+  const characters = [...text];
+  const parts = [];
+  let place = 0;
+  phrases.forEach((each, number) => {
+    parts.push(characters.slice(place, each.start).join(""));
+    const score = `${Math.round(100 * each.score)} %`;
+    const button = make("button", { type: "button", "aria-label": `${each.phrase}, ${score} sure of its place` }, each.phrase,
+      make("small", {}, score));
+    parts.push(light(paint(button, number), number));
+    place = each.end;
+  });
+  parts.push(characters.slice(place).join(""));
+  said.replaceChildren(...parts);
+}
+
+const point = unhurried(async (signal) => {
+  const text = sentence.value.trim();
+  if (!text) {
+    draw([], 1, 1);
+    said.textContent = "";
+    return;
+  }
+  if (!said.textContent) said.textContent = "Looking …";
+  try {
+    const found = await ask(`/api/ground?${new URLSearchParams({ picture, text })}`, undefined, signal);
+    draw(found.phrases.map((each, number) => [each.box, each.phrase, number]), found.width, found.height);
+    tellPhrases(text, found.phrases);
+  } catch (problem) {
+    if (signal.aborted) throw problem;
+    draw([], 1, 1);
+    said.textContent = problem.message;
+  }
+}, 200);
+
+/** What a query asks for, as a sentence: what must not be there cannot be pointed at. */
+function asSentence(query) {
+  return query
+    .replace(/\s+and\s+not\s+.*$/i, "")
+    .replace(/(^|\s)-("[^"]*"|\S+)/g, " ")
+    .replace(/"([^"]*)"/g, "$1,")
+    .replace(/\sAND\s/g, ", ")
+    .replace(/[,\s]+$/, "")
+    .replace(/\s+/g, " ")
+    .trim();
+}
+
+async function describe() {
+  const captions = document.getElementById("captions");
+  const regions = document.getElementById("regions");
+  try {
+    const told = await ask(`/api/describe?${new URLSearchParams({ picture })}`);
+    captions.replaceChildren(...told.captions.map((each) => make("li", {}, sentence
+      ? make("button", { type: "button", title: "Point at its phrases", onclick: () => say(each.text) }, each.text)
+      : each.text)));
+    if (!told.captions.length) captions.replaceChildren(make("li", { class: "soft" }, "Nothing comes to mind."));
+    document.getElementById("regions-title").hidden = !told.regions.length;
+    regions.replaceChildren(...told.regions.map((each, number) => make("li", {}, paint(make("button", {
+      type: "button",
+      onclick: () => draw([[each.box, each.text, number]], told.width, told.height),
+    }, each.text), number))));
+  } catch (problem) {
+    captions.replaceChildren(make("li", { class: "soft" }, problem.message));
+  }
+  captions.setAttribute("aria-busy", "false");
+}
+
+function say(text) {
+  sentence.value = text;
+  point();
+}
+
+async function near() {
+  const grid = document.getElementById("near");
+  const found = await ask(`/api/similar?${new URLSearchParams({ picture, count: 12 })}`);
+  show(grid, found.hits, words);
+  if (!found.hits.length) document.getElementById("near-told").textContent = "There is no other picture.";
+}
+
+async function size() {
+  const told = await ask(`/api/pictures/${picture}`);
+  document.getElementById("size").textContent = `${told.width} × ${told.height} pixels`;
+}
+
+if (words) {
+  const back = document.getElementById("back");
+  back.href = `/?q=${encodeURIComponent(words)}`;
+  back.textContent = `← Back to “${words}”`;
+}
+const image = document.getElementById("image");
+image.decode().then(() => {
+  image.parentElement.style.setProperty("--ratio", image.naturalWidth / image.naturalHeight);
+  spread();
+}).catch(() => {
+  document.getElementById("shown").replaceChildren(
+    make("p", { class: "none" }, "This picture is gone or has changed since it was indexed."),
+  );
+});
+sentence?.addEventListener("input", () => point());
+if (sentence && words) say(asSentence(words));
+if (page.dataset.describes === "true") describe();
+walk(page);
+await Promise.allSettled([near(), size()]);

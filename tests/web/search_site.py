@@ -1,0 +1,107 @@
+"""An index of plain pictures, served for real in a thread, with models that see colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from PIL import Image as Pillow
+
+from deixis.models.description import Description, Said, SaidOfRegion
+from deixis.search.grounding import GroundedPhrase
+from deixis.search.indexing import index_folders
+from deixis.web.search_app import search_app
+from deixis.web.search_desk import Desk
+from deixis.web.sight import Sight
+from tests.search.fakes import COLOURS, ColourEncoder, paint
+from tests.web.site import serving
+
+PAINTED = {
+    **{name: COLOURS[name] for name in ("red", "green", "blue", "white")},
+    "purple": (255, 0, 250),
+    "yellow": (255, 255, 0),
+    "orange": (255, 120, 0),
+    "teal": (0, 200, 180),
+}
+SIZE = (120, 80)
+
+
+class Pointer:
+    """Points at every colour that a sentence names: the first word in the left half, the second in the right half."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look(self, picture: Pillow.Image) -> tuple[int, int]:
+        self.looks += 1
+        return picture.size
+
+    def ground(self, picture: Any, sentence: str) -> Sequence[GroundedPhrase]:
+        width, height = picture
+        found, place = [], 0
+        for word in sentence.split():
+            start = sentence.index(word, place)
+            place = start + len(word)
+            if word in COLOURS:
+                left = len(found) % 2 * width / 2
+                box = (left, 0.0, left + width / 2, float(height))
+                found.append(GroundedPhrase(word, start, place, box, 0.9))
+        return found
+
+
+class Teller:
+    def describe(self, picture: Pillow.Image) -> Description:
+        width, height = picture.size
+        box = (0.0, 0.0, width / 2, height / 2)
+        caption, region = Said("red and blue <b>", 0.7, "generation"), SaidOfRegion(box, "a corner", 0.5, "retrieval")
+        return Description("", width, height, (caption,), (region,))
+
+
+class SearchSite:
+    """A folder of pictures, its index, and the server over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pictures, self.index = folder / "pictures", folder / "index"
+        self.encoder, self.pointer = ColourEncoder(), Pointer()
+        for name, colour in PAINTED.items():
+            paint(self.pictures / f"{name}.png", colour, SIZE)
+        self.update()
+
+    def update(self, encoder: ColourEncoder | None = None) -> None:
+        """Index what is in the folder."""
+        index_folders(self.index, [self.pictures], encoder or self.encoder, "colours")
+
+    @contextmanager
+    def serve(self, *, models: bool = True, **options: Any) -> Iterator[SearchSite]:
+        sight = Sight(self.pointer, Teller()) if models else Sight()
+        self.desk = Desk(self.index, self.encoder)
+        self.app: FastAPI = search_app(self.desk, sight, **options)
+        try:
+            with serving(self.app) as self.address, self._client() as self.client:
+                yield self
+        finally:
+            self.app.state.search.close()
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.address, trust_env=False, timeout=60.0)
+
+    def get(self, path: str, headers: dict[str, str] | None = None, **parameters: Any) -> httpx.Response:
+        return self.client.get(path, params=parameters, headers=headers)
+
+    def post(self, path: str, data: bytes, kind: str = "image/png", **parameters: Any) -> httpx.Response:
+        return self.client.post(path, params=parameters, content=data, headers={"Content-Type": kind})
+
+    def names(self, query: str, **parameters: Any) -> list[str]:
+        """The names of the pictures that are found, best first."""
+        hits = self.get("/api/search", q=query, **parameters).json()["hits"]
+        return [Path(hit["path"]).stem for hit in hits]
+
+    def key(self, name: str) -> str:
+        """The key of a picture by its file's name."""
+        path = str(self.pictures / f"{name}.png")
+        hits = self.get("/api/search", q="red", count=200).json()["hits"]
+        return next(hit["picture"] for hit in hits if hit["path"] == path)

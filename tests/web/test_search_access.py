@@ -1,0 +1,262 @@
+"""Who may ask a search server what: names, origins, tokens, files outside the index, hostile pictures."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from deixis.cli import app as command_line
+from deixis.errors import DeixisError
+from deixis.web import search_routes
+from deixis.web.entrance import WRONG_BURST
+from deixis.web.search_state import LARGEST_PICTURE
+from deixis.web.security import HEADERS, Hosts, is_loopback
+from tests.search.fakes import COLOURS, paint
+from tests.web.search_site import SIZE, SearchSite
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
+    with SearchSite(tmp_path_factory.mktemp("served")).serve() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
+    with SearchSite(tmp_path_factory.mktemp("guarded")).serve(
+        token=TOKEN, hosts=Hosts("0.0.0.0", ["photos.home"])
+    ) as own:
+        yield own
+
+
+@pytest.mark.parametrize("path", ["/", "/api/search?q=red", "/healthz", "/metrics", "/static/shell.css", "/no/where"])
+def test_only_own_names_are_answered_to(site: SearchSite, path: str) -> None:
+    for host in (
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "192.168.0.7",
+        "",
+        "[",
+        "localhost@evil.example:1",
+    ):
+        assert site.client.get(path, headers={"Host": host}).status_code in (400, 421), host
+    for host in ("localhost", "LOCALHOST:9", "127.0.0.1:1234", "[::1]:8766"):
+        assert site.client.get(path, headers={"Host": host}).status_code in (200, 404), host
+
+
+def test_beyond_this_machine_addresses_and_given_names_are_answered_to(guarded: SearchSite) -> None:
+    for host, status in (("192.168.0.7:8766", 200), ("photos.home", 200), ("[fe80::1]", 200), ("evil.example", 421)):
+        assert guarded.client.get("/healthz", headers={"Host": host}).status_code == status
+
+
+def test_other_sites_pages_get_nothing(site: SearchSite) -> None:
+    data = (site.pictures / "red.png").read_bytes()
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        asked = site.client.get("/api/search?q=red", headers={**headers, "Sec-Fetch-Mode": "cors"})
+        assert asked.status_code == 403
+        sent = site.client.post("/api/similar", content=data, headers={**headers, "Content-Type": "image/png"})
+        assert sent.status_code == 403
+    own = {"Origin": site.address, "Sec-Fetch-Site": "same-origin", "Content-Type": "image/png"}
+    assert site.client.post("/api/similar", content=data, headers=own).status_code == 200
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert site.client.get("/", headers=link).status_code == 200
+
+
+def test_every_answer_carries_the_policy(site: SearchSite) -> None:
+    key = site.key("red")
+    for path in (
+        "/",
+        f"/pictures/{key}",
+        "/map",
+        "/api",
+        "/api/search?q=red",
+        f"/api/pictures/{key}/thumbnail",
+        "/none",
+    ):
+        answer = site.client.get(path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value
+        assert "unsafe" not in answer.headers["Content-Security-Policy"]
+        if "html" in answer.headers["content-type"]:
+            assert "<script>" not in answer.text
+            assert "style=" not in answer.text
+
+
+def test_without_the_token_nothing_is_told(guarded: SearchSite) -> None:
+    routes = [route for route in search_routes.router.routes if isinstance(route, APIRoute)]
+    assert len(routes) >= 10
+    key = "0" * 32
+    for route in routes:
+        path = route.path.replace("{picture}", key).replace("{size}", "thumbnail")
+        for method in route.methods:
+            headers = {"Content-Type": "image/png"} if method == "POST" else {}
+            assert guarded.client.request(method, path, headers=headers).status_code == 401, path
+    for path in ("/metrics", "/api/openapi.json"):
+        assert guarded.client.get(path).status_code == 401
+    for path in ("/", "/map", "/api", f"/pictures/{key}"):
+        told = guarded.client.get(path)
+        assert told.status_code == 303
+        assert told.headers["location"] == "/enter"
+    assert guarded.client.get("/enter").status_code == 200
+    assert guarded.client.get("/healthz").status_code == 200
+
+
+def test_the_token_lets_programs_and_browsers_in(guarded: SearchSite) -> None:
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    assert guarded.client.get("/api/search?q=red", headers=bearer).status_code == 200
+    entered = guarded.client.post("/api/enter", json={"token": TOKEN})
+    cookie = entered.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert TOKEN not in cookie
+    assert guarded.client.get("/", headers={"Accept": "text/html"}).status_code == 200
+    guarded.client.cookies.clear()
+    assert guarded.client.get("/api/search?q=red").status_code == 401
+
+
+def test_tokens_cannot_be_tried_for_long(tmp_path: Path) -> None:
+    with SearchSite(tmp_path).serve(token=TOKEN) as site:
+        tried = [
+            site.client.get("/api/status", headers={"Authorization": f"Bearer wrong-{number}"}).status_code
+            for number in range(WRONG_BURST)
+        ]
+        assert set(tried) == {401}
+        assert site.client.post("/api/enter", json={"token": TOKEN}).status_code == 429
+
+
+def test_short_tokens_and_open_doors_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="16"):
+        SearchSite(tmp_path).serve(token="short").__enter__()
+    for host in ("0.0.0.0", "192.168.0.7", "::", "photos.home"):
+        told = CliRunner().invoke(command_line, ["serve", "--host", host, "--index", str(tmp_path / "index")])
+        assert "token is needed" in str(told.exception)
+    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "127.9.9.9", "0.0.0.0", "evil")] == [
+        True, True, True, True, False, False,
+    ]  # fmt: skip
+
+
+TRAVERSALS = ["../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%00", "/etc/passwd", "1", "0" * 31, "G" * 32, "0" * 64]
+
+
+@pytest.mark.parametrize("name", TRAVERSALS)
+def test_a_picture_goes_by_its_key_and_by_nothing_else(site: SearchSite, name: str) -> None:
+    for path in (f"/pictures/{name}", f"/api/pictures/{name}", f"/api/pictures/{name}/thumbnail", f"/static/{name}"):
+        assert site.client.get(path).status_code in (404, 422), path
+    assert site.get("/api/similar", picture=name).status_code in (404, 422)
+    assert site.get("/api/ground", picture=name, text="red").status_code in (404, 422)
+
+
+def test_an_unknown_key_is_no_picture(site: SearchSite) -> None:
+    for path in (f"/api/pictures/{'0' * 32}", f"/api/pictures/{'0' * 32}/screen", f"/pictures/{'0' * 32}"):
+        assert site.client.get(path).status_code == 404
+
+
+def test_only_what_was_indexed_is_shown(tmp_path: Path) -> None:
+    """A file, or a folder on the way to it, that was replaced leads to nothing outside, and to nothing new inside."""
+    site = SearchSite(tmp_path)
+    secret = paint(tmp_path / "outside" / "deep" / "secret.png", (1, 2, 3), SIZE)
+    for name in ("changed", "linked"):
+        paint(site.pictures / f"{name}.png", {"changed": (9, 9, 9), "linked": (8, 8, 8)}[name], SIZE)
+    paint(site.pictures / "deep" / "secret.png", (7, 7, 7), SIZE)
+    paint(site.pictures / "moved" / "away.png", (6, 6, 6), SIZE)
+    site.update()
+    with site.serve():
+        hits = {
+            Path(hit["path"]).name: hit["picture"]
+            for hit in site.get("/api/search", q="black", count=200).json()["hits"]
+        }
+        keys = {name: hits[f"{name}.png"] for name in ("changed", "linked", "secret", "away", "red")}
+        paint(site.pictures / "changed.png", (99, 99, 99), SIZE)
+        (site.pictures / "linked.png").unlink()
+        (site.pictures / "linked.png").symlink_to(secret)
+        (site.pictures / "deep" / "secret.png").unlink()
+        (site.pictures / "deep").rmdir()
+        (site.pictures / "deep").symlink_to(tmp_path / "outside" / "deep")
+        # Even the very bytes that were indexed are not read outside of the indexed folders.
+        os.rename(site.pictures / "moved", tmp_path / "outside" / "moved")
+        (site.pictures / "moved").symlink_to(tmp_path / "outside" / "moved")
+        for name in ("changed", "linked", "secret", "away"):
+            for path in (f"/api/pictures/{keys[name]}/thumbnail", f"/api/pictures/{keys[name]}"):
+                told = site.client.get(path)
+                assert told.status_code == 404, name
+                assert str(tmp_path) not in told.text
+        assert site.client.get(f"/api/pictures/{keys['red']}/thumbnail").status_code == 200
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few bytes whose header says that it is huge."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(9))) + chunk(b"IEND", b"")
+
+
+def jpeg() -> bytes:
+    buffer = io.BytesIO()
+    Pillow.new("RGB", (64, 64), "red").save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0", b"GIF89a", b"not a picture", bomb(100_000, 100_000), bomb(65_535, 30_000), bomb(10_000, 7000),
+     jpeg()[:200], b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", bomb(1, 1)[:30]],
+    ids=["empty", "zero", "header", "text", "bomb", "wide", "many pixels", "cut off", "svg", "eps", "half"],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/api/similar", "/api/ground?text=red", "/api/describe"])
+def test_hostile_pictures_are_refused_in_words(site: SearchSite, path: str, data: bytes) -> None:
+    before = sorted(site.index.parent.rglob("*"))
+    told = site.client.post(path, content=data, headers={"Content-Type": "image/png"})
+    assert told.status_code == 400
+    assert told.json()["error"]
+    assert str(site.index.parent) not in told.text
+    assert sorted(site.index.parent.rglob("*")) == before
+
+
+def test_what_is_too_large_or_not_a_picture_is_refused(site: SearchSite) -> None:
+    picture = jpeg()
+    for kind in ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "", "text/html"):
+        assert site.post("/api/similar", picture, kind=kind).status_code == 415
+    assert site.post("/api/similar", bytes(LARGEST_PICTURE + 1)).status_code == 413
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(LARGEST_PICTURE // (1 << 20) + 1):
+            yield bytes(1 << 20)
+
+    sent = site.client.post("/api/similar", content=pieces(), headers={"Content-Type": "image/png"})
+    assert sent.status_code == 413
+    # A picture is taken where pictures are, and nowhere else is so much read.
+    assert (
+        site.client.post("/api/enter", content=bytes(2 << 20), headers={"Content-Type": "application/json"}).status_code
+        == 413
+    )
+
+
+def test_strangers_text_is_never_markup(tmp_path: Path) -> None:
+    site = SearchSite(tmp_path)
+    paint(site.pictures / "<img src=x onerror=alert(1)>.png", COLOURS["black"], SIZE)
+    site.update()
+    with site.serve():
+        found = site.get("/api/search", q="black", count=1).json()["hits"][0]
+        page = site.client.get(f"/pictures/{found['picture']}").text
+        assert "<img src=x" not in page
+        assert "&lt;img src=x" in page
