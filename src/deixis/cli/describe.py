@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.writing import drawing_targets, system_faults
+from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
     from deixis.learning.looking import Seen
     from deixis.models.description import Description, Said, SaidOfRegion
+
+    Looks = Callable[[Path], tuple[Picture, Description]]
 
 
 class By(StrEnum):
@@ -23,7 +28,12 @@ class By(StrEnum):
 
 def describe(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
-    run: Annotated[Path, typer.Option(metavar="RUN", help="The folder of a finished run.")],
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The folder of a finished run.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Where no run is named: `deixis-base` or `onnx:FOLDER`.")
+    ] = "deixis-base",
     by: Annotated[
         By | None,
         typer.Option(help="Find phrases in a bank, or make sentences.", show_default="what the run can do"),
@@ -52,30 +62,58 @@ def describe(
     Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
     cat"), and no two say nearly the same.
 
-    Example: deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
+    Examples: deixis describe cat.jpg; deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
     """
     from deixis.cli.output import busy, print_json_line, track
-    from deixis.learning.judging import load_matcher, read_recipe
-    from deixis.learning.looking import Looker
-    from deixis.vision.learned_proposals import checked_device
 
+    if run is None and (regions or bank or by is By.RETRIEVAL):
+        raise DeixisError("what comes with the package makes sentences of whole pictures; name a run with --run RUN")
     targets = drawing_targets(images, out, force)
-    with busy("Loading the run and what it chooses from"):
-        recipe = read_recipe(run)
-        matcher = load_matcher(run, checked_device(device))
-        looker = Looker(recipe, device)
-        tell = _describer(matcher, run, by, regions, count, most, bank)
+    with busy("Loading the model"):
+        look = _speaker(model, count, device) if run is None else _looker(run, by, regions, count, most, bank, device)
     described = []
     for image, target in track(zip(images, targets, strict=True), "Describing", len(images)):
-        seen = looker.look(image)
-        description = tell(seen)
+        picture, description = look(image)
         described.append(description)
         if target is not None:
-            _draw(seen, description, target)
+            _draw(picture, image.name, description, target)
     for description in described:
         print_json_line(description) if as_json else _print(description)
     if out is not None and not as_json:
         typer.echo(f"Drawn to {out}")
+
+
+def _speaker(model: str, count: int, device: str) -> Looks:
+    """Sentences about whole pictures, by a bundle."""
+    from deixis.models.description import Description
+    from deixis.search.describing import Describer
+    from deixis.search.walking import read_picture_file
+
+    describer = Describer.open(model, device=device)
+
+    def look(path: Path) -> tuple[Picture, Description]:
+        picture = read_picture_file(path)
+        return picture, Description(str(path), *picture.size, tuple(describer.describe(picture, count)))
+
+    return look
+
+
+def _looker(run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None, device: str) -> Looks:
+    """What a run says of pictures."""
+    from deixis.learning.judging import load_matcher, read_recipe
+    from deixis.learning.looking import Looker
+    from deixis.vision.learned_proposals import checked_device
+
+    recipe = read_recipe(run)
+    matcher = load_matcher(run, checked_device(device))
+    looker = Looker(recipe, device)
+    tell = _describer(matcher, run, by, regions, count, most, bank)
+
+    def look(path: Path) -> tuple[Picture, Description]:
+        seen = looker.look(path)
+        return seen.picture, tell(seen)
+
+    return look
 
 
 def _describer(
@@ -110,7 +148,7 @@ def _describer(
     return tell
 
 
-def _draw(seen: Seen, description: Description, target: Path) -> None:
+def _draw(picture: Picture, name: str, description: Description, target: Path) -> None:
     from itertools import groupby
 
     from deixis.corpus import Box
@@ -120,7 +158,7 @@ def _draw(seen: Seen, description: Description, target: Path) -> None:
     findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
         findings.append(Finding(tuple((each.text, f"{each.score:.2f}") for each in own), Box(*box)))
-    page = draw_findings(seen.picture, [each for each in findings if each.lines], seen.path.name)
+    page = draw_findings(picture, [each for each in findings if each.lines], name)
     with system_faults(target), atomic_write(target) as stream:
         page.save(stream, "PNG")
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deixis.cli.output import busy, print_json
 from deixis.cli.writing import check_free, put_in_place, system_faults
 from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.search.bundles import Manifest
 
 app = typer.Typer(no_args_is_help=True, help="Trained runs in forms that others run.")
 
@@ -23,46 +27,108 @@ class WeightsChoice(StrEnum):
     FLOAT32 = "float32"
 
 
-@app.callback()
-def _group() -> None:
-    """Keep `onnx` a command of its own while it is the only one."""
+OutOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the bundle is written.")]
+WeightsOption = Annotated[
+    WeightsChoice,
+    typer.Option(help="How weights are kept; `mixed`: float16 for convolutions, int8 for other matrices."),
+]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CORPUS",
+        help="A captioned corpus on whose validation pictures it is learned from which score on a picture counts "
+        "as what was asked for.",
+        show_default="that of a model like it",
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
 def onnx(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of the kind `pictures`.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the bundle is written.")],
-    weights: Annotated[
-        WeightsChoice, typer.Option(help="How weights are kept; `mixed`: float16 for pictures, int8 for texts.")
-    ] = WeightsChoice.MIXED,
-    calibrate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CORPUS",
-            help="A captioned corpus on whose validation pictures it is learned from which score on a picture counts "
-            "as what was asked for.",
-            show_default="that of a model like it",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a finished run of the kind `pictures` or `base`.")
+    ],
+    out: OutOption,
+    weights: WeightsOption = WeightsChoice.MIXED,
+    calibrate: CalibrateOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Write an encoder bundle for search: picture tower and text branch for onnxruntime, vocabulary, manifest.
+    """Write a bundle for search: picture tower and text branch for onnxruntime, weights, vocabulary, manifest.
 
     Example: deixis export onnx runs/pictures --out encoder && deixis index ~/Pictures --encoder onnx:encoder
     """
-    check_free(out, force)
+    export_bundle = _exporter()
+    _write(lambda folder: export_bundle(run, folder, weights=weights.value), out, calibrate, force, as_json)
+
+
+@app.command()
+def base(
+    pictures: Annotated[Path, typer.Option(metavar="RUN", help="A run of the kind `base` or `pictures`.")],
+    out: OutOption,
+    grounding: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A run of the kind `grounding`.", show_default="that of a `base` run"),
+    ] = None,
+    captioner: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A captioner trained on the tower's features.", show_default=False),
+    ] = None,
+    result: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A result for the model card; may be repeated.", show_default=False),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
+    weights: WeightsOption = WeightsChoice.FLOAT16,
+    calibrate: CalibrateOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a bundle that searches, points and describes, with a model card: what `deixis-base` is made by.
+
+    Example: deixis export base --pictures runs/base --captioner runs/captions --calibrate joined/ --out base
+    """
+    from deixis.evaluation.results import load
+
+    results = [load(path) for path in result or []]
+    export_bundle = _exporter()
+    from deixis.files import write_text
+    from deixis.search.bundles import CARD
+    from deixis.search.model_card import bundle_card
+
+    def build(folder: Path) -> Manifest:
+        manifest: Manifest = export_bundle(
+            pictures, folder, grounding=grounding, captioner=captioner, name=name, weights=weights.value
+        )
+        points = grounding or (pictures if manifest.grounding else None)
+        runs = {"pictures": pictures, "grounding": points, "captioner": captioner}
+        there = {task: run for task, run in runs.items() if run is not None}
+        write_text(folder / CARD, bundle_card(manifest, there, results))
+        return manifest
+
+    _write(build, out, calibrate, force, as_json)
+
+
+def _exporter() -> Callable[..., Any]:
     try:
         from deixis.search.export import export_bundle
     except ModuleNotFoundError as fault:
         if fault.name != "onnx":
             raise
         raise DeixisError("writing ONNX needs the package onnx; pip install 'deixis[export,search]'") from None
+    return export_bundle
+
+
+def _write(build: Callable[[Path], Manifest], out: Path, calibrate: str | None, force: bool, as_json: bool) -> None:
+    """Build a bundle beside `out`, and put it there when it is whole."""
+    check_free(out, force)
     with system_faults(out), busy("Exporting"):
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
-            manifest = export_bundle(run, staging / out.name, weights=weights.value)
+            manifest = build(staging / out.name)
             if calibrate is not None:
                 from deixis.corpus import open_corpus
                 from deixis.search.calibration import calibrate as learn

@@ -1,0 +1,46 @@
+"""Putting pictures into words with a bundle's captioner, which reads what the bundle's tower sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from deixis.errors import DeixisError
+from deixis.matcher import ImageFeatures
+from deixis.models.captioner import CaptionMatcher
+from deixis.models.description import Said, generated_captions
+from deixis.search.bundle_models import bundle_captioner, bundle_tower
+from deixis.search.bundles import DEFAULT, ONNX, open_bundle
+from deixis.search.encoders import squashed
+from deixis.vision.learned_proposals import checked_device
+from deixis.vision.proposer import normalize
+from deixis.vision.tower import PictureTower
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+
+class Describer:
+    """Makes sentences; `Describer.open` opens a bundle's."""
+
+    def __init__(self, tower: PictureTower, captioner: CaptionMatcher, device: torch.device) -> None:
+        self._tower, self._captioner, self._device = tower.to(device), captioner, device
+
+    @classmethod
+    def open(cls, name: str = DEFAULT, *, device: str = "cpu") -> Describer:
+        """Open one by name: `deixis-base` or `onnx:FOLDER`."""
+        bundle = open_bundle(name)
+        if bundle is None:
+            raise DeixisError(f"unknown model {name!r}; known: {DEFAULT}, {ONNX}FOLDER")
+        captioner, tower = bundle_captioner(bundle, device), bundle_tower(bundle)
+        tower.backbone.fuse(device)
+        return cls(tower, captioner, checked_device(device))
+
+    @torch.inference_mode()
+    def describe(self, picture: Picture, count: int = 3) -> list[Said]:
+        """At most `count` sentences, best first; a score is a logarithm of a probability."""
+        pixels = torch.from_numpy(squashed(picture, self._tower.side))[None].to(self._device)
+        row = self._tower.rows(normalize(pixels))[0, : self._captioner.network.picture.in_features]
+        seen = ImageFeatures(row.float().cpu().numpy(), None, None, picture.size)
+        return generated_captions(self._captioner, seen, count)
