@@ -210,9 +210,24 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
 
 
 def reference(recipe: FitRecipe) -> RecipeReference:
-    """Name and hash of a recipe; its seed has no part in the hash, since results tell it by itself."""
-    settings = {**msgspec.to_builtins(recipe), "seed": None}
+    """Name and hash of a recipe: of what it sets otherwise than by default, since new settings leave old runs as they were.
+
+    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people.
+    """
+    settings = {name: value for name, value in _chosen(recipe).items() if name not in ("seed", "about", "rows")}
     return RecipeReference(recipe.name, hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest())
+
+
+def _chosen(settings: msgspec.Struct) -> dict[str, Any]:
+    """The settings that are not what they would be by default."""
+    chosen: dict[str, Any] = {}
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+        if value != default:
+            chosen[field.name] = _chosen(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
+    tag = settings.__struct_config__.tag
+    return chosen if tag is None else {"kind": tag, **chosen}
 
 
 def _with_rows(result: Result, rows: Sequence[str]) -> Result:
