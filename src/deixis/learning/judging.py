@@ -210,7 +210,7 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
 
 
 def reference(recipe: FitRecipe) -> RecipeReference:
-    """Name and hash of a recipe: of what it sets otherwise than by default, since new settings leave old runs as they were.
+    """Name and hash of a recipe: of what it sets otherwise than by default, so that new settings leave old runs theirs.
 
     Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people.
     """
