@@ -11,7 +11,7 @@ import httpx
 from fastapi import FastAPI
 from PIL import Image as Pillow
 
-from deixis.models.description import Description, Said, SaidOfRegion
+from deixis.models.description import Said
 from deixis.search.grounding import GroundedPhrase
 from deixis.search.indexing import index_folders
 from deixis.web.search_app import search_app
@@ -54,11 +54,8 @@ class Pointer:
 
 
 class Teller:
-    def describe(self, picture: Pillow.Image) -> Description:
-        width, height = picture.size
-        box = (0.0, 0.0, width / 2, height / 2)
-        caption, region = Said("red and blue <b>", 0.7, "generation"), SaidOfRegion(box, "a corner", 0.5, "retrieval")
-        return Description("", width, height, (caption,), (region,))
+    def describe(self, picture: Pillow.Image, count: int) -> list[Said]:
+        return [Said("red and blue <b>", -0.7, "generation"), Said("white , red", -0.9, "generation")][:count]
 
 
 class SearchSite:

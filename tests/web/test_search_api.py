@@ -238,10 +238,15 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
     assert site.pointer.looks == before + 1
 
 
-def test_describing_tells_captions_and_regions(site: SearchSite) -> None:
+def test_describing_tells_captions_and_where_their_phrases_are(site: SearchSite) -> None:
     told = site.get("/api/describe", picture=site.key("red")).json()
-    assert [each["text"] for each in told["captions"]] == ["red and blue <b>"]
-    assert told["regions"] == [{"box": [0, 0, 60, 40], "text": "a corner", "score": 0.5}]
+    assert [each["text"] for each in told["captions"]] == ["red and blue <b>", "white , red"]
+    # Each phrase once.
+    assert [(each["text"], each["box"]) for each in told["regions"]] == [
+        ("red", [0, 0, 60, 80]),
+        ("blue", [60, 0, 120, 80]),
+        ("white", [0, 0, 60, 80]),
+    ]
     assert site.post("/api/describe", (site.pictures / "red.png").read_bytes()).json() == told
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -11,7 +11,11 @@ from deixis.cli.index import EncoderOption, IndexOption
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deixis.web.sight import Sight
+
+Model = TypeVar("Model")
 
 #: The model that comes with the package.
 BASE = "deixis-base"
@@ -24,7 +28,7 @@ def serve(
         str,
         typer.Option(
             metavar="NAME",
-            help="What points at phrases: `deixis-base`, `run:FOLDER`, `onnx:FOLDER`, or `none`.",
+            help="What points at phrases and describes: `deixis-base`, `onnx:FOLDER`, `run:FOLDER`, or `none`.",
         ),
     ] = BASE,
     host: Annotated[str, typer.Option(help="Where to listen; another one than this machine's own needs --token.")] = (
@@ -92,17 +96,26 @@ def serve(
 
 
 def _sight(model: str) -> Sight:
-    """What looks at single pictures; a package without the default model serves without."""
+    """What looks at single pictures; what a model cannot do the server does without, and says so."""
     from deixis.web.sight import Sight
 
     if model == "none":
         return Sight()
+    from deixis.search.describing import Describer
     from deixis.search.grounding import Grounder
 
-    try:
-        return Sight(Grounder.open(model))
-    except DeixisError as fault:
-        if model != BASE:
-            raise
-        typer.echo(f"Nothing will be pointed at: {fault}", err=True)
-        return Sight()
+    faults: list[DeixisError] = []
+
+    def opened(open_model: Callable[[str], Model], missed: str) -> Model | None:
+        try:
+            return open_model(model)
+        except DeixisError as fault:
+            faults.append(fault)
+            typer.echo(f"{missed}: {fault}", err=True)
+            return None
+
+    pointer = opened(Grounder.open, "Phrases will not be pointed at")
+    teller = opened(Describer.open, "Pictures will not be described")
+    if len(faults) == 2 and model != BASE:
+        raise faults[0]
+    return Sight(pointer, teller)

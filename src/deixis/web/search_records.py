@@ -62,9 +62,11 @@ class Caption(msgspec.Struct, frozen=True):
 
 
 class RegionPhrase(msgspec.Struct, frozen=True):
+    """A phrase of the captions, and the part of the picture that it names."""
+
     box: Box
     text: str
-    score: float
+    score: Share
 
 
 class Described(msgspec.Struct, frozen=True):

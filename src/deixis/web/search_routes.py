@@ -192,7 +192,7 @@ async def _grounding(
 
 
 async def _description(state: SearchState, key: str, load: Callable[[], Picture]) -> Response:
-    said = await answer_of(state.sight.describe(key, load))
-    captions = [Caption(each.text, each.score) for each in said.captions]
-    regions = [RegionPhrase(each.box, each.text, each.score) for each in said.regions]
-    return reply(Described(said.width, said.height, captions, regions))
+    told = await answer_of(state.sight.describe(key, load))
+    captions = [Caption(each.text, each.score) for each in told.captions]
+    regions = [RegionPhrase(each.box, each.phrase, each.score) for each in told.phrases]
+    return reply(Described(*told.size, captions, regions))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from deixis.errors import DeixisError
 from deixis.web.search_desk import Busy
@@ -18,11 +18,13 @@ from deixis.web.shelf import Shelf
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.models.description import Description
+    from deixis.models.description import Said
     from deixis.search.grounding import GroundedPhrase
 
 Answer = TypeVar("Answer")
 
+#: Sentences about a picture.
+CAPTIONS = 3
 #: Pictures that were looked at, and what was said of pictures.
 LOOKED, TOLD = 32, 1000
 #: Questions that may wait; more are refused at once.
@@ -40,10 +42,18 @@ class Points(Protocol):
 
 
 class Tells(Protocol):
-    """Puts a picture and its regions into words."""
+    """Puts a picture into words (`deixis.search.describing`)."""
 
-    def describe(self, picture: Picture) -> Description:
-        """Captions and phrases of regions, best first."""
+    def describe(self, picture: Picture, count: int) -> Sequence[Said]:
+        """At most `count` sentences, best first."""
+
+
+class Told(NamedTuple):
+    """What is said of a picture, and where in it the phrases of that are, each once and the surest first."""
+
+    size: tuple[int, int]
+    captions: Sequence[Said]
+    phrases: Sequence[GroundedPhrase]
 
 
 class Unable(DeixisError):
@@ -56,7 +66,7 @@ class Sight:
     def __init__(self, pointer: Points | None = None, teller: Tells | None = None) -> None:
         self._pointer, self._teller = pointer, teller
         self._looked: Shelf[str, Any] = Shelf(LOOKED)
-        self._told: Shelf[str, Description] = Shelf(TOLD)
+        self._told: Shelf[str, Told] = Shelf(TOLD)
         self._thread = ThreadPoolExecutor(1, "sight")
         self._room = BoundedSemaphore(WAITING)
 
@@ -79,11 +89,23 @@ class Sight:
 
         return self._submit(work)
 
-    def describe(self, key: str, load: Callable[[], Picture]) -> Future[Description]:
+    def describe(self, key: str, load: Callable[[], Picture]) -> Future[Told]:
+        """Captions of a picture, and, where the server can point, their phrases in it."""
         teller = self._teller
         if teller is None:
             raise Unable("this server has no model that describes pictures")
-        return self._submit(lambda: self._told.get(key, lambda: teller.describe(load())))
+        return self._submit(lambda: self._told.get(key, lambda: self._tell(teller, key, load())))
+
+    def _tell(self, teller: Tells, key: str, picture: Picture) -> Told:
+        captions = teller.describe(picture, CAPTIONS)
+        phrases: dict[str, GroundedPhrase] = {}
+        if (pointer := self._pointer) is not None:
+            looked = self._looked.get(key, lambda: pointer.look(picture))
+            for caption in captions:
+                for each in pointer.ground(looked, caption.text):
+                    if each.phrase not in phrases or each.score > phrases[each.phrase].score:
+                        phrases[each.phrase] = each
+        return Told(picture.size, captions, sorted(phrases.values(), key=lambda each: -each.score))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
