@@ -1,8 +1,8 @@
 """What puts pictures and words into one space for search: one protocol, opened by name.
 
 `deixis-base` is the bundle that comes with the package, `onnx:FOLDER` one that `deixis export` wrote (onnxruntime
-alone), `run:FOLDER` a finished run of the kind `pictures` or `base` (PyTorch). All forms of one run are one encoder to
-an index.
+alone), `run:FOLDER` a finished run of the kind `pictures` or `base` (PyTorch), `open_clip:MODEL` a CLIP for those who
+can download weights. All forms of one run are one encoder to an index.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Rows = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
-RUN = "run:"
+RUN, CLIP = "run:", "open_clip:"
 #: Texts encoded at a time.
 BATCH = 256
 
@@ -80,14 +80,18 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str) -> Encoder:
-    """Open an encoder by name: `deixis-base`, `onnx:FOLDER` or `run:FOLDER`."""
+    """Open an encoder by name: `deixis-base`, `onnx:FOLDER`, `run:FOLDER` or `open_clip:MODEL`."""
     if name.startswith(RUN):
         from deixis.search.run_encoder import RunEncoder
 
         return RunEncoder(Path(name.removeprefix(RUN)))
+    if name.startswith(CLIP):
+        from deixis.search.clip_encoder import ClipEncoder
+
+        return ClipEncoder(name.removeprefix(CLIP))
     if (bundle := open_bundle(name)) is not None:
         return OnnxEncoder(bundle)
-    raise DeixisError(f"unknown encoder {name!r}; known: {DEFAULT}, {ONNX}FOLDER, {RUN}FOLDER")
+    raise DeixisError(f"unknown encoder {name!r}; known: {DEFAULT}, {ONNX}FOLDER, {RUN}FOLDER, {CLIP}MODEL")
 
 
 def absolute_name(name: str) -> str:
@@ -95,6 +99,9 @@ def absolute_name(name: str) -> str:
     for prefix in (RUN, ONNX):
         if name.startswith(prefix):
             return f"{prefix}{Path(name.removeprefix(prefix)).absolute()}"
+    model, _, weights = name.partition("/")
+    if name.startswith(CLIP) and Path(weights).is_file():
+        return f"{model}/{Path(weights).absolute()}"
     return name
 
 

@@ -19,7 +19,7 @@ Weights = str | Path | None
 
 def torchvision_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
     """VGG: the vector is fc7 (papers 0 and 1), the map conv5's. ResNet: the pooled last stage, and that stage."""
-    models = _require("torchvision.models", "torchvision", f"torchvision:{name}")
+    models = require("torchvision.models", "torchvision", f"torchvision:{name}")
     if not name.startswith(("vgg", "resnet", "resnext", "wide_resnet")) or name not in models.list_models():
         raise DeixisError(f"torchvision:{name}: only its VGG and ResNet networks are taken; for others use timm:…")
     published = models.get_model_weights(name).DEFAULT
@@ -57,7 +57,7 @@ def _first_pixel(size: int) -> float:
 
 def timm_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
     """Any timm network: its pooled features before the classifier, and its last map."""
-    timm = _require("timm", "timm", f"timm:{name}")
+    timm = require("timm", "timm", f"timm:{name}")
     if not timm.is_model(name):
         raise DeixisError(f"timm has no network {name!r}; timm.list_models() lists them")
     network = timm.create_model(name, pretrained=weights is None, num_classes=0)
@@ -86,9 +86,9 @@ def timm_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
     )
 
 
-def open_clip_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
-    """The picture tower of a CLIP: its projected embedding, and the map of its last layer."""
-    open_clip = _require("open_clip", "clip", f"open_clip:{name}")
+def open_clip_model(name: str, weights: Weights) -> tuple[Any, Any]:
+    """The package, and a CLIP by name: `ARCHITECTURE/TAG`, or `ARCHITECTURE` with a file of weights."""
+    open_clip = require("open_clip", "clip", f"open_clip:{name}")
     architecture, _, tag = name.partition("/")
     if architecture not in open_clip.list_models():
         raise DeixisError(f"open_clip has no model {architecture!r}; open_clip.list_models() lists them")
@@ -96,11 +96,20 @@ def open_clip_backbone(name: str, weights: Weights, device: str) -> NetworkBackb
         tags = ", ".join(open_clip.list_pretrained_tags_by_model(architecture)) or "none"
         raise DeixisError(f"open_clip:{name} needs weights: a file, or one of its tags as {architecture}/TAG ({tags})")
     try:
-        model = open_clip.create_model(architecture, pretrained=str(weights or tag), precision="fp32")
+        return open_clip, open_clip.create_model(architecture, pretrained=str(weights or tag), precision="fp32")
     except Exception as fault:
         if not weights:
             raise
         raise InputError(weights, f"does not hold the weights of {architecture} ({str(fault)[:300]})") from None
+
+
+def open_clip_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
+    """The picture tower of a CLIP: its projected embedding, and the map of its last layer."""
+    return clip_tower(name, *open_clip_model(name, weights), device)
+
+
+def clip_tower(name: str, open_clip: Any, model: Any, device: str) -> NetworkBackbone:
+    """The picture tower of an open CLIP."""
     config = open_clip.get_model_preprocess_cfg(model)
     tower = model.visual
     size = config["size"]
@@ -133,7 +142,7 @@ FAMILIES: dict[str, Callable[[str, Weights, str], NetworkBackbone]] = {
 }
 
 
-def _require(module: str, extra: str, name: str) -> Any:
+def require(module: str, extra: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as fault:
