@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,28 +53,36 @@ def train(
     The run folder keeps the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU a run
     that was killed ends with the same weights as one that was not, bit for bit. A finished run is left as it is.
 
+    Several processes, on one machine or many, train one model together under torchrun, each reading its share of the
+    features: torchrun --nproc-per-node 4 --max-restarts 3 -m deixis train my.toml --out runs/my --corpus joined/
+
     Example: deixis train paper1/sentences-bi --out runs/bi --corpus joined/ --features joined.features
 
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
     from deixis.features import FeatureStore
+    from deixis.learning.distributed import joined
     from deixis.learning.recipe import load_recipe
-    from deixis.learning.running import run_recipe, stores_for
+    from deixis.learning.running import refuse_unshared, run_recipe, stores_for
     from deixis.learning.runs import is_finished
     from deixis.vision.learned_proposals import checked_device
 
     file = load_recipe(recipe, [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])])
     chosen, target = file.recipe, checked_device(device)
-    with busy(f"Reading {corpus or chosen.corpus}"):
-        opened = _open_corpus(chosen, corpus, pictures_in)
-    if features:
-        stores = [FeatureStore(path) for path in features]
-    else:
-        with progress_bar("Extracting features") as extracting:
-            stores = stores_for(chosen, opened, device=device, progress=extracting)
-    found = is_finished(out)
-    with _progress(chosen) as (progress, say):
-        report = run_recipe(file, opened, stores, out, target, progress=progress, say=say)
+    with joined(device) as ranks:
+        refuse_unshared(chosen, ranks)
+        with busy(f"Reading {corpus or chosen.corpus}") if ranks.first else nullcontext():
+            opened = _open_corpus(chosen, corpus, pictures_in)
+        if features:
+            stores = [FeatureStore(path) for path in features]
+        else:
+            with ranks.in_turn(), progress_bar("Extracting features") as extracting:
+                stores = stores_for(chosen, opened, device=device, progress=extracting)
+        found = is_finished(out)
+        with _progress(chosen, shown=ranks.first) as (progress, say):
+            report = run_recipe(file, opened, stores, out, target, ranks=ranks, progress=progress, say=say)
+    if not ranks.first:
+        return
     if json:
         print_json({"out": str(out), "found": found, "recipe": chosen.name, "report": report})
     else:
@@ -143,7 +151,7 @@ def _open_corpus(recipe: FitRecipe, given: str | None, pictures: str | None) -> 
 
 
 @contextmanager
-def _progress(recipe: FitRecipe) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
     """Epochs, loss, the last validation and the time left, on standard error; a line an epoch stays.
 
     Gives what to call after a step, and what to call with a line for people.
@@ -154,7 +162,7 @@ def _progress(recipe: FitRecipe) -> Iterator[tuple[Callable[[Progress], None], C
 
     from deixis.learning.recipe import Recipe
 
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not shown)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

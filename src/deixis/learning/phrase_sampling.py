@@ -105,7 +105,7 @@ class PhraseSampler:
             self.positive_offsets = as_numbers(data.positive_offsets)
         else:
             self.positive_rows, self.positive_offsets = drawn, np.arange(len(drawn) + 1)
-        self._numbering = np.empty(len(data.regions), np.int64)
+        self._numbering = np.empty(len(data.region_boxes), np.int64)
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
         """For the embedding network."""

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import torch
 from msgspec import Meta
-from torch import Tensor
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import LocalizationCheck
 from deixis.learning.data import phrase_data
+from deixis.learning.distributed import ALONE, Held, Ranks
 from deixis.learning.losses import RankingRecipe
 from deixis.learning.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch
@@ -57,19 +57,25 @@ class PhraseTask(TwoBranchTask):
         chains: FeatureStore,
         proposals: FeatureStore,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
-        text = fitted_text(recipe.text, training, corpus, device)
-        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device)
-        self.data = phrase_data(training, chains, proposals, text, device=device)
-        self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
-        self.check = LocalizationCheck(self.held_out, recipe.regions)
+        # What is fitted is kept in the cache, and found there.
+        with ranks.in_turn():
+            text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device, ranks)
+        self.data = phrase_data(training, chains, proposals, text, device=device, ranks=ranks)
+        if ranks.first:
+            self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
+            self.check = LocalizationCheck(self.held_out, recipe.regions)
         self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed)
 
-    def visual_rows(self, rows: Tensor) -> Tensor:
-        return self.data.regions[rows]
+    @property
+    def visual(self) -> Held:
+        return Held(self.data.regions, self.data.first_region)
 
-    def text_rows(self, rows: Tensor) -> Tensor:
-        return self.data.strings[rows]
+    @property
+    def texts(self) -> Held:
+        return Held(self.data.strings, self.data.first_string)
 
     def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
@@ -100,3 +106,10 @@ def build_task(
 ) -> PhraseTask:
     chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
     return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
+
+
+def build_share(
+    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> PhraseTask:
+    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)

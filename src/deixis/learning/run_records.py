@@ -90,6 +90,8 @@ class Start(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     epoch: int
     step: int
+    #: How many trained together.
+    processes: int = 1
 
 
 class StepRecord(msgspec.Struct, frozen=True, tag_field="event", tag="step"):

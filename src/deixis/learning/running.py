@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 
 from deixis.corpus import Corpus
+from deixis.errors import DeixisError
 from deixis.features.kept import features_for
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.learning.distributed import ALONE, FollowingRun, Ranks
 from deixis.learning.fitting import Fits, fit
-from deixis.learning.recipe import FitRecipe, Recipe, RecipeFile, kind_of
+from deixis.learning.recipe import KINDS, FitRecipe, Recipe, RecipeFile, kind_of
 from deixis.learning.run_records import TrainingReport, make_run_plan
 from deixis.learning.runs import RunFolder, read_model
 from deixis.learning.trainer import Progress, train
@@ -25,19 +28,41 @@ def run_recipe(
     out: str | Path,
     device: torch.device,
     *,
+    ranks: Ranks = ALONE,
     progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> TrainingReport:
-    """Train a recipe into a run folder; one that was begun is continued, a finished one left as it is."""
-    recipe = file.recipe
-    with RunFolder(out, make_run_plan(recipe, corpus, stores), file.text) as run:
-        if run.finished:
-            return read_model(out).report
-        task = kind_of(recipe.kind).build_task(recipe, corpus, stores, device)
+    """Train a recipe into a run folder; one that was begun is continued, a finished one left as it is.
+
+    Of several processes that share a run the first alone writes, and the same number of them need not continue it.
+    """
+    recipe, kind = file.recipe, kind_of(file.recipe.kind)
+    refuse_unshared(recipe, ranks)
+    plan = make_run_plan(recipe, corpus, stores)
+    with RunFolder(out, plan, file.text) if ranks.first else FollowingRun(out) as run:
+        report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
+        if report:
+            return msgspec.json.decode(report, type=TrainingReport)
+        if ranks.count > 1:
+            task = kind.build_share(recipe, corpus, stores, device, ranks)  # type: ignore[attr-defined]
+        else:
+            task = kind.build_task(recipe, corpus, stores, device)
         if isinstance(task, Fits):
+            assert isinstance(run, RunFolder)
             return fit(task, run, device=device, say=say)
         assert isinstance(recipe, Recipe)
-        return train(task, recipe.schedule, run, seed=recipe.seed, device=device, progress=progress)
+        return train(task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress)
+
+
+def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
+    """A `DeixisError` where several processes cannot train a recipe together."""
+    if ranks.count == 1 or hasattr(kind_of(recipe.kind), "build_share"):
+        return
+    shared = ", ".join(name for name in KINDS if hasattr(kind_of(name), "build_share"))
+    raise DeixisError(
+        f"{recipe.name} is of the kind {recipe.kind!r}, which one process trains: start it without torchrun "
+        f"(several processes share recipes of the kinds {shared})"
+    )
 
 
 def stores_for(

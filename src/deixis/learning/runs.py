@@ -28,6 +28,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
@@ -239,6 +240,7 @@ def _start(device: torch.device, position: Position) -> Start:
         versions=versions(),
         epoch=position.epoch,
         step=position.step,
+        processes=dist.get_world_size() if dist.is_initialized() else 1,
     )
 
 

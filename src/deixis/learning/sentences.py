@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.data import sentence_data
+from deixis.learning.distributed import ALONE, Held, Ranks
 from deixis.learning.losses import RankingRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.learning.task import SizedBatches
@@ -52,18 +52,23 @@ class SentenceTask(TwoBranchTask):
         corpus: Corpus,
         store: FeatureStore,
         device: torch.device,
+        ranks: Ranks = ALONE,
     ) -> None:
-        text = fitted_text(recipe.text, training, corpus, device)
-        super().__init__(recipe, training, text, store.image_vectors().shape[1], device)
-        self.data = sentence_data(training, store, text, device=device)
-        self.held_out = sentence_data(corpus.split("val"), store, text, device=device)
+        # What is fitted is kept in the cache, and found there.
+        with ranks.in_turn():
+            text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, store.image_vectors().shape[1], device, ranks)
+        self.data = sentence_data(training, store, text, device=device, ranks=ranks)
+        self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
         self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
 
-    def visual_rows(self, rows: Tensor) -> Tensor:
-        return self.data.images[rows]
+    @property
+    def visual(self) -> Held:
+        return Held(self.data.images, self.data.first_image)
 
-    def text_rows(self, rows: Tensor) -> Tensor:
-        return self.data.texts[rows]
+    @property
+    def texts(self) -> Held:
+        return Held(self.data.texts, self.data.first_text)
 
     def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
@@ -71,6 +76,7 @@ class SentenceTask(TwoBranchTask):
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out
+        assert held_out is not None, "the first process validates"
         if isinstance(network, SimilarityNetwork):
             return retrieval_figures(network.score_all(held_out.images, held_out.texts), held_out.image_of)
         texts = torch.cat([network.embed_texts(part) for part in torch.split(held_out.texts, 4096)])
@@ -93,3 +99,9 @@ def build_task(
     recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
 ) -> SentenceTask:
     return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device)
+
+
+def build_share(
+    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> SentenceTask:
+    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)

@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
 from deixis.learning.checkpoints import Mean, Position
+from deixis.learning.distributed import ALONE, FollowingRun, Ranks, agreed_loss
 from deixis.learning.learner import Learner
 from deixis.learning.run_records import EpochRecord, StepRecord, TrainingReport
 from deixis.learning.runs import RunFolder, read_model
@@ -56,10 +58,11 @@ class _Step(NamedTuple):
 def train(
     task: Task[Any],
     schedule: Schedule,
-    run: RunFolder,
+    run: RunFolder | FollowingRun,
     *,
     seed: int,
     device: torch.device,
+    ranks: Ranks = ALONE,
     progress: Callable[[Progress], None] | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int | None = None,
@@ -70,6 +73,7 @@ def train(
         task: what to learn; its module is on `device`.
         run: entered. A finished one is left as it is.
         seed: of what is drawn in a step (dropout); the task's batches have the task's own.
+        ranks: the processes that train it together; the task is this one's share of it.
         progress: told after every look at the losses, and at the end of every epoch.
         checkpoint_minutes: between two checkpoints inside an epoch.
         checkpoint_steps: the same by count.
@@ -82,7 +86,7 @@ def train(
         return read_model(run.folder).report
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _quick_products(device):
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
-        training = _Training(task, schedule, run, seed, device, progress or (lambda _: None), saving)
+        training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
         training.resume()
         while not training.over:
             training.epoch()
@@ -130,14 +134,17 @@ class _Training:
         self,
         task: Task[Any],
         schedule: Schedule,
-        run: RunFolder,
+        run: RunFolder | FollowingRun,
         seed: int,
         device: torch.device,
+        ranks: Ranks,
         progress: Callable[[Progress], None],
         saving: _Saving,
     ) -> None:
         self.task, self.schedule, self.run = task, schedule, run
         self.seed, self.device, self.progress, self.saving = seed, device, progress, saving
+        self.ranks = ranks
+        self.loss_of = task.loss if ranks.count == 1 else agreed_loss(task)
         self.learner = Learner(task.module, schedule)
         self.position = Position()
         #: The weights to keep, as things stand: those of the best epoch so far.
@@ -148,7 +155,7 @@ class _Training:
 
     def resume(self) -> None:
         """Go on from the last checkpoint, where there is one."""
-        checkpoint = self.run.resume(self.device)
+        checkpoint = self.ranks.told_checkpoint(self.run.resume(self.device))
         if checkpoint is None:
             return
         self.position = checkpoint.position
@@ -197,7 +204,7 @@ class _Training:
         position.step += 1
         self._seed_torch(f"step {position.epoch} {position.step}")
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
-            loss = self.task.loss(batch)
+            loss = self.loss_of(batch)
         factor = self.schedule.rate_factor(position.epoch, position.step, steps)
         norm = self.learner.step(loss.total, factor)
         self.taken.append(_Step(position.step, loss.detached(), norm, self.schedule.learning_rate * factor))
@@ -263,8 +270,16 @@ class _Training:
 
     def _figures(self) -> dict[str, float]:
         self._seed_torch(f"validation {self.position.epoch}")
-        with self.learner.evaluating():
-            figures = {name: float(value) for name, value in self.task.validate().items()}
+        figures: dict[str, float] = {}
+        if self.ranks.first:
+            with self.learner.evaluating():
+                figures = {name: float(value) for name, value in self.task.validate().items()}
+        if self.ranks.count > 1:
+            # As hexadecimals, since JSON has no NaN.
+            told = self.ranks.told(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
+            figures = {
+                name: float.fromhex(value) for name, value in msgspec.json.decode(told, type=dict[str, str]).items()
+            }
         name = self.schedule.figure
         if name is not None and name not in figures:
             known = ", ".join(figures) or "none"
@@ -294,7 +309,7 @@ class _Training:
             parameters=sum(value.numel() for value in self.task.module.parameters()),
         )
         self.task.module.load_state_dict(self.kept)
-        if isinstance(self.task, KeepsFiles):
+        if self.ranks.first and isinstance(self.task, KeepsFiles):
             self.task.save(self.run.folder)
         self.run.finish(self.kept, report)
         return report

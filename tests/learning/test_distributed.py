@@ -1,0 +1,204 @@
+"""Several processes promise: the loss and, to rounding, the weights of one; no one holds all; a death costs little."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from deixis.corpus import Image
+from deixis.corpus.boxes import box_array, merge
+from deixis.learning.distributed import ALONE, Ranks
+from deixis.learning.run_records import StepRecord, epochs_of
+from deixis.learning.runs import read_log, read_starts, read_weights
+from tests.learning.ranks import small_corpus
+from tests.stores import make_store, random_boxes
+
+ROOT = Path(__file__).parents[2]
+SCHEDULE = {"epochs": 2, "learning_rate": 0.02, "optimizer": "sgd", "momentum": 0.5, "clip": {"kind": "norm", "at": 1}}
+RECURRENT = {"word": 6, "hidden": 7, "bidirectional": True, "pooling": "max", "dropout": 0.3}
+SENTENCES: dict[str, Any] = {
+    "name": "shared",
+    "corpus": "scenes",
+    "kind": "sentences",
+    "features": "image",
+    "text": {"kind": "tokens", "minimum_count": 1},
+    "model": {"kind": "embedding", "image": [16, 8], "text": [16, 8], "dropout": 0.5, "recurrent": RECURRENT},
+    "loss": {"kind": "infonce"},
+    "sampler": {"batch": 40},
+    "schedule": {**SCHEDULE, "averaging": 0.8, "figure": "rsum"},
+}
+RECIPES: dict[str, dict[str, Any]] = {
+    "infonce": {
+        **SENTENCES,
+        "schedule": {**SENTENCES["schedule"], "groups": [{"prefix": "network.encoder", "frozen_epochs": 1}]},
+    },
+    "constraints": {
+        **SENTENCES,
+        "text": {"kind": "tfidf"},
+        "model": {"kind": "embedding", "image": [16, 8], "text": [16, 8], "dropout": 0.5},
+        "loss": {"kind": "ranking", "weights": [1.0, 1.5, 0.0, 0.05], "hardest": 10},
+        "sampler": {"batch": 40, "neighbourhood": "sampling"},
+    },
+    "phrases-similarity": {
+        **SENTENCES,
+        "kind": "phrases",
+        "features": {"backbone": "efficientnet-lite0", "regions": {"boxes": "grid", "count": 12}},
+        "text": {"kind": "tfidf"},
+        "model": {"kind": "similarity", "image": [16, 8], "text": [16, 8]},
+        "loss": {"kind": "logistic"},
+        "sampler": {"batch": 64},
+        "regions": 12,
+        # Momentum would bring a hidden unit so near to 0 that rounding decides whether it is on.
+        "schedule": {**SCHEDULE, "momentum": 0.0, "figure": "localization.r@1"},
+    },
+}
+LINEAR: dict[str, Any] = {
+    "name": "alone",
+    "corpus": "scenes",
+    "kind": "cca",
+    "features": "image",
+    "text": {"kind": "tfidf"},
+    "pairs": "sentences",
+}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder, corpus = tmp_path_factory.mktemp("stores"), small_corpus()
+    near = random_boxes(8)
+
+    def merged(image: Image) -> Any:
+        return [merge(box_array(image.chain_boxes(chain.id))).tolist() for chain in image.chains if chain.boxes]
+
+    def some(image: Image) -> Any:
+        return np.concatenate([near(image), [[0, 0, image.width, image.height]]])
+
+    make_store(folder / "chains", corpus, merged, seed=1, provenance={"regions": {"boxes": "chains"}})
+    make_store(folder / "proposals", corpus, some, seed=2)
+    make_store(folder / "image", corpus, seed=3, provenance={"regions": None})
+    return [str(folder / name) for name in ("chains", "proposals", "image")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "DEIXIS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+
+
+#: How many processes train each recipe.
+COUNTS = {"infonce": (1, 2, 4), "constraints": (1, 2), "phrases-similarity": (1, 2)}
+
+
+@pytest.fixture(scope="module")
+def returned(folder: Path, stores: list[str], environment: dict[str, str]) -> dict[str, list[Any]]:
+    """By job what each of its processes returned; runs are in the folders of that name."""
+    jobs: dict[str, tuple[str, int, list[Any]]] = {
+        f"{name} {count}": ("train", count, [RECIPES[name], str(folder / f"{name} {count}"), stores])
+        for name, counts in COUNTS.items()
+        for count in counts
+    }
+    jobs |= {f"{name} held": ("held", 4, [RECIPES[name], stores]) for name in ("infonce", "phrases-similarity")}
+    jobs |= {f"layers {rows} {count}": ("layers", count, [rows]) for rows in (7, 3) for count in (1, 2, 4)}
+    jobs["cca"] = ("train", 2, [LINEAR, str(folder / "cca"), stores])
+    command = [sys.executable, "-W", "error", "-m", "tests.learning.ranks", json.dumps([*jobs.values()])]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(jobs, msgspec.json.decode(done.stdout, type=list[list[Any]]), strict=True))
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_one_global_batch_gives_the_losses_and_weights_of_one_process(
+    name: str, folder: Path, returned: dict[str, list[Any]]
+) -> None:
+    alone = folder / f"{name} 1"
+    expected, right = steps_of(alone), read_weights(alone)
+    for count in COUNTS[name]:
+        out = folder / f"{name} {count}"
+        assert returned[out.name] == [""] * count
+        assert [start.processes for start in read_starts(out)] == [count]
+        steps, weights = steps_of(out), read_weights(out)
+        assert len(steps) == len(expected) > 4
+        assert [step.loss for step in steps] == pytest.approx([step.loss for step in expected], rel=1e-5)
+        assert [step.gradient_norm for step in steps] == pytest.approx([s.gradient_norm for s in expected], rel=1e-4)
+        assert weights.keys() == right.keys()
+        for key, value in weights.items():
+            torch.testing.assert_close(value, right[key], rtol=1e-4, atol=1e-6, msg=f"{count} processes: {key}")
+        for record, other in zip(epochs_of(read_log(out)), epochs_of(read_log(alone)), strict=True):
+            assert record.figures == other.figures
+
+
+def steps_of(run: Path) -> list[StepRecord]:
+    return [record for record in read_log(run) if isinstance(record, StepRecord)]
+
+
+@pytest.mark.parametrize("name", ["infonce", "phrases-similarity"])
+def test_every_row_of_the_features_is_held_once_and_by_nobody_all(name: str, returned: dict[str, list[Any]]) -> None:
+    for table in range(2):
+        parts = [process[table] for process in returned[f"{name} held"]]
+        lengths = [length for _, length in parts]
+        assert [first for first, _ in parts] == np.cumsum([0, *lengths[:-1]]).tolist()
+        assert max(lengths) < 0.45 * sum(lengths)
+    if name == "infonce":
+        images = [image for image in small_corpus() if image.split == "train"]
+        assert [sum(process[table][1] for process in returned["infonce held"]) for table in range(2)] == [
+            len(images),
+            sum(len(image.captions) for image in images),
+        ]
+
+
+@pytest.mark.parametrize("rows", [7, 3])
+def test_layers_see_the_whole_batch_also_where_a_process_holds_none_of_it(
+    rows: int, returned: dict[str, list[Any]]
+) -> None:
+    [alone] = returned[f"layers {rows} 1"]
+    for process in returned[f"layers {rows} 2"] + returned[f"layers {rows} 4"]:
+        for name, value in process.items():
+            found, right = (torch.tensor(given, dtype=torch.float64) for given in (value, alone[name]))
+            torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-12, msg=name)
+
+
+def test_what_cannot_be_shared_is_refused(returned: dict[str, list[Any]]) -> None:
+    assert len(returned["cca"]) == 2
+    assert all("of the kind 'cca', which one process trains" in fault for fault in returned["cca"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
+def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
+    folder: Path, stores: list[str], environment: dict[str, str], returned: dict[str, list[Any]]
+) -> None:
+    whole, broken = folder / "constraints 2", folder / "broken"
+    elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    # In the second epoch: after the first there is a checkpoint.
+    given = json.dumps([RECIPES["constraints"], str(broken), stores, 1, 7])
+    command = [sys.executable, *elastic, "-m", "tests.learning.ranks", "killed", given]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    first, second = read_starts(broken)
+    assert (first.epoch, first.step) == (1, 0)
+    assert (second.epoch, second.step) > (1, 0), "it began anew"
+    # A sum of two does not depend on their order: the same bits as without the death.
+    assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert steps_of(broken) == steps_of(whole)
+
+
+def test_shares_are_consecutive_and_nothing_is_left_out() -> None:
+    for things in (0, 1, 3, 10, 1001):
+        for count in (1, 2, 7):
+            shares = [Ranks(number, count).share(things) for number in range(count)]
+            assert [item for share in shares for item in share] == list(range(things))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert ALONE.told(b"anything") == b"anything"
