@@ -13,11 +13,17 @@ async function enter(token) {
   }
 }
 
-const given = location.hash.slice(1);
-// Not left in the address bar for others to see.
-history.replaceState(null, "", location.pathname);
+/** Use the token of the address, and do not leave it there for others to see. */
+function arrive() {
+  const given = location.hash.slice(1);
+  if (!given) return;
+  history.replaceState(null, "", location.pathname);
+  enter(decodeURIComponent(given));
+}
+
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   enter(form.elements.token.value);
 });
-if (given) enter(decodeURIComponent(given));
+addEventListener("hashchange", arrive);
+arrive();
