@@ -45,6 +45,10 @@ class IndexedPictures:
     def __init__(self) -> None:
         self._kept: Shelf[tuple[str, Size], bytes] = Shelf(KEPT_BYTES, len)
 
+    def kept(self, key: str, size: Size) -> bytes | None:
+        """What `shrunken` gives, if it is at hand."""
+        return self._kept.find((key, size))
+
     def shrunken(self, collection: Collection, key: str, size: Size) -> bytes:
         """A picture as a JPEG of that size at most."""
         return self._kept.get((key, size), lambda: _shrink(picture_file(collection, key), SIDES[size]))

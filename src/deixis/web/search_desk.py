@@ -1,18 +1,19 @@
-"""The engine behind the search pages: one thread answers all queries that wait, together, over the newest index.
+"""The engine behind the search pages: a thread for each processor answers queries that wait, several together.
 
 Encoding eight sentences at once takes about as long as three one by one, and a row of vectors is read once for all of
-them; so a busy server answers in larger batches instead of falling behind. Another thread looks whether the index has
-changed and opens it anew; queries go on over the old state until the new one is ready.
+them; so a busy server answers in batches instead of falling behind. Another thread looks whether the index has changed
+and opens it anew; queries go on over the old state until the new one is ready.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import NamedTuple
 
@@ -22,8 +23,9 @@ from deixis.search.engine import SearchEngine, Terms, example_terms
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods
 
-#: Queries answered together at most.
-BATCH = 64
+#: Queries that a thread takes at a time, and how many of them, of about the same length, it answers together: more at
+#: once gain nothing, and all wait for the longest.
+TAKEN, BATCH = 16, 8
 #: Queries that may wait; more are refused at once.
 WAITING = 1000
 #: Seconds between two looks at the index; one that takes long to open is opened anew less often.
@@ -61,6 +63,10 @@ class Question(NamedTuple):
     most: int
     answer: Answering
 
+    def length(self) -> int:
+        """How much there is to encode."""
+        return 0 if self.query is None else len(self.query.text.split())
+
 
 class Desk:
     """Questions go in from any thread, answers come out as futures.
@@ -78,7 +84,8 @@ class Desk:
         self.problem = ""
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._closed = Event()
-        self._threads = [Thread(target=target, daemon=True) for target in (self._answer_all, self._keep_up)]
+        answering = [Thread(target=self._answer_all, daemon=True) for _ in range(os.cpu_count() or 1)]
+        self._threads = [*answering, Thread(target=self._keep_up, daemon=True)]
         for thread in self._threads:
             thread.start()
 
@@ -101,7 +108,8 @@ class Desk:
 
     def close(self) -> None:
         self._closed.set()
-        self._questions.put(None)
+        for _ in self._threads:
+            self._questions.put(None)
         for thread in self._threads:
             thread.join()
         self.engine.collection.close()
@@ -110,15 +118,25 @@ class Desk:
 
     def _answer_all(self) -> None:
         while (question := self._questions.get()) is not None:
-            batch = [question]
-            while not self._questions.empty() and len(batch) < BATCH:
-                following = self._questions.get()
-                if following is None:
-                    return
-                batch.append(following)
-            asked = [each for each in batch if each.answer.set_running_or_notify_cancel()]
+            asked = [question, *self._others()]
+            asked = [each for each in asked if each.answer.set_running_or_notify_cancel()]
             for engine in {id(each.engine): each.engine for each in asked}.values():
-                self._answer(engine, [each for each in asked if each.engine is engine])
+                own = sorted((each for each in asked if each.engine is engine), key=Question.length)
+                for start in range(0, len(own), BATCH):
+                    self._answer(engine, own[start : start + BATCH])
+
+    def _others(self) -> Iterator[Question]:
+        """What waits beside the first question."""
+        for _ in range(TAKEN - 1):
+            try:
+                question = self._questions.get_nowait()
+            except Empty:
+                return
+            if question is None:
+                # Another thread's, too, to end on.
+                self._questions.put(None)
+                return
+            yield question
 
     def _answer(self, engine: SearchEngine, batch: Sequence[Question]) -> None:
         try:

@@ -126,7 +126,10 @@ async def picture(request: Request, picture: Annotated[str, Path(pattern=KEY)], 
     """An indexed picture, shrunken: 400 pixels on the longer side for lists, 1,600 for a screen."""
     state = state_of(request)
     collection = state.desk.engine.collection
-    data = await state.decoding(lambda: state.pictures.shrunken(collection, picture, size))
+    picture_of(collection, picture)
+    data = state.pictures.kept(picture, size)
+    if data is None:
+        data = await state.decoding(lambda: state.pictures.shrunken(collection, picture, size))
     return Response(data, media_type="image/jpeg", headers=FOR_EVER)
 
 

@@ -20,12 +20,17 @@ class Shelf(Generic[Key, Value]):
         self._taken = 0
         self._lock = Lock()
 
-    def get(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of a key, made if it is not there; two threads may make it at once, and one is kept."""
+    def find(self, key: Key) -> Value | None:
+        """The value of a key, if it is there."""
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                return self._kept[key]
+            return self._kept.get(key)
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of a key, made if it is not there; two threads may make it at once, and one is kept."""
+        if (found := self.find(key)) is not None:
+            return found
         value = make()
         with self._lock:
             if key not in self._kept:
