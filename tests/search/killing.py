@@ -5,11 +5,13 @@ Prints one JSON line a killed run: how many files were reported as done, and whe
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import sqlite3
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import numpy as np
 from deixis.search import indexing, tidying
 from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
+from deixis.search.vector_index import load_faiss
 from tests.search.fakes import ColourEncoder
 
 
@@ -55,33 +58,59 @@ class Killer:
 
 
 def contents(index: Path) -> dict[str, list[float]]:
-    """Path → row of all that an index holds."""
+    """Path → row of all that an index holds, and that a search for them finds."""
+    if not (index / "current").exists():
+        return {}
     collection = Collection(index)
+    rows = collection.rows_of(collection.ids)
+    assert len(rows) == 0 or (collection.nearest.search(rows, 1).scores > 0.999).all()
     found = {}
-    for picture, row in zip(collection.ids.tolist(), collection.rows_of(collection.ids), strict=True):
+    for picture, row in zip(collection.ids.tolist(), rows, strict=True):
         for path in collection.paths(picture):
             found[os.fsdecode(path)] = np.round(row, 3).tolist()
     collection.close()
     return found
 
 
-def run(index: Path, pictures: Path, name: str, told: int | None = None) -> None:
+def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives in a process of its own: what a store has open there is no part of this one."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        try:
+            with os.fdopen(writer, "w") as stream:
+                json.dump(function(*arguments), stream)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        outcome = stream.read()
+    os.waitpid(child, 0)
+    return json.loads(outcome)
+
+
+def run(index: Path, pictures: Path, name: str, store: str, told: int | None = None) -> None:
     def progress(done: int, total: int) -> None:
         if told is not None:
             os.write(told, f"{done}\n".encode())
 
     encoder = ColourEncoder(name)
-    indexing.index_folders(index, [pictures], encoder, name, progress=progress)
+    # A file of milvus-lite is one process' alone, so that each index has its own.
+    store = str(index.with_suffix(store)) if store.startswith(".") else store
+    indexing.index_folders(index, [pictures], encoder, name, store=store, progress=progress)
 
 
-def killed_run(index: Path, pictures: Path, name: str, at: int) -> tuple[bool, int]:
+def killed_run(index: Path, pictures: Path, name: str, store: str, at: int) -> tuple[bool, int]:
     """Whether the run was killed, and how many files it had reported by then."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
         Killer(at).install()
-        run(index, pictures, name, writer)
+        run(index, pictures, name, store, writer)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as stream:
@@ -90,33 +119,37 @@ def killed_run(index: Path, pictures: Path, name: str, at: int) -> tuple[bool, i
     return os.WIFSIGNALED(status), int(lines[-1]) if lines else 0
 
 
-def main(work: Path, pictures: Path, names: list[str], step: int) -> None:
+def main(work: Path, pictures: Path, names: list[str], step: int, store: str) -> None:
+    # Once for all children.
+    load_faiss()
+    if store not in ("exact", "approximate"):
+        importlib.import_module("pymilvus")
     indexing.COMMIT_FILES, indexing.BATCH, tidying.ROWS_OF_NO_USE = 4, 2, 0
     whole = work / "whole"
-    run(whole, pictures, names[-1])
-    wanted = contents(whole)
+    in_child(run, whole, pictures, names[-1], store)
+    wanted = in_child(contents, whole)
     at = 1
     while True:
         index = work / f"killed-{at}"
         for name in names[:-1]:
-            run(index, pictures, name)
-        before = contents(index) if names[:-1] else {}
-        killed, reported = killed_run(index, pictures, names[-1], at)
+            in_child(run, index, pictures, name, store)
+        before = in_child(contents, index)
+        killed, reported = killed_run(index, pictures, names[-1], store, at)
         if not killed:
             return
-        there = contents(index) if (index / "current").exists() else {}
+        there = in_child(contents, index)
         if names[:-1]:
             # The index in use is whole at every moment: the old one, or the new one.
             kept = there in (before, wanted)
         else:
             kept = len(there) >= reported and all(wanted.get(path) == row for path, row in there.items())
-        run(index, pictures, names[-1])
+        in_child(run, index, pictures, names[-1], store)
         generation = current_generation(index)
         others = [path.name for path in index.iterdir() if path.is_dir() and path != generation]
         outcome = {"at": at, "reported": reported, "there": len(there), "kept": kept}
-        print(json.dumps({**outcome, "whole": contents(index) == wanted, "others": others}), flush=True)
+        print(json.dumps({**outcome, "whole": in_child(contents, index) == wanted, "others": others}), flush=True)
         at += step
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(","), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3].split(","), int(sys.argv[4]), sys.argv[5])

@@ -13,6 +13,7 @@ from deixis.search import stores
 from deixis.search.approximate_index import ApproximateIndex
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
+from deixis.search.doctor import examine
 from deixis.search.encoders import Rows
 from deixis.search.generations import current_generation
 from deixis.search.indexing import index_folders
@@ -146,10 +147,12 @@ def test_rows_that_milvus_lost_come_back(store: str, tmp_path: Path) -> None:
     answers(tmp_path, QUERIES)
     index.drop()
     index.close()
+    assert "gone from Milvus" in next(each.told for each in examine(tmp_path / "index") if each.what == "search")
     with pytest.raises(DeixisError, match="deixis index"):
         answers(tmp_path, QUERIES)
     update(tmp_path)
     answers(tmp_path, QUERIES)
+    assert next(each.well for each in examine(tmp_path / "index") if each.what == "search")
 
 
 @needs_milvus

@@ -93,12 +93,12 @@ class ApproximateIndex:
         if not len(queries) or count < 1 or not len(self._ids):
             return none_found(len(queries), count)
         queries = np.ascontiguousarray(queries, np.float32)
-        candidates = 2 * count + 100
-        share = ROWS_A_CANDIDATE * candidates / len(self._ids)
+        asked = candidates(count)
+        share = ROWS_A_CANDIDATE * asked / len(self._ids)
         lists = min(self._lists.nlist, max(LISTS, round(share * self._lists.nlist)))
         inside = self._faiss.SearchParametersIVF(nprobe=lists)
         parameters = self._faiss.SearchParametersPreTransform(index_params=inside)
-        _, found = self._index.search(queries, min(candidates, len(self._ids)), params=parameters)
+        _, found = self._index.search(queries, min(asked, len(self._ids)), params=parameters)
         scores = np.empty(found.shape, np.float32)
         for query, own, own_scores in zip(queries, found, scores, strict=True):
             there = own >= 0
@@ -126,6 +126,11 @@ class ApproximateIndex:
             if (size := lists.list_size(number))
         ]
         return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+def candidates(count: int) -> int:
+    """How many rows are compared as they are on the disk, for the best so many."""
+    return 2 * count + 100
 
 
 def lists_for(rows: int) -> int:

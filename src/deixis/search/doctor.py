@@ -51,6 +51,7 @@ def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
     except DeixisError as fault:
         return [*findings, Finding("index", False, str(fault))]
     findings += _contents(index, collection)
+    findings.append(_nearest(collection, told.store))
     if encoder is not None:
         findings += _agreement(index, collection, encoder)
     return findings
@@ -78,6 +79,19 @@ def _contents(index: Path, collection: Collection) -> Iterator[Finding]:
     gone = sum(not any(map(os.path.exists, collection.paths(picture))) for picture in sample.tolist())
     told = f"{gone} of {len(sample)} pictures that were looked for are not where they were"
     yield Finding("files", not gone, told if gone else "are where they were", "deixis index" if gone else "")
+
+
+def _nearest(collection: Collection, store: str) -> Finding:
+    """Whether pictures are found by their own rows, wherever those are searched."""
+    ids = collection.ids[:: max(1, len(collection) // FILES)]
+    try:
+        rows = collection.rows_of(ids)
+        found = collection.nearest.search(rows, 1).scores[:, 0]
+    except DeixisError as fault:
+        return Finding("search", False, str(fault), "deixis index")
+    lost = int((found < SAME).sum())
+    told = f"{lost} of {len(ids)} pictures are not found by their own rows" if lost else "finds pictures by their rows"
+    return Finding("search", not lost, f"{told}, in {store or 'this process'}", "deixis index" if lost else "")
 
 
 def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Iterator[Finding]:

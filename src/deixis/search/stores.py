@@ -76,8 +76,12 @@ class Follower:
                 with catalogue.transaction():
                     catalogue.set_meta(NAME, f"deixis_{secrets.token_hex(8)}")
             self._milvus = MilvusIndex(self._store, catalogue.meta(NAME), self._dim)
-            rows = self._rows()
-            _follow(self._milvus, rows)
+            try:
+                rows = self._rows()
+                _follow(self._milvus, rows)
+            except BaseException:
+                self.close()
+                raise
             self._mark(int(rows.ids.max(initial=0)))
 
     def add(self, ids: Ids, rows: Rows) -> None:
@@ -133,7 +137,7 @@ def bring_store_up_to_date(generation: Path) -> None:
 
 
 def _is_approximate(store: str, rows: int) -> bool:
-    return rows > (EXACT_ROWS if not store else 0 if store == APPROXIMATE else rows)
+    return rows > 0 and (store == APPROXIMATE or (not store and rows > EXACT_ROWS))
 
 
 def _load(path: Path, dim: int, rows: PictureRows) -> ApproximateIndex | None:
