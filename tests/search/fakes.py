@@ -26,6 +26,7 @@ class ColourEncoder:
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
     relevance = Relevance(threshold=0.8, slope=10.0, alike=0.9)
+    background = None
 
     def __init__(self, name: str = "colours") -> None:
         self.identity = Identity(name, f"{len(name):064}", 4, {"side": SIDE})

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from deixis.errors import DeixisError, InputError
-from deixis.search.bundles import Relevance
 from deixis.search.calibration import fitted
 from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
+from deixis.search.relevance import thresholds
 from tests.search.fakes import COLOURS, ColourEncoder, paint, unit
 
 PAINTED = {
@@ -116,14 +116,41 @@ def test_the_curve_lies_between_what_is_shown_and_what_is_not() -> None:
     pictures = unit(random.integers(0, 255, (200, 3)))
     # Words of what is shown point at pictures; others point away from all of them.
     away = -pictures[:50] * np.float32(0.5)
-    relevance = fitted(pictures, pictures[:50], away)
+    nothing = pictures[:0]
+    relevance = fitted(pictures, pictures[:50], away, nothing)
+    assert relevance.share == 0
     assert (away @ pictures.T).max() < relevance.threshold < 1
     assert relevance.alike == pytest.approx(
         np.quantile((pictures @ pictures.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6
     )
     with pytest.raises(DeixisError, match="do not tell"):
-        fitted(pictures, away, pictures[:50])
-    assert Relevance().slope > 0
+        fitted(pictures, away, pictures[:50], nothing)
+
+
+def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> None:
+    """Words of two kinds: cosines of the second are twice as high, whether a picture shows them or not."""
+    random = np.random.default_rng(1)
+    count, dim = 200, 64
+    axes = np.eye(dim, dtype=np.float32)
+    strength = np.where(np.arange(count) % 2, 0.4, 0.8).astype(np.float32)
+    words = axes[random.integers(0, dim, count)] * strength[:, None]
+    background = axes
+    pictures = axes[: dim // 2]
+    is_shown = words[:, : dim // 2].any(1)
+    noise = random.uniform(0.45, 0.55, (count, 1)).astype(np.float32)
+    # Of words that are not shown, the best picture gets about half of what it would get.
+    faint = np.concatenate([words[:, dim // 2 :] * noise, words[:, : dim // 2]], 1)
+    relevance = fitted(pictures, words[is_shown], words[~is_shown] + faint[~is_shown], background)
+    assert relevance.share > 0.2
+
+    class Encoder(ColourEncoder):
+        pass
+
+    encoder = Encoder()
+    encoder.relevance, encoder.background = relevance, background  # type: ignore[assignment]
+    least = thresholds(words, np.zeros(count, bool), encoder)
+    assert least[strength > 0.5].min() > least[strength < 0.5].max()
+    assert (thresholds(words, np.ones(count, bool), encoder) == np.float32(relevance.alike)).all()
 
 
 def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

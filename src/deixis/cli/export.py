@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,10 @@ CalibrateOption = Annotated[
         show_default="that of a model like it",
     ),
 ]
+PicturesOption = Annotated[
+    Path | None,
+    typer.Option(help="A folder or zip with that corpus' pictures, if they are kept elsewhere.", show_default=False),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -53,6 +58,7 @@ def onnx(
     out: OutOption,
     weights: WeightsOption = WeightsChoice.MIXED,
     calibrate: CalibrateOption = None,
+    pictures_in: PicturesOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +67,8 @@ def onnx(
     Example: deixis export onnx runs/pictures --out encoder && deixis index ~/Pictures --encoder onnx:encoder
     """
     export_bundle = _exporter()
-    _write(lambda folder: export_bundle(run, folder, weights=weights.value), out, calibrate, force, as_json)
+    build = partial(export_bundle, run, weights=weights.value)
+    _write(build, out, (calibrate, pictures_in), force, as_json)
 
 
 @app.command()
@@ -83,6 +90,7 @@ def base(
     name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
     weights: WeightsOption = WeightsChoice.FLOAT16,
     calibrate: CalibrateOption = None,
+    pictures_in: PicturesOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +116,7 @@ def base(
         write_text(folder / CARD, bundle_card(manifest, there, results))
         return manifest
 
-    _write(build, out, calibrate, force, as_json)
+    _write(build, out, (calibrate, pictures_in), force, as_json)
 
 
 def _exporter() -> Callable[..., Any]:
@@ -121,7 +129,9 @@ def _exporter() -> Callable[..., Any]:
     return export_bundle
 
 
-def _write(build: Callable[[Path], Manifest], out: Path, calibrate: str | None, force: bool, as_json: bool) -> None:
+def _write(
+    build: Callable[[Path], Manifest], out: Path, calibrate: tuple[str | None, Path | None], force: bool, as_json: bool
+) -> None:
     """Build a bundle beside `out`, and put it there when it is whole."""
     check_free(out, force)
     with system_faults(out), busy("Exporting"):
@@ -129,11 +139,12 @@ def _write(build: Callable[[Path], Manifest], out: Path, calibrate: str | None, 
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
             manifest = build(staging / out.name)
-            if calibrate is not None:
+            corpus, pictures = calibrate
+            if corpus is not None:
                 from deixis.corpus import open_corpus
                 from deixis.search.calibration import calibrate as learn
 
-                manifest = learn(staging / out.name, open_corpus(calibrate))
+                manifest = learn(staging / out.name, open_corpus(corpus, pictures=pictures))
             old = put_in_place(staging / out.name, out, force)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

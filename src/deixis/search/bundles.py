@@ -5,6 +5,7 @@ weights.safetensors   all weights, each once, under PyTorch's names; normalizati
 pictures.onnx         bytes (batch, 3, side, side) → unit rows; its weights are places in weights.safetensors
 texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows; likewise
 vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
+background.npy        unit rows of training pictures, which stand for "any picture", where relevance was calibrated
 README.md             the model card, where there is one
 """
 
@@ -27,6 +28,7 @@ MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
     "texts.onnx",
     "README.md",
 )
+BACKGROUND = "background.npy"
 VOCABULARY, GROUNDING_VOCABULARY, CAPTIONER_VOCABULARY = "vocabulary.tsv", "grounding.tsv", "captioner.tsv"
 #: The bundle that comes with the package, and the prefix of any other's name.
 DEFAULT, ONNX = "deixis-base", "onnx:"
@@ -42,10 +44,14 @@ class FileRecord(msgspec.Struct, frozen=True):
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
 
-    #: The cosine of words and picture at which it is as likely relevant as not.
+    #: The cosine of words and picture at which it is as likely relevant as not, for words that are met as usual.
     threshold: float = 0.43
     #: How fast the log odds grow with the cosine.
     slope: Annotated[float, Meta(gt=0)] = 9.6
+    #: How words are usually met by the background's best pictures, and how much the threshold of those that are met
+    #: better or worse moves along.
+    usual: float = 0.0
+    share: float = 0.0
     #: The cosine from which on two pictures count as alike.
     alike: float = 0.53
 

@@ -29,6 +29,7 @@ FAVOURITE = "laion2b"
 class ClipEncoder:
     #: Cosines of CLIP lie close together, around a quarter for words and a picture that shows them. Not fitted.
     relevance = Relevance(threshold=0.24, slope=60.0, alike=0.75)
+    background = None
 
     def __init__(self, name: str) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
 from deixis.search.bundles import (
+    BACKGROUND,
     DEFAULT,
     ONNX,
     PICTURES,
@@ -65,6 +66,10 @@ class Encoder(Protocol):
 
     @property
     def relevance(self) -> Relevance: ...
+
+    @property
+    def background(self) -> Rows | None:
+        """Unit rows of pictures that show nearly everything it was taught, where relevance counts on them."""
 
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as the network sees it, `(3, side, side)`; may be called from many threads."""
@@ -151,6 +156,17 @@ class OnnxEncoder:
 
     def unknown_words(self, text: str) -> list[str]:
         return [token for token in tokens_of(text) if token not in self.vocabulary]
+
+    @cached_property
+    def background(self) -> Rows | None:
+        if BACKGROUND not in self._manifest.files:
+            return None
+        path = self.bundle.file(BACKGROUND)
+        try:
+            rows: Rows = np.load(path, allow_pickle=False).astype(np.float32)
+        except (ValueError, OSError) as fault:
+            raise InputError(path, f"is no array ({fault})") from None
+        return rows
 
     @cached_property
     def _pictures(self) -> InferenceSession:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deixis.search.collection import Collection
 from deixis.search.encoders import Encoder, Rows, load_encoder
 from deixis.search.queries import Query, parse_query
-from deixis.search.relevance import likelihoods, log_odds
+from deixis.search.relevance import likelihoods, log_odds, thresholds
 from deixis.search.vector_index import Ids
 from deixis.search.walking import read_file, shown
 from deixis.vision.reading import MAX_PIXELS, decode_picture
@@ -125,7 +125,8 @@ class SearchEngine:
         return terms.rows @ self.collection.rows_of(ids).T, ids
 
     def _ranking(self, terms: Terms, scores: Rows, ids: Ids) -> Ranking:
-        odds = log_odds(np.atleast_2d(scores), terms.examples, terms.denied, self.encoder.relevance)
+        least = thresholds(terms.rows, terms.examples, self.encoder)
+        odds = log_odds(np.atleast_2d(scores), least, terms.denied, self.encoder.relevance)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 

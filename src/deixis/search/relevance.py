@@ -1,9 +1,10 @@
-"""When a picture counts as what was asked for: log odds from cosines, alike for every term of a query.
+"""When a picture counts as what was asked for: log odds from cosines, for every term of a query.
 
-Towers trained by contrast give cosines that compare from query to query, so one logistic curve serves all of them. It
-is fitted on captioned pictures (`calibration.py`): what the best picture gets for words that its collection shows,
-against what the best one gets for words that it does not. Measuring each query against background pictures was tried
-and told the two apart less well: "a man", which half of all pictures show, stands above none of them.
+A logistic curve turns the cosine of a term and a picture into log odds. How high cosines get differs from word to word:
+those of "zebra" are high or low, those of "nice" lie between. So the curve's threshold moves with how well the best of
+some background pictures, which show nearly everything that the encoder was taught, meet the term. It is fitted on
+captioned pictures (`calibration.py`): what the best picture gets for words that its collection shows, against what the
+best one gets for words that it does not.
 """
 
 from __future__ import annotations
@@ -12,21 +13,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.search.bundles import Relevance
-from deixis.search.encoders import Rows
+from deixis.search.encoders import Encoder, Rows
+
+#: The part of the background that is a term's best.
+BEST = 1 / 500
+
+
+def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | None:
+    """How well the best of the background's pictures meet each term, `(terms,)`."""
+    if background is None or not len(background):
+        return None
+    rank = max(1, round(BEST * len(background)))
+    best: NDArray[np.float32] = np.partition(terms @ background.T, -rank, axis=1)[:, -rank]
+    return best
+
+
+def thresholds(terms: Rows, examples: NDArray[np.bool_], encoder: Encoder) -> NDArray[np.float32]:
+    """The cosine of each term `(terms, dim)` from which on a picture is rather what was asked for."""
+    relevance, known = encoder.relevance, best_known(terms, encoder.background)
+    words = relevance.threshold + (0.0 if known is None else relevance.share * (known - relevance.usual))
+    return np.where(examples, relevance.alike, words).astype(np.float32)
 
 
 def log_odds(
-    scores: Rows, examples: NDArray[np.bool_], denied: NDArray[np.bool_], relevance: Relevance
+    scores: Rows, thresholds: NDArray[np.float32], denied: NDArray[np.bool_], relevance: Relevance
 ) -> NDArray[np.float32]:
     """How surely pictures are what was asked for, above 0 for "rather yes".
 
     Args:
         scores: `(terms, pictures)` cosines.
-        examples: `(terms,)`, which terms are pictures.
+        thresholds: `(terms,)`.
         denied: `(terms,)`, which terms must not be there.
     """
-    thresholds = np.where(examples, relevance.alike, relevance.threshold)[:, None]
-    odds = relevance.slope * (scores - thresholds)
+    odds = relevance.slope * (scores - thresholds[:, None])
     # A picture must meet every term, so the worst met decides.
     worst: NDArray[np.float32] = np.where(denied[:, None], -odds, odds).min(0).astype(np.float32)
     return worst

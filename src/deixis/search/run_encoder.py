@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 class RunEncoder:
     relevance = Relevance()
+    background = None
 
     def __init__(self, folder: Path) -> None:
         model, recipe = read_model(folder), read_recipe(folder)
