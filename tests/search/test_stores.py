@@ -158,9 +158,11 @@ def test_rows_that_milvus_lost_come_back(store: str, tmp_path: Path) -> None:
 @needs_milvus
 def test_a_milvus_that_is_away_is_told(tmp_path: Path) -> None:
     paint_many(tmp_path / "pictures", 3)
+    update(tmp_path, "approximate")
     with pytest.raises(DeixisError, match="is the server there"):
         update(tmp_path, "milvus://127.0.0.1:9")
-    update(tmp_path, "exact")
+    # What served goes on serving.
+    assert index_status(tmp_path / "index").store == "approximate"
     answers(tmp_path, QUERIES)
 
 

@@ -72,9 +72,6 @@ class Follower:
         self._store, self._dim = catalogue.setting(STORE), catalogue.identity.dim
         self._milvus: MilvusIndex | None = None
         if is_milvus(self._store):
-            if not catalogue.setting(NAME):
-                with catalogue.transaction():
-                    catalogue.set_meta(NAME, f"deixis_{secrets.token_hex(8)}")
             self._milvus = MilvusIndex(self._store, catalogue.meta(NAME), self._dim)
             try:
                 rows = self._rows()
@@ -160,11 +157,16 @@ def _follow(index: VectorIndex, rows: PictureRows) -> None:
 def choose_store(catalogue: Catalogue, store: str) -> None:
     """Have a generation searched elsewhere from now on; what it had in Milvus is removed, if that can be reached."""
     before = _Rented(catalogue)
-    if store != before.store:
-        with catalogue.transaction():
-            for key, value in ((STORE, store), (NAME, ""), (LAST, "0")):
-                catalogue.set_meta(key, value)
-        before.drop()
+    if store == before.store:
+        return
+    name = f"deixis_{secrets.token_hex(8)}" if is_milvus(store) else ""
+    if name:
+        # One that cannot be reached is told before anything is changed.
+        MilvusIndex(store, name, catalogue.identity.dim).close()
+    with catalogue.transaction():
+        for key, value in ((STORE, store), (NAME, name), (LAST, "0")):
+            catalogue.set_meta(key, value)
+    before.drop()
 
 
 def drop_rows(generation: Path, unless_of: Path) -> bool:
