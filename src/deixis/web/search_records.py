@@ -113,6 +113,7 @@ _PROBLEMS = {
     401: "The server wants a token.",
     403: "The request comes from another site's page.",
     404: "There is no such picture, or it has changed since it was indexed.",
+    408: "The picture did not come in time.",
     409: "The server has no model that could do it.",
     413: "The picture is too large.",
     415: "What was sent is neither JSON nor a picture.",

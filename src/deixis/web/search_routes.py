@@ -66,7 +66,7 @@ async def similar(request: Request, picture: PictureKey, q: MoreWords = "", coun
     return reply(Answer(answer.query, others, not any(hit.relevant for hit in others), answer.unknown_words))
 
 
-@router.post("/similar", responses=replies(Answer, 400, 413, 415, 422, 429), openapi_extra=picture_body())
+@router.post("/similar", responses=replies(Answer, 400, 408, 413, 415, 422, 429), openapi_extra=picture_body())
 async def similar_to_sent(request: Request, q: MoreWords = "", count: Count = 24) -> Response:
     """Pictures that resemble one that is sent, and show the words."""
     state, query = state_of(request), _more(q)
@@ -84,7 +84,7 @@ async def ground(request: Request, picture: PictureKey, text: Sentence) -> Respo
     return await _grounding(state, picture, load, text, width, height)
 
 
-@router.post("/ground", responses=replies(Grounding, 400, 409, 413, 415, 422, 429), openapi_extra=picture_body())
+@router.post("/ground", responses=replies(Grounding, 400, 408, 409, 413, 415, 422, 429), openapi_extra=picture_body())
 async def ground_in_sent(request: Request, text: Sentence) -> Response:
     """Where in a picture that is sent the phrases of a sentence are."""
     state = state_of(request)
@@ -100,7 +100,7 @@ async def describe(request: Request, picture: PictureKey) -> Response:
     return await _description(state, picture, load)
 
 
-@router.post("/describe", responses=replies(Described, 400, 409, 413, 415, 429), openapi_extra=picture_body())
+@router.post("/describe", responses=replies(Described, 400, 408, 409, 413, 415, 429), openapi_extra=picture_body())
 async def describe_sent(request: Request) -> Response:
     """Captions of a picture that is sent, and phrases for its regions."""
     state = state_of(request)
