@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from deixis.corpus import Corpus, open_corpus
@@ -29,6 +29,7 @@ from deixis.learning import runs
 from deixis.learning.distributed import ALONE, GlobalBatchNorm, Held, Ranks, Sharing, joined
 from deixis.learning.recipe import KINDS, RecipeFile, check_recipe, kind_of
 from deixis.learning.running import run_recipe
+from deixis.vision.efficientnet_lite import load_efficientnet_lite
 
 CPU = torch.device("cpu")
 
@@ -74,25 +75,47 @@ def layers(ranks: Ranks, rows: int) -> dict[str, Any]:
     """Embeddings, gradients and running statistics after two batches, of which late processes may hold nothing."""
     module = Layers().double()
     table = torch.randn(7, 2, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    own = ranks.share(7)
-    sharing, part = Sharing(ranks, module), Held(table[own.start : own.stop], own.start)
+    embed = _shared(ranks, module, table, lambda chosen: module.norm(module.layers(chosen)))
     assert isinstance(module.norm, nn.BatchNorm1d if ranks == ALONE else GlobalBatchNorm)
     for seed in range(2):
         torch.manual_seed(seed)
-        batch = torch.arange(rows).flip(0)
-        embedded = sharing.embedded(
-            batch, part, lambda chosen: functional.normalize(module.norm(module.layers(chosen)))
-        )
-        # A loss that weighs every pair differently.
-        (embedded @ embedded.T * torch.arange(rows * rows).view(rows, rows).sin()).sum().backward()
+        embedded = embed(torch.arange(rows).flip(0))
+    state = {name: value.tolist() for name, value in module.state_dict().items()}
+    return {"embedded": embedded.tolist(), **_gradients(ranks, module), **state}
+
+
+def network(ranks: Ranks) -> dict[str, Any]:
+    """The backbone of a tower, all of it learning."""
+    module = load_efficientnet_lite("efficientnet-lite0").double().train()
+    pictures = torch.randn(8, 3, 64, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    embed = _shared(ranks, module, pictures, lambda chosen: module.map(chosen).mean((2, 3)))
+    return {"embedded": embed(torch.arange(8)).tolist(), **_gradients(ranks, module)}
+
+
+def _shared(
+    ranks: Ranks, module: nn.Module, table: Tensor, embed: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    """What embeds rows of a table that the processes share, and steps a loss back that weighs all pairs differently."""
+    own = ranks.share(len(table))
+    sharing, part = Sharing(ranks, module), Held(table[own.start : own.stop], own.start)
+
+    def step(rows: Tensor) -> Tensor:
+        embedded = sharing.embedded(rows, part, lambda chosen: functional.normalize(embed(chosen)))
+        weights = torch.arange(len(rows) ** 2, dtype=table.dtype).view(len(rows), -1).sin()
+        (embedded @ embedded.T * weights).sum().backward()
+        return embedded
+
+    return step
+
+
+def _gradients(ranks: Ranks, module: nn.Module) -> dict[str, Any]:
     gradients = {}
     for name, value in module.named_parameters():
         total = value.grad if value.grad is not None else torch.zeros_like(value)
         if ranks.count > 1:
             torch.distributed.all_reduce(total)
-        gradients[f"gradient of {name}"] = (total / ranks.count).tolist()
-    state = {name: value.tolist() for name, value in module.state_dict().items()}
-    return {"embedded": embedded.tolist(), **gradients, **state}
+        gradients[f"gradient of {name}"] = (total / ranks.count).sum(0).tolist()
+    return gradients
 
 
 def killed(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], rank: int, step: int) -> str:
@@ -112,7 +135,13 @@ def killed(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], 
     return train(ranks, settings, out, stores)
 
 
-JOBS: dict[str, Callable[..., Any]] = {"train": train, "held": held, "layers": layers, "killed": killed}
+JOBS: dict[str, Callable[..., Any]] = {
+    "train": train,
+    "held": held,
+    "layers": layers,
+    "network": network,
+    "killed": killed,
+}
 
 
 def quick() -> None:

@@ -61,6 +61,17 @@ RECIPES: dict[str, dict[str, Any]] = {
         "schedule": {**SCHEDULE, "momentum": 0.0, "figure": "localization.r@1"},
     },
 }
+RECIPES["pictures"] = {
+    "name": "shared",
+    "corpus": "scenes",
+    "kind": "pictures",
+    "text": {"kind": "tokens", "minimum_count": 1},
+    "model": {"backbone": "efficientnet-lite0", "side": 64, "dim": 16, "queries": 2, "recurrent": RECURRENT},
+    "sampler": {"images": 8, "captions": 2},
+    "word_vectors": False,
+    # With statistics of few and tiny maps a deep network makes much of every rounding: `test_a_network` is for that.
+    "schedule": {**SCHEDULE, "groups": [{"prefix": "tower.backbone", "frozen_epochs": 2}], "figure": "rsum"},
+}
 LINEAR: dict[str, Any] = {
     "name": "alone",
     "corpus": "scenes",
@@ -99,7 +110,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 #: How many processes train each recipe.
-COUNTS = {"infonce": (1, 2, 4), "constraints": (1, 2), "phrases-similarity": (1, 2)}
+COUNTS = {"infonce": (1, 2, 4), "constraints": (1, 2), "phrases-similarity": (1, 2), "pictures": (1, 4)}
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +123,7 @@ def returned(folder: Path, stores: list[str], environment: dict[str, str]) -> di
     }
     jobs |= {f"{name} held": ("held", 4, [RECIPES[name], stores]) for name in ("infonce", "phrases-similarity")}
     jobs |= {f"layers {rows} {count}": ("layers", count, [rows]) for rows in (7, 3) for count in (1, 2, 4)}
+    jobs |= {f"network {count}": ("network", count, []) for count in (1, 3)}
     jobs["cca"] = ("train", 2, [LINEAR, str(folder / "cca"), stores])
     command = [sys.executable, "-W", "error", "-m", "tests.learning.ranks", json.dumps([*jobs.values()])]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
@@ -163,8 +175,15 @@ def test_every_row_of_the_features_is_held_once_and_by_nobody_all(name: str, ret
 def test_layers_see_the_whole_batch_also_where_a_process_holds_none_of_it(
     rows: int, returned: dict[str, list[Any]]
 ) -> None:
-    [alone] = returned[f"layers {rows} 1"]
-    for process in returned[f"layers {rows} 2"] + returned[f"layers {rows} 4"]:
+    same([*returned[f"layers {rows} 2"], *returned[f"layers {rows} 4"]], *returned[f"layers {rows} 1"])
+
+
+def test_a_network_has_the_loss_and_gradients_of_one_process(returned: dict[str, list[Any]]) -> None:
+    same(returned["network 3"], *returned["network 1"])
+
+
+def same(processes: list[Any], alone: Any) -> None:
+    for process in processes:
         for name, value in process.items():
             found, right = (torch.tensor(given, dtype=torch.float64) for given in (value, alone[name]))
             torch.testing.assert_close(found, right, rtol=1e-9, atol=1e-12, msg=name)

@@ -24,8 +24,17 @@ from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
+from deixis.learning.distributed import Ranks
 from deixis.learning.losses import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, make_loss
-from deixis.learning.proposer import Views, random_views, recoloured, squashed_pictures, view_pictures
+from deixis.learning.proposer import (
+    SquashedPictures,
+    Views,
+    random_colours,
+    random_views,
+    recoloured,
+    squashed_pictures,
+    view_pictures,
+)
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
@@ -178,7 +187,7 @@ class PictureTask:
         vectors = initial_vectors(recipe.text, training, self.text) if recipe.word_vectors else None
         self.module = TowerModule(recipe, self.text.dim, vectors).to(device)
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.data = self._read(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
+        self.data = self._read_training(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
         self.held_out = self._read(corpus.split("val"), recipe.model.side)
         self.told: Tensor | None = None
         self._told_starts: Rows = np.zeros(1, np.int64)
@@ -194,17 +203,24 @@ class PictureTask:
         ids = self.text.transform([tokens_of(caption) for image in told for caption in image.captions])
         return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in told)])
 
+    def _read_training(self, corpus: Corpus, side: int) -> Captioned:
+        return self._read(corpus, side)
+
     def _read(self, corpus: Corpus, side: int) -> Captioned:
         captioned = [image for image in corpus if image.captions]
         read = squashed_pictures(corpus, captioned, side, Skipped())
         if not read.images:
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
-        counts = [len(image.captions) for image in read.images]
-        ids = self.text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
-        owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+        return self._captioned(read, read.images)
+
+    def _captioned(self, read: SquashedPictures, images: tuple[Image, ...]) -> Captioned:
+        """Images with their captions, of which those that were read have their pictures here."""
+        counts = [len(image.captions) for image in images]
+        ids = self.text.transform([tokens_of(caption) for image in images for caption in image.captions])
+        owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
         starts = np.concatenate([[0], np.cumsum(counts)])
         pixels, texts = read.pixels.to(self.device), torch.from_numpy(ids).to(self.device)
-        return Captioned(read.images, read.sizes, pixels, texts, owners.to(self.device), starts)
+        return Captioned(images, read.sizes, pixels, texts, owners.to(self.device), starts)
 
     def batches(self, epoch: int) -> Batches[PictureBatch]:
         return shuffled(len(self.data.images), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
@@ -232,7 +248,8 @@ class PictureTask:
         """Other windows and colours of the batch's pictures, and what draws all else."""
         generator = torch.Generator(self.device).manual_seed(batch.seed)
         views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
-        pictures = recoloured(view_pictures(self.data.pixels[batch.images], views, self.recipe.model.side), generator)
+        colours = random_colours(len(batch.images), generator)
+        pictures = recoloured(view_pictures(self.data.pixels[batch.images], views, self.recipe.model.side), colours)
         return pictures.contiguous(memory_format=torch.channels_last), views, generator
 
     def _match(self, batch: PictureBatch, maps: Tensor, generator: torch.Generator) -> Loss:
@@ -326,6 +343,14 @@ def build_task(
     recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
 ) -> PictureTask:
     return PictureTask(recipe, training_set(corpus), corpus, device)
+
+
+def build_share(
+    recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> PictureTask:
+    from deixis.learning.shared_pictures import SharedPictureTask
+
+    return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
 
 
 def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:

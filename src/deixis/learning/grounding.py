@@ -29,6 +29,7 @@ from deixis.learning.proposer import (
     aligned_iou,
     pairwise_iou,
     proposer_loss,
+    random_colours,
     random_views,
     recoloured,
     view_boxes,
@@ -191,7 +192,7 @@ class GroundingTask:
         views = random_views(len(batch.rows), self.augmentation.zoom, generator)
         pictures = view_pictures(self.training.pictures[batch.rows.to(device)], views, self.network.recipe.side)
         if self.augmentation.colours:
-            pictures = recoloured(pictures, generator)
+            pictures = recoloured(pictures, random_colours(len(pictures), generator))
         output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
         return self.loss_of(batch.rows, views, output, pyramid, generator)
 

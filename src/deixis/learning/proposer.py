@@ -192,7 +192,8 @@ def augment(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mirror, zoom in or out and shift, change colours; boxes that keep less than 40% of their area are dropped."""
     views = random_views(len(pictures), schedule.zoom, generator)
-    x = recoloured(view_pictures(pictures, views, schedule.side), generator)
+    colours = random_colours(len(pictures), generator)
+    x = recoloured(view_pictures(pictures, views, schedule.side), colours)
     seen = view_boxes(boxes, views)
     return x, seen, types & (_area(seen) > 0)[..., None]
 
@@ -219,6 +220,8 @@ def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
 
 def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
     """Bytes `(n, 3, …)` → the windows as normalized pictures `(n, 3, side, side)`."""
+    if not len(pictures):
+        return torch.empty(0, 3, side, side, device=pictures.device)
     # Affine maps in grid_sample's units, where the source runs from −1 to 1.
     theta = torch.zeros(len(pictures), 2, 3, device=pictures.device)
     theta[:, 0, 0], theta[:, 1, 1] = views.sides[:, 0] * views.flip, views.sides[:, 1]
@@ -227,12 +230,14 @@ def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
     return F.grid_sample(normalize(pictures), grid, align_corners=False)
 
 
-def recoloured(pictures: Tensor, generator: torch.Generator) -> Tensor:
-    """Brightness, contrast and saturation changed by a fifth at most."""
-    shape = len(pictures), 1, 1, 1
-    brightness, contrast, saturation = (
-        1 + 0.4 * (torch.rand(shape, device=pictures.device, generator=generator) - 0.5) for _ in range(3)
-    )
+def random_colours(count: int, generator: torch.Generator) -> Tensor:
+    """Factors of brightness, contrast and saturation `(3, count, 1, 1, 1)`, a fifth from 1 at most."""
+    drawn = [torch.rand((count, 1, 1, 1), device=generator.device, generator=generator) for _ in range(3)]
+    return 1 + 0.4 * (torch.stack(drawn) - 0.5)
+
+
+def recoloured(pictures: Tensor, colours: Tensor) -> Tensor:
+    brightness, contrast, saturation = colours.unbind()
     grey = pictures.mean(1, keepdim=True)
     return ((pictures - grey) * saturation + grey) * contrast + (brightness - 1)
 
