@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from deixis.cli import app as command_line
 from deixis.errors import DeixisError
 from deixis.web import search_routes
-from deixis.web.entrance import WRONG_BURST
+from deixis.web.entrance import WRONG_BURST, Entrance
 from deixis.web.search_state import LARGEST_PICTURE
 from deixis.web.security import HEADERS, Hosts, is_loopback
 from tests.search.fakes import COLOURS, paint
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
     with SearchSite(tmp_path_factory.mktemp("guarded")).serve(
-        token=TOKEN, hosts=Hosts("0.0.0.0", ["photos.home"])
+        entrance=Entrance(TOKEN), hosts=Hosts("0.0.0.0", ["photos.home"])
     ) as own:
         yield own
 
@@ -132,7 +132,7 @@ def test_the_token_lets_programs_and_browsers_in(guarded: SearchSite) -> None:
 
 
 def test_tokens_cannot_be_tried_for_long(tmp_path: Path) -> None:
-    with SearchSite(tmp_path).serve(token=TOKEN) as site:
+    with SearchSite(tmp_path).serve(entrance=Entrance(TOKEN)) as site:
         tried = [
             site.client.get("/api/status", headers={"Authorization": f"Bearer wrong-{number}"}).status_code
             for number in range(WRONG_BURST)
@@ -143,7 +143,7 @@ def test_tokens_cannot_be_tried_for_long(tmp_path: Path) -> None:
 
 def test_short_tokens_and_open_doors_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="16"):
-        SearchSite(tmp_path).serve(token="short").__enter__()
+        Entrance("short")
     for host in ("0.0.0.0", "192.168.0.7", "::", "photos.home"):
         told = CliRunner().invoke(command_line, ["serve", "--host", host, "--index", str(tmp_path / "index")])
         assert "token is needed" in str(told.exception)

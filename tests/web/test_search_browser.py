@@ -18,6 +18,7 @@ from PIL import Image as Pillow
 
 from deixis.corpus import open_corpus
 from deixis.vision.reading import read_picture
+from deixis.web.entrance import Entrance
 from deixis.web.security import Hosts
 from tests.search.fakes import COLOURS, paint
 from tests.web.search_site import SearchSite
@@ -278,7 +279,7 @@ def test_the_map_shows_lights_up_and_opens(browser: Any, site: SearchSite) -> No
 
 def test_a_browser_comes_in_by_the_printed_link(browser: Any, tmp_path: Path) -> None:
     token = "signs & letters/+ 17"
-    with SearchSite(tmp_path).serve(token=token, hosts=Hosts("127.0.0.1")) as site:
+    with SearchSite(tmp_path).serve(entrance=Entrance(token), hosts=Hosts("127.0.0.1")) as site:
         visitor = Visitor(browser, site)
         page = visitor.page
         visitor.open("/map")

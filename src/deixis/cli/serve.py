@@ -61,8 +61,10 @@ def serve(
 
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise DeixisError("the pages need FastAPI, uvicorn and prometheus-client: pip install 'deixis[web]'")
+    from deixis.web.entrance import Entrance
     from deixis.web.security import Hosts, is_loopback
 
+    entrance = Entrance(token)
     if token is None and not is_loopback(host):
         from secrets import token_urlsafe
 
@@ -72,16 +74,17 @@ def serve(
     from urllib.parse import quote
 
     from deixis.cli.output import busy
+    from deixis.search.encoders import load_encoder
     from deixis.search.generations import default_index
     from deixis.web.search_app import search_app
-    from deixis.web.search_desk import open_desk
+    from deixis.web.search_desk import Desk
     from deixis.web.serving import serve as serve_app
 
     where = index or default_index()
     with busy("Opening the index"):
-        desk = open_desk(where, encoder)
+        desk = Desk(where, load_encoder(encoder) if encoder else None)
         sight = _sight(model)
-    app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), token=token)
+    app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), entrance=entrance)
 
     def ready(address: str) -> None:
         pictures = len(desk.engine.collection)

@@ -36,7 +36,7 @@ open_routes = APIRouter()
 
 
 def search_app(
-    desk: Desk, sight: Sight | None = None, *, hosts: Hosts | None = None, token: str | None = None
+    desk: Desk, sight: Sight | None = None, *, hosts: Hosts | None = None, entrance: Entrance | None = None
 ) -> FastAPI:
     """The application of an index.
 
@@ -44,7 +44,7 @@ def search_app(
         desk: answers queries.
         sight: points at phrases and describes.
         hosts: the names that it may be asked for under; None for those of this machine alone.
-        token: what callers must have; None where everybody who can reach the server may ask.
+        entrance: who may come in; None for everybody who can reach the server.
     """
     statuses = {NoPicture: 404, Unable: 409, Busy: 429}
     guarding = {"hosts": hosts or Hosts("127.0.0.1"), "largest_picture": LARGEST_PICTURE}
@@ -54,7 +54,7 @@ def search_app(
     metrics.watch("deixis_waiting", "Queries that wait.", lambda: desk.waiting)
     app.add_middleware(Measured, metrics=metrics)
     app.state.search, app.state.metrics = SearchState(desk, sight or Sight()), metrics
-    app.state.entrance = Entrance(token)
+    app.state.entrance = entrance or Entrance(None)
     for router in (open_routes, pages, search_routes.router):
         app.include_router(router)
     document(app)

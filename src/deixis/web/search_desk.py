@@ -18,7 +18,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from deixis.errors import DeixisError
-from deixis.search.encoders import Encoder, Rows, load_encoder
+from deixis.search.encoders import Encoder, Rows
 from deixis.search.engine import SearchEngine, Terms, example_terms
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods
@@ -160,7 +160,7 @@ class Desk:
                 if self.engine.collection.is_stale():
                     self._renew()
                 self.problem = ""
-            except DeixisError as fault:
+            except Exception as fault:  # A database that breaks raises other errors, too, and may be mended.
                 if str(fault) != self.problem:
                     logging.getLogger(__name__).warning("the index has changed and cannot be opened: %s", fault)
                 self.problem = str(fault)
@@ -201,12 +201,7 @@ def _answers(engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
     answers = []
     for question, ranking in zip(batch, rankings, strict=True):
         ids, odds = ranking.ids[: question.most], ranking.odds[: question.most]
-        scores = likelihoods(odds).round(4)
+        scores = likelihoods(odds)
         found = zip(ids.tolist(), scores.tolist(), (odds > 0).tolist(), strict=True)
         answers.append(Answered(engine, [Found(picture, round(score, 4), own) for picture, score, own in found]))
     return answers
-
-
-def open_desk(index: Path, encoder: str | None) -> Desk:
-    """A desk over an index; `encoder` names another one than the index' own."""
-    return Desk(index, load_encoder(encoder) if encoder else None)
