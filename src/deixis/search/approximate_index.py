@@ -1,10 +1,10 @@
 """Nearest rows without comparing all: lists of rows near the same centre (FAISS's IVF), then the real rows.
 
 Rows are compared along the few axes that hold nearly all of their length, a byte an axis, in the lists whose centres a
-query is nearest to. The best of them are compared again as they are on the disk. A text's row lies far from all
-pictures' rows, so that codes finer than their distances to it are needed: with 4 bits an axis pair (product
-quantization) 5 to 20 of 100 nearest rows of captions were lost that a byte an axis keeps. Graphs (HNSW) found as much
-in the same time, take ten times as long to build, and cannot forget a row.
+query is nearest to. The best of them are compared again as they are on the disk.
+
+`benchmarks/search_kinds.py` has the choice: coarser codes (product quantization) lose nearest rows of captions, which
+lie far from all pictures' rows; graphs (HNSW) find as much in about half the time, but cannot forget a row.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from deixis.search.vector_index import Ids, Nearest, RowsOf, best_of, load_faiss
 
 #: The share of the rows' squared lengths that the axes hold.
 KEPT_LENGTH = 0.95
+#: Their number is a multiple of this: FAISS compares codes of any other length several times as slowly.
+AXES = 16
 #: Rows to train on for each list.
 SAMPLE_A_LIST = 40
 #: Lists looked through for each query at the least, and how many rows they should hold for each candidate.
@@ -46,7 +48,7 @@ class ApproximateIndex:
     def trained(cls, sample: Rows, expected: int, rows_of: RowsOf) -> ApproximateIndex:
         """An empty index for about so many rows like those of a sample (`rows_to_train` of them are enough)."""
         faiss = load_faiss()
-        axes = _axes(sample)
+        axes = principal_axes(sample)
         turned = faiss.LinearTransform(sample.shape[1], len(axes), False)
         faiss.copy_array_to_vector(axes.ravel(), turned.A)
         turned.is_trained = True
@@ -143,12 +145,13 @@ def rows_to_train(rows: int) -> int:
     return min(rows, SAMPLE_A_LIST * lists_for(rows))
 
 
-def _axes(sample: Rows) -> Rows:
+def principal_axes(sample: Rows) -> Rows:
     """Orthonormal axes `(axes, dim)` that hold `KEPT_LENGTH` of the rows' squared lengths.
 
     Taken about zero, not about the mean, so that dot products of any query with the rows are kept, a text's too.
     """
     lengths, vectors = np.linalg.eigh(sample.T @ sample / np.float32(len(sample)))
     held = np.cumsum(lengths[::-1])
-    count = int(np.searchsorted(held, KEPT_LENGTH * held[-1])) + 1
+    needed = int(np.searchsorted(held, KEPT_LENGTH * held[-1])) + 1
+    count = min(-(-needed // AXES) * AXES, len(held))
     return np.ascontiguousarray(vectors[:, ::-1][:, :count].T, np.float32)
