@@ -11,9 +11,19 @@ import torch
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.features import FeatureStore
+from deixis.learning.end_to_end import TextTower, TowerRecipe
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe, stores_for
-from deixis.search.export import export_bundle
+from deixis.models.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
+from deixis.models.grounder import Grounder
+from deixis.models.grounding import GroundingNetwork, GroundingRecipe
+from deixis.models.two_branch import RecurrentRecipe
+from deixis.search.export import Networks, export_bundle, write_bundle
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import Vocabulary
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.proposer import Proposer
+from deixis.vision.tower import PictureTower
 
 SETTINGS: dict[str, Any] = {
     "name": "towers",
@@ -33,6 +43,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+SMALL_TEXT = RecurrentRecipe(cell="gru", word=8, hidden=8, bidirectional=True, pooling="max")
 BASE: dict[str, Any] = {
     **SETTINGS,
     "name": "all",
@@ -98,6 +109,29 @@ def whole_bundle(base_run: Path, captioner_run: Path, tmp_path_factory: pytest.T
     """A bundle that does everything."""
     folder = tmp_path_factory.mktemp("search") / "whole"
     export_bundle(base_run, folder, captioner=captioner_run, weights="float16")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that does everything, of networks that learned nothing; it takes no time to make."""
+    torch.manual_seed(0)
+    words = Vocabulary.of(tokens_of(caption) for image in corpus for caption in image.captions)
+    model = TowerRecipe(backbone="efficientnet-lite0", side=64, dim=16, queries=2, recurrent=SMALL_TEXT)
+    tower = PictureTower(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 64, 16, 2).eval()
+    recipe = GroundingRecipe(
+        backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=2, width=16, hidden=8
+    )
+    trunk = Proposer(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 32)
+    trunk.backbone.load_state_dict(tower.backbone.state_dict())
+    grounder = Grounder(GroundingNetwork(recipe, trunk, len(words), 8).eval(), words)
+    speaker = Captioner(16, len(words), CaptionerRecipe(word=8, hidden=8))
+    captioner = CaptionMatcher(speaker, words, DecodingRecipe(), torch.zeros(1, 16), torch.device("cpu"))
+    for network in (tower, trunk):
+        network.backbone.fuse()
+    networks = Networks(tower, TextTower(model, len(words)).eval(), words, grounder, captioner)
+    folder = tmp_path_factory.mktemp("search") / "untrained"
+    write_bundle(folder, networks, model, name="untrained", weights_sha256="", weights="float16")
     return folder
 
 

@@ -21,8 +21,8 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def packaged(whole_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: whole_bundle)
+def packaged(untrained_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: untrained_bundle)
 
 
 def ask(*arguments: object) -> str:
@@ -64,8 +64,8 @@ def test_the_packages_own_model_points_and_describes(picture: Path, tmp_path: Pa
         ask("describe", picture, "--regions")
 
 
-def test_models_are_named(picture: Path, whole_bundle: Path, bundle: Path) -> None:
-    assert json.loads(ask("describe", picture, "--model", f"onnx:{whole_bundle}", "--json"))["captions"]
+def test_models_are_named(picture: Path, untrained_bundle: Path, bundle: Path) -> None:
+    assert json.loads(ask("describe", picture, "--model", f"onnx:{untrained_bundle}", "--json"))["captions"]
     with pytest.raises(DeixisError, match="does not make sentences"):
         ask("describe", picture, "--model", f"onnx:{bundle}")
     with pytest.raises(DeixisError, match="unknown model"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -14,6 +14,10 @@ from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from deixis.search.engine import Answer, SearchEngine
+    from deixis.search.grounding import GroundedPhrase
+
+#: Pictures that `--open` opens at most.
+OPENED = 10
 
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")]
 PathsOption = Annotated[
@@ -31,6 +35,18 @@ def search(
     queries: Annotated[
         str, typer.Option(metavar="FILE", help="Many queries, one a line; `-` reads standard input.")
     ] = "",
+    why: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Draw the phrases of the query as boxes on what was found, into this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    open_found: Annotated[
+        bool,
+        typer.Option("--open", help=f"Open what was found, or its drawings: the first {OPENED} that are relevant."),
+    ] = False,
     index: IndexOption = None,
     encoder: EncoderOption = None,
     paths_only: PathsOption = False,
@@ -43,16 +59,25 @@ def search(
     what must not be there. Scores run from 0 to 1; from 0.5 on a picture counts as what was asked for, and a query that
     no picture reaches it with is said to be absent. With --queries each answer is one line of JSON.
 
-    Example: deixis search 'two dogs playing in the snow -"people"' -n 5
+    Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
     if bool(query or like) == bool(queries):
         raise DeixisError("say what to look for: a QUERY, --like IMAGE, or --queries FILE, which stands alone")
+    if (why is not None and not query) or (open_found and queries):
+        raise DeixisError("--why needs a QUERY, and --open one question")
     engine = _engine(index, encoder)
     if queries:
         _answer_lines(engine, queries, count)
         return
     what = " ".join(([query] if query else []) + ([f"like {like}"] if like else []))
-    _print(engine.search(query, count, like=like), what, paths_only, null, as_json)
+    answer = engine.search(query, count, like=like)
+    drawn = _explain(engine, answer, why) if why is not None else None
+    _print(answer, what, paths_only, null, as_json, drawn)
+    if drawn and not (paths_only or as_json):
+        typer.echo(f"Drawn to {why}")
+    if open_found:
+        shown = [hit.path for hit in answer.hits if hit.relevant] if drawn is None else [each.drawing for each in drawn]
+        _open(shown[:OPENED])
 
 
 def similar(
@@ -128,7 +153,51 @@ def _lines(file: str) -> Iterator[str]:
         raise InputError(file, "is not UTF-8 text") from None
 
 
-def _print(answer: Answer, what: str, paths_only: bool, null: bool, as_json: bool) -> None:
+class Drawn(NamedTuple):
+    """Of one hit, in the order of the hits."""
+
+    drawing: bytes
+    why: list[GroundedPhrase]
+
+
+def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
+    """Draw the relevant hits, those first that rank first."""
+    import os
+
+    from deixis.cli.align import write_drawing
+    from deixis.cli.output import busy, track
+    from deixis.cli.writing import system_faults
+    from deixis.search.queries import parse_query
+    from deixis.search.why import explained, grounder_for
+
+    with system_faults(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    hits = [hit for hit in answer.hits if hit.relevant]
+    if not hits:
+        return []
+    with busy("Loading what points at phrases"):
+        grounder = grounder_for(engine.collection.encoder_name)
+    query, drawn = parse_query(answer.query), []
+    for number, hit in enumerate(track(hits, "Drawing", len(hits)), start=1):
+        found, page = explained(grounder, query, hit.path)
+        stem = os.path.splitext(os.path.basename(hit.path))[0].decode(errors="replace")
+        target = folder / f"{number:03}-{''.join(sign if sign.isalnum() else '_' for sign in stem)[:60]}.png"
+        write_drawing(page, target)
+        drawn.append(Drawn(os.fsencode(target), found))
+    return drawn
+
+
+def _open(paths: Sequence[bytes]) -> None:
+    import os
+
+    for path in paths:
+        if typer.launch(os.fsdecode(path)):
+            raise DeixisError("no program opens pictures here; give --paths-only to another one")
+
+
+def _print(
+    answer: Answer, what: str, paths_only: bool, null: bool, as_json: bool, drawn: Sequence[Drawn] | None = None
+) -> None:
     from deixis.cli.output import print_json
     from deixis.search.walking import printable, shown
 
@@ -136,7 +205,10 @@ def _print(answer: Answer, what: str, paths_only: bool, null: bool, as_json: boo
         _print_paths((hit.path for hit in answer.hits if hit.relevant), null)
         return
     if as_json:
-        print_json(answer.as_data())
+        told = answer.as_data()
+        for hit, each in zip((hit for hit in told["hits"] if hit["relevant"]), drawn or (), strict=False):
+            hit.update(why=each.why, drawing=shown(each.drawing))
+        print_json(told)
         return
     if answer.unknown:
         typer.echo(f"words that the encoder has never seen: {printable(', '.join(answer.unknown))}", err=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from torch import nn
 from deixis.errors import DeixisError
 from deixis.learning.base import BaseRecipe, load_grounder
 from deixis.learning.captioning import CaptioningRecipe
-from deixis.learning.end_to_end import PictureRecipe, load_text_tower
+from deixis.learning.end_to_end import PictureRecipe, TextTower, TowerRecipe, load_text_tower
 from deixis.learning.judging import load_matcher, read_recipe
 from deixis.learning.runs import read_model, read_weights
 from deixis.models.captioner import CaptionMatcher
@@ -31,6 +31,7 @@ from deixis.search.bundles import (
     VOCABULARY,
     WEIGHTS,
     Manifest,
+    Relevance,
     Weights,
     file_record,
     write_manifest,
@@ -46,6 +47,16 @@ from deixis.vision.tower import PictureTower
 CPU = torch.device("cpu")
 
 
+class Networks(NamedTuple):
+    """What goes into a bundle; every backbone's normalizations are folded."""
+
+    tower: PictureTower
+    texts: TextTower
+    vocabulary: Vocabulary
+    grounder: Grounder | None = None
+    captioner: CaptionMatcher | None = None
+
+
 def export_bundle(
     run: Path,
     out: Path,
@@ -55,7 +66,7 @@ def export_bundle(
     name: str | None = None,
     weights: Weights = "mixed",
 ) -> Manifest:
-    """Write a bundle into the folder `out`, which is made where it is not there.
+    """Write finished runs as a bundle into the folder `out`, which is made where it is not there.
 
     Args:
         run: of the kind `pictures` or `base`.
@@ -69,15 +80,38 @@ def export_bundle(
     texts, features = load_text_tower(run, recipe)
     if not isinstance(features, TokenIds):
         raise DeixisError(f"{run}: its text branch reads no token ids")
-    tower = trained_tower(run, recipe)
-    arrays = {**_arrays(tower, "pictures."), **_arrays(texts, "texts.")}
-    words = {VOCABULARY: features.vocabulary}
     points = _grounder(run if grounding is None and isinstance(recipe, BaseRecipe) else grounding)
     if points is not None:
         points.network.proposer.backbone.fuse()
+    tower = trained_tower(run, recipe)
+    networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner))
+    return write_bundle(
+        out,
+        networks,
+        recipe.model,
+        name=name or recipe.name,
+        weights_sha256=model.weights_sha256,
+        weights=weights,
+    )
+
+
+def write_bundle(
+    out: Path,
+    networks: Networks,
+    towers: TowerRecipe,
+    *,
+    name: str,
+    weights_sha256: str,
+    weights: Weights,
+    relevance: Relevance | None = None,
+) -> Manifest:
+    """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's."""
+    tower, points, speaks = networks.tower, networks.grounder, networks.captioner
+    arrays = {**_arrays(tower, "pictures."), **_arrays(networks.texts, "texts.")}
+    words = {VOCABULARY: networks.vocabulary}
+    if points is not None:
         arrays |= _arrays(points.network, "grounding.")
         words[GROUNDING_VOCABULARY] = points.vocabulary
-    speaks = _captioner(captioner)
     if speaks is not None:
         arrays |= _arrays(speaks.network, "captioner.")
         words[CAPTIONER_VOCABULARY] = speaks.vocabulary
@@ -85,18 +119,20 @@ def export_bundle(
     write_weights(out / WEIGHTS, arrays, weights)
     placed = WeightFile(out / WEIGHTS)
     write_picture_graph(tower, placed, out / PICTURES)
-    write_text_graph(texts, placed, out / TEXTS)
+    write_text_graph(networks.texts, placed, out / TEXTS)
     files = [WEIGHTS, PICTURES, TEXTS, *_write_words(out, words)]
+    records = {each: file_record(out / each) for each in files}
     manifest = Manifest(
-        name=name or recipe.name,
-        weights_sha256=model.weights_sha256,
+        name=name,
+        weights_sha256=weights_sha256 or records[WEIGHTS].sha256,
         weights=weights,
         dim=tower.dim,
         side=tower.side,
-        files={each: file_record(out / each) for each in files},
-        towers=msgspec.to_builtins(recipe.model),
+        files=records,
+        towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
         captioner=None if speaks is None else _settings(speaks),
+        relevance=relevance or Relevance(),
     )
     write_manifest(out, manifest)
     return manifest
