@@ -63,7 +63,7 @@ def run(
 
     recipe, target = read_recipe(run), checked_device(device)
     opened = open_corpus(corpus, pictures=pictures_in)
-    stores = run_stores(run, recipe, opened, features, device)
+    stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {split}"):
         results = judge(run, opened, stores, target, split=split, folds=folds)
     if out is not None:

@@ -105,7 +105,7 @@ def busy(what: str) -> Iterator[None]:
 
 
 def run_stores(
-    run: Path, recipe: FitRecipe, corpus: Corpus, features: Sequence[Path] | None, device: str
+    run: Path, recipe: FitRecipe, corpus: Corpus, features: Sequence[Path] | None, device: str, split: str | None = None
 ) -> list[FeatureStore]:
     """The stores that are named, or those that a finished run is used with, extracted with a progress bar if need be.
 
@@ -119,4 +119,4 @@ def run_stores(
     if features:
         return [FeatureStore(path) for path in features]
     with progress_bar("Extracting features") as extracting:
-        return stores_for(recipe, corpus, run=run, device=device, progress=extracting)
+        return stores_for(recipe, corpus, run=run, split=split, device=device, progress=extracting)

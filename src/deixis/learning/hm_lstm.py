@@ -243,7 +243,8 @@ def _reads_well(phrase: Tokens, tree: Tree) -> bool:
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
     """The words of the training captions, and those of the rest of the corpus that have a vector; and all vectors.
 
-    A word without one gets random numbers of the same spread, decided by the seed; padding and the unknown word zeros.
+    Vectors have unit length: at that of spaCy's, about 50, the gates of the leaves would be shut or open for good. A
+    word without one gets random numbers of the same spread, decided by the seed; padding and the unknown word zeros.
     """
     counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
     everything = [tokens_of(caption) for image in corpus for caption in image.captions]
@@ -256,6 +257,7 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
     vectors, found = fitted.vectors.look_up(vocabulary.words)
     if not found.any():
         raise DeixisError(f"{recipe.text.vectors} has no vector of any word of the training captions")
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     drawn = np.random.default_rng(recipe.seed).normal(0, vectors[found].std(), vectors.shape)
     vectors[~found] = drawn[~found]
     special = np.zeros((len(SPECIALS), vectors.shape[1]), np.float32)

@@ -98,7 +98,9 @@ def reproduce(
                 run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
             if not judged_before:
                 say(f"{file}: scoring {split}")
-                judged = own.stores or stores_for(recipe.recipe, own.corpus, run=runs / file, device=device.type)
+                judged = own.stores or stores_for(
+                    recipe.recipe, own.corpus, run=runs / file, split=split, device=device.type
+                )
                 folds = FOLDS.get(known[name].corpus, 1)
                 for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
                     result = _claiming(result, file, [recipe.recipe], stores, say)

@@ -70,11 +70,18 @@ def stores_for(
     corpus: Corpus,
     *,
     run: Path | None = None,
+    split: str | None = None,
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FeatureStore]:
-    """The features that a recipe asks for, or its finished `run`, from the cache or extracted into it."""
+    """The features that a recipe asks for, or its finished `run`, from the cache or extracted into it.
+
+    Args:
+        split: all that is needed of features which a run makes itself; those that it learned from are there already.
+    """
     wanted = recipe_features(recipe, run)
+    if split is not None and run and hasattr(kind_of(recipe.kind), "run_features"):
+        corpus = corpus.split(split)
     return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
 
 
