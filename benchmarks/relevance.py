@@ -26,7 +26,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.evaluation.results import command_line, versions
+from deixis.evaluation.results import versions
 from deixis.files import write_text
 from deixis.search.calibration import encoded, known_words, singular
 from deixis.search.encoders import OnnxEncoder, Rows, load_encoder
@@ -63,7 +63,7 @@ def main() -> None:
         "collection": f"{corpus.name}, test, {corpus.split_hash('test')}",
         **{kind: judged(encoder, rows, *own) for kind, own in queries.items()},
         "seconds": round(time.perf_counter() - start, 1),
-        "command": command_line([options.corpus, "--elsewhere", options.elsewhere, "--encoder", options.encoder]),
+        "command": f"python benchmarks/relevance.py {corpus.name} --elsewhere {other.name} --encoder BUNDLE",
         "versions": versions(),
     }
     text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()

@@ -18,6 +18,7 @@ from deixis.cli import evaluate as evaluate_commands
 from deixis.cli import explain as explain_commands
 from deixis.cli import export as export_commands
 from deixis.cli import extract as extract_command
+from deixis.cli import finetune as finetune_command
 from deixis.cli import gallery as gallery_commands
 from deixis.cli import ground as ground_command
 from deixis.cli import index as index_commands
@@ -59,6 +60,7 @@ app.add_typer(annotate_commands.app, name="annotate")
 app.add_typer(corpus_commands.app, name="corpus")
 app.add_typer(evaluate_commands.app, name="evaluate")
 app.add_typer(export_commands.app, name="export")
+app.command()(finetune_command.finetune)
 app.command()(gallery_commands.gallery)
 app.command()(ground_command.ground)
 app.command()(index_commands.index)
