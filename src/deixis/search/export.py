@@ -20,7 +20,7 @@ from deixis.learning.base import BaseRecipe, load_grounder
 from deixis.learning.captioning import CaptioningRecipe
 from deixis.learning.end_to_end import PictureRecipe, TextTower, TowerRecipe, load_text_tower
 from deixis.learning.judging import load_matcher, read_recipe
-from deixis.learning.runs import read_model, read_weights
+from deixis.learning.runs import read_model, read_plan, read_weights
 from deixis.models.captioner import CaptionMatcher
 from deixis.models.grounder import Grounder
 from deixis.search.bundles import (
@@ -167,7 +167,7 @@ def _captioner(run: Path | None) -> CaptionMatcher | None:
     recipe = read_recipe(run)
     if not isinstance(recipe, CaptioningRecipe) or recipe.pairs != "pictures":
         raise DeixisError(f"{run}: is no captioner of whole pictures")
-    if not recipe.feature_recipe.backbone.startswith(TOWER_PREFIX):
+    if not any(features.backbone.startswith(TOWER_PREFIX) for features in read_plan(run).features):
         raise DeixisError(f"{run}: was trained on other features than a tower's ({TOWER_PREFIX}…)")
     matcher: CaptionMatcher = load_matcher(run, CPU)
     return matcher
