@@ -93,6 +93,25 @@ class FakeMapper:
         return [{**item, "image": np.append(item["image"][:-1], mark)} for item in made]
 
 
+@dataclass(frozen=True)
+class FakeMaker:
+    """Makes fake mappers wherever it is sent; those that fail, fail on every picture."""
+
+    seconds: float = 0.0
+    fails: bool = False
+
+    def reader(self) -> FakeMapper:
+        return FakeMapper()
+
+    def mapper(self) -> FakeMapper:
+        return FailingMapper() if self.fails else FakeMapper(seconds=self.seconds)
+
+
+class FailingMapper(FakeMapper):
+    def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        return [{**item, "image": np.full(6, 1e6)} for item in super().__call__(batch)]
+
+
 def folder_bytes(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

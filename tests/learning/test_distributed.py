@@ -200,15 +200,15 @@ def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
     folder: Path, stores: list[str], environment: dict[str, str], returned: dict[str, list[Any]]
 ) -> None:
     whole, broken = folder / "constraints 2", folder / "broken"
-    elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "3"]
     # In the second epoch: after the first there is a checkpoint.
     given = json.dumps([RECIPES["constraints"], str(broken), stores, 1, 7])
     command = [sys.executable, *elastic, "-m", "tests.learning.ranks", "killed", given]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    first, second = read_starts(broken)
+    first, *_, last = read_starts(broken)
     assert (first.epoch, first.step) == (1, 0)
-    assert (second.epoch, second.step) > (1, 0), "it began anew"
+    assert (last.epoch, last.step) > (1, 0), "it began anew"
     # A sum of two does not depend on their order: the same bits as without the death.
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert steps_of(broken) == steps_of(whole)

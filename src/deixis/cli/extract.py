@@ -25,6 +25,10 @@ def extract(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding threads; all processors if not given.")] = None,
+    engine: Annotated[str, typer.Option(help="local: this machine. ray: a Ray cluster (extra `ray`).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; without it, Ray runs on this machine.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Compute features once and keep them: whole pictures, and regions where the recipe asks for them.
@@ -35,19 +39,30 @@ def extract(
     A run that was killed goes on where it was when started again, and ends with the same bytes. Broken pictures are
     skipped and listed in the store's manifest.json.
 
+    On a Ray cluster every machine needs Deixis, and sees pictures and store under the same paths; the bytes are those
+    of one machine. A worker or machine that dies costs the partitions it had.
+
     Example: deixis extract photos/ --features image --out photos.features
+
+    Example: deixis extract photos/ --features regions --out /shared/photos.features --engine ray --address auto
     """
     from deixis.cli.output import print_json, print_table, progress_bar, resumable
     from deixis.corpus import open_corpus
-    from deixis.errors import InputError
+    from deixis.errors import DeixisError, InputError
     from deixis.features.extraction import extract as run
     from deixis.features.recipe import load_recipe
 
+    if engine not in ("local", "ray"):
+        raise DeixisError(f"unknown engine {engine!r}; known: local, ray")
+    if address is not None and engine != "ray":
+        raise DeixisError("--address is of a Ray cluster: give --engine ray with it")
     recipe = load_recipe(features)
     opened = open_corpus(corpus, pictures=pictures_in)
     chosen = opened.split(*split) if split else opened
     mapper: Any
     if recipe.from_file:
+        if engine == "ray":
+            raise InputError(features, "holds features already: there is nothing to compute on a cluster")
         from deixis.features.precomputed import precomputed
 
         # Rows follow all images of the splits, also where only the first are kept.
@@ -59,10 +74,26 @@ def extract(
             raise InputError(corpus, "has no drawn boxes for the recipe's regions")
         from deixis.features.mapper import make_mapper
 
-        mapper = make_mapper(recipe, device=device)
+        mapper = None if engine == "ray" else make_mapper(recipe, device=device)
     origin = {"corpus": opened.fingerprint}
     with resumable(), progress_bar("Extracting") as progress:
-        report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
+        if mapper is None:
+            from deixis.features.mapper import MapperMaker
+            from deixis.features.ray_engine import extract_on_ray
+
+            makes = MapperMaker(recipe, device)
+            report = extract_on_ray(
+                chosen,
+                makes,
+                out,
+                address=address,
+                gpu=device == "cuda",
+                provenance=origin,
+                readers=workers,
+                progress=progress,
+            )
+        else:
+            report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)
     manifest, seconds = report.manifest, report.seconds["all"]
     outcome = {
         "store": str(out),

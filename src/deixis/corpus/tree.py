@@ -116,6 +116,10 @@ class ZipTree:
         self._members = {name[len(top) :]: member for name, member in files.items()}
         self._names = tuple(sorted(self._members))
 
+    def __reduce__(self) -> tuple[type[ZipTree], tuple[Path]]:
+        # Another process opens the archive itself.
+        return ZipTree, (self.path.absolute(),)
+
     def names(self) -> tuple[str, ...]:
         return self._names
 

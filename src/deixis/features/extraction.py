@@ -133,10 +133,8 @@ def extract(
         DeixisError: no pictures, another process is writing, or `out` holds features of another recipe.
     """
     start = time.perf_counter()
-    pictures = _pictures_of(corpus)
+    pictures, plan = plan_extraction(corpus, mapper, provenance, partition_size)
     ids = [image.id for image in corpus]
-    origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": sample_hash(pictures, corpus)}
-    plan = make_plan(ids, mapper.arrays, origin, partition_size)
     with (
         StoreWriter(out, plan, ids) as store,
         mapper.running(),
@@ -170,39 +168,49 @@ def extract(
                 # One partition is written while the next is mapped; more would only fill the memory.
                 while written:
                     seconds["write"] += written.popleft().result()
-                written.append(writer.submit(_write_mapped, store.folder, plan, number, ids, own))
+                written.append(writer.submit(_write_when_mapped, store.folder, plan, number, ids, own))
         finish_oldest(at_most=0)
         seconds["write"] += written.popleft().result() if written else 0.0
         manifest = store.finish()
     return Report(plan, manifest, len(images), found, seconds | {"all": time.perf_counter() - start})
 
 
+def plan_extraction(
+    corpus: Corpus, mapper: Mapper[Any], provenance: Mapping[str, Any] | None, partition_size: int
+) -> tuple[Pictures, Plan]:
+    """Where the pictures are, and what the store of their features will be."""
+    pictures = _pictures_of(corpus)
+    origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": sample_hash(pictures, corpus)}
+    return pictures, make_plan((image.id for image in corpus), mapper.arrays, origin, partition_size)
+
+
 def read(
     pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
 ) -> Generator[Reading[Picture]]:
     """The reader: pictures in the order of the images, decoded in threads at most two batches ahead."""
-
-    def read_one(image: Image) -> Reading[Picture]:
-        start = time.perf_counter()
-        picture, reason = None, ""
-        try:
-            picture = mapper.prepare(image, pictures.read(image))
-        except InputError as fault:
-            # Without the file's path, which differs between machines that read the same pictures.
-            reason = fault.problem
-        return Reading(image, picture, reason, time.perf_counter() - start)
-
     waiting: deque[Future[Reading[Picture]]] = deque()
     pool = ThreadPoolExecutor(workers, "deixis-reader", mapper.begin_thread)
     try:
         for image in images:
-            waiting.append(pool.submit(read_one, image))
+            waiting.append(pool.submit(read_one, image, pictures, mapper))
             if len(waiting) > 2 * mapper.batch_size + workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def read_one(image: Image, pictures: Pictures, mapper: Mapper[Picture]) -> Reading[Picture]:
+    """One picture, or why there is none."""
+    start = time.perf_counter()
+    picture, reason = None, ""
+    try:
+        picture = mapper.prepare(image, pictures.read(image))
+    except InputError as fault:
+        # Without the file's path, which differs between machines that read the same pictures.
+        reason = fault.problem
+    return Reading(image, picture, reason, time.perf_counter() - start)
 
 
 def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Reading[Picture]]]:
@@ -231,8 +239,15 @@ def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Map
     )
 
 
-def _write_mapped(folder: Path, plan: Plan, number: int, ids: Sequence[str], mapped: list[Future[Mapped]]) -> float:
-    parts = [future.result() for future in mapped]
+def _write_when_mapped(
+    folder: Path, plan: Plan, number: int, ids: Sequence[str], mapped: Sequence[Future[Mapped]]
+) -> float:
+    own = {item: ids[item] for item in plan.items(number)}
+    return write_mapped(folder, plan, number, own, [future.result() for future in mapped])
+
+
+def write_mapped(folder: Path, plan: Plan, number: int, ids: Mapping[int, str], parts: Sequence[Mapped]) -> float:
+    """The writer: one partition, of whose items `ids` has the ids; gives the seconds that it took."""
     start = time.perf_counter()
     features = {image_id: made for part in parts for image_id, made in part.features.items()}
     try:

@@ -261,14 +261,37 @@ def _passes(batch: Sequence[PreparedPicture], size: int) -> Iterator[list[int]]:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu") -> BoxMapper:
-    """The mapper that a recipe describes, on `cpu` or `cuda`."""
+def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False) -> BoxMapper:
+    """The mapper that a recipe describes, on `cpu` or `cuda`; one that `only_reads` prepares pictures for that device.
+
+    A reader's networks lie on the processor, so that it needs no GPU.
+    """
     if device not in PASS:
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(PASS)}")
-    if device == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not only_reads and not torch.cuda.is_available():
         raise DeixisError("no CUDA device is at hand; use --device cpu")
+    place = "cpu" if only_reads else device
     # The file of a proposer may be missing: found out before the backbone is loaded.
-    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=device)
+    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place)
     if recipe.backbone == NO_BACKBONE:
         return BoxMapper(recipe, box_source, device)
-    return BackboneMapper(recipe, load_backbone(recipe.backbone, device=device), box_source, device)
+    mapper = BackboneMapper(recipe, load_backbone(recipe.backbone, device=place), box_source, device)
+    if only_reads and device == "cuda" and mapper._cuts_out and isinstance(box_source, LearnedBoxes):
+        raise DeixisError(
+            "boxes that a network finds to be cut out are found by who reads: use --engine local on a GPU"
+        )
+    return mapper
+
+
+@dataclass(frozen=True)
+class MapperMaker:
+    """Makes the mapper of a recipe wherever it is sent."""
+
+    recipe: FeatureRecipe
+    device: str
+
+    def reader(self) -> BoxMapper:
+        return make_mapper(self.recipe, device=self.device, only_reads=True)
+
+    def mapper(self) -> BoxMapper:
+        return make_mapper(self.recipe, device=self.device)

@@ -72,13 +72,16 @@ class StoreWriter:
             raise InputError(self.folder, "is there and is no feature store; choose a folder of its own")
 
     def _begin(self) -> None:
-        for leftover in (*_leftovers(self.folder), *_leftovers(self.folder / PARTITIONS)):
-            leftover.unlink(missing_ok=True)
+        self._tidy()
         if (self.folder / PLAN).exists():
             check_same_plan(self.folder, self.plan)
         else:
             write_json(self.folder / IDS, list(self._ids))
             write_json(self.folder / PLAN, self.plan)
+
+    def _tidy(self) -> None:
+        for leftover in (*_leftovers(self.folder), *_leftovers(self.folder / PARTITIONS)):
+            leftover.unlink(missing_ok=True)
 
     def pending(self) -> list[int]:
         """The partitions that are still to be written."""
@@ -105,6 +108,8 @@ class StoreWriter:
         path = self.folder / MANIFEST
         if not path.exists() or path.read_bytes() != encode(manifest):
             write_json(path, manifest)
+        # Of workers elsewhere that died while they wrote.
+        self._tidy()
         return manifest
 
 
@@ -130,7 +135,7 @@ def write_partition(
     folder: Path,
     plan: Plan,
     number: int,
-    ids: Sequence[str],
+    ids: Sequence[str] | Mapping[int, str],
     features: Mapping[str, Features],
     skipped: Sequence[SkippedImage],
 ) -> Sidecar:
@@ -140,7 +145,7 @@ def write_partition(
         folder: the store.
         plan: the store's plan.
         number: which partition.
-        ids: all ids of the plan.
+        ids: by item, all ids of the plan or those of the partition.
         features: the features of the partition's images, by id, in any order.
         skipped: those of its images that have none.
 
