@@ -20,6 +20,10 @@ if TYPE_CHECKING:
         write_corpus,
     )
     from deixis.errors import DeixisError, InputError, LeakError
+    from deixis.search.describing import Describer
+    from deixis.search.embedding import Embedder
+    from deixis.search.engine import SearchEngine
+    from deixis.search.grounding import Grounder
 
 __version__ = "0.1.0"
 
@@ -40,6 +44,10 @@ _HOMES = {
         "write_corpus",
     ),
     "deixis.errors": ("DeixisError", "InputError", "LeakError"),
+    "deixis.search.describing": ("Describer",),
+    "deixis.search.embedding": ("Embedder",),
+    "deixis.search.engine": ("SearchEngine",),
+    "deixis.search.grounding": ("Grounder",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -49,10 +57,14 @@ __all__ = [
     "Chain",
     "Corpus",
     "DeixisError",
+    "Describer",
+    "Embedder",
+    "Grounder",
     "Image",
     "InputError",
     "LeakError",
     "Phrase",
+    "SearchEngine",
     "TrainingSet",
     "__version__",
     "concat",

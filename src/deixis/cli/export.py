@@ -102,21 +102,15 @@ def base(
 
     results = [load(path) for path in result or []]
     export_bundle = _exporter()
-    from deixis.files import write_text
-    from deixis.search.bundles import CARD
     from deixis.search.model_card import bundle_card
 
-    def build(folder: Path) -> Manifest:
-        manifest: Manifest = export_bundle(
-            pictures, folder, grounding=grounding, captioner=captioner, name=name, weights=weights.value
-        )
+    def card(manifest: Manifest) -> str:
         points = grounding or (pictures if manifest.grounding else None)
         runs = {"pictures": pictures, "grounding": points, "captioner": captioner}
-        there = {task: run for task, run in runs.items() if run is not None}
-        write_text(folder / CARD, bundle_card(manifest, there, results))
-        return manifest
+        return bundle_card(manifest, {task: run for task, run in runs.items() if run is not None}, results)
 
-    _write(build, out, (calibrate, pictures_in), force, as_json)
+    build = partial(export_bundle, pictures, grounding=grounding, captioner=captioner, name=name, weights=weights.value)
+    _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
 
 def _exporter() -> Callable[..., Any]:
@@ -130,10 +124,18 @@ def _exporter() -> Callable[..., Any]:
 
 
 def _write(
-    build: Callable[[Path], Manifest], out: Path, calibrate: tuple[str | None, Path | None], force: bool, as_json: bool
+    build: Callable[[Path], Manifest],
+    out: Path,
+    calibrate: tuple[str | None, Path | None],
+    force: bool,
+    as_json: bool,
+    card: Callable[[Manifest], str] | None = None,
 ) -> None:
     """Build a bundle beside `out`, and put it there when it is whole."""
     check_free(out, force)
+    from deixis.files import write_text
+    from deixis.search.bundles import CARD
+
     with system_faults(out), busy("Exporting"):
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
@@ -145,6 +147,8 @@ def _write(
                 from deixis.search.calibration import calibrate as learn
 
                 manifest = learn(staging / out.name, open_corpus(corpus, pictures=pictures))
+            if card is not None:
+                write_text(staging / out.name / CARD, card(manifest))
             old = put_in_place(staging / out.name, out, force)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

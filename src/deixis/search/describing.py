@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ from deixis.models.description import Said, generated_captions
 from deixis.search.bundle_models import bundle_captioner, bundle_tower
 from deixis.search.bundles import DEFAULT, ONNX, open_bundle
 from deixis.search.encoders import squashed
+from deixis.search.walking import as_picture
 from deixis.vision.learned_proposals import checked_device
 from deixis.vision.proposer import normalize
 from deixis.vision.tower import PictureTower
@@ -38,8 +40,9 @@ class Describer:
         return cls(tower, captioner, checked_device(device))
 
     @torch.inference_mode()
-    def describe(self, picture: Picture, count: int = 3) -> list[Said]:
-        """At most `count` sentences, best first; a score is a logarithm of a probability."""
+    def describe(self, picture: str | Path | Picture, count: int = 3) -> list[Said]:
+        """At most `count` sentences of a file or a picture in RGB, best first; scores are logarithms of chances."""
+        picture = as_picture(picture)
         pixels = torch.from_numpy(squashed(picture, self._tower.side))[None].to(self._device)
         row = self._tower.rows(normalize(pixels))[0, : self._captioner.network.picture.in_features]
         seen = ImageFeatures(row.float().cpu().numpy(), None, None, picture.size)

@@ -22,6 +22,7 @@ from deixis.models.grounder import Grounder as Matcher
 from deixis.models.grounding import Regions, by_coverage
 from deixis.search.bundles import DEFAULT, ONNX, open_bundle
 from deixis.search.encoders import RUN
+from deixis.search.walking import as_picture
 from deixis.text.chunker import Chunker
 from deixis.text.entity_types import EntityTypes
 from deixis.text.tokens import has_content, tokenize
@@ -72,7 +73,7 @@ class Grounder:
         self._chunker, self._types = Chunker.load(), EntityTypes.load()
 
     @classmethod
-    def open(cls, name: str, *, device: str = "cpu") -> Grounder:
+    def open(cls, name: str = DEFAULT, *, device: str = "cpu") -> Grounder:
         """Open one by name: `deixis-base`, `onnx:FOLDER`, or `run:FOLDER` of the kind `grounding` or `base`."""
         if name.startswith(RUN):
             matcher = _of_run(Path(name.removeprefix(RUN)), device)
@@ -87,11 +88,11 @@ class Grounder:
         matcher.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return cls(matcher)
 
-    def ground(self, picture: Picture | Looked, sentence: str) -> list[GroundedPhrase]:
+    def ground(self, picture: str | Path | Picture | Looked, sentence: str) -> list[GroundedPhrase]:
         """The phrases of a sentence in its order, each with its box; a sentence without words is a `DeixisError`.
 
         Args:
-            picture: in RGB, or what `look` made of it.
+            picture: a file, a picture in RGB, or what `look` made of it.
         """
         spans, phrases = self.phrases(sentence)
         words = [token.lower() for token in tokenize(sentence)]
@@ -112,8 +113,9 @@ class Grounder:
         return found
 
     @torch.inference_mode()
-    def look(self, picture: Picture) -> Looked:
+    def look(self, picture: str | Path | Picture) -> Looked:
         """See a picture once, to be asked of many sentences."""
+        picture = as_picture(picture)
         pixels = normalize(squashed(picture, self._network.recipe.side)[None].to(self._device))
         output, pyramid = self._network.see(pixels.contiguous(memory_format=torch.channels_last))
         regions = self._network.propose(output)

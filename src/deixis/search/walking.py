@@ -117,6 +117,11 @@ def read_picture_file(path: str | Path, *, at_least: int = 0) -> Picture:
     return decode_picture(data, name=shown(name), at_least=at_least)
 
 
+def as_picture(picture: str | Path | Picture, *, at_least: int = 0) -> Picture:
+    """A picture, or what a file that is named holds."""
+    return read_picture_file(picture, at_least=at_least) if isinstance(picture, str | Path) else picture
+
+
 def shown(path: bytes) -> str:
     """A path as text for people and JSON: bytes that are not UTF-8 as `\\xff`, line breaks as they are."""
     return path.decode(errors="backslashreplace")

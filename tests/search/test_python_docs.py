@@ -1,0 +1,57 @@
+"""The snippets of docs/python.md run as they stand, with a small model in the place of the package's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+import deixis
+from deixis import Embedder, SearchEngine
+from deixis.corpus import Corpus
+from deixis.search.encoders import load_encoder
+from deixis.search.indexing import index_folders
+from deixis.vision.reading import read_picture
+
+DOCUMENT = Path(deixis.__file__).parents[2] / "docs" / "python.md"
+
+
+@pytest.fixture
+def place(untrained_bundle: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two pictures and an index of them; the model is the package's own."""
+    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: untrained_bundle)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pictures").mkdir()
+    for name, image in zip(("street.jpg", "beach.jpg"), corpus, strict=False):
+        read_picture(corpus, image).save(tmp_path / name)
+        read_picture(corpus, image).save(tmp_path / "pictures" / name)
+    index_folders(tmp_path / "my-index", [tmp_path / "pictures"], load_encoder("deixis-base"), "deixis-base")
+    return tmp_path
+
+
+@pytest.mark.skipif(not DOCUMENT.exists(), reason="the documents are in the checkout")
+@pytest.mark.usefixtures("place")
+def test_snippets_run_and_print_what_they_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
+    printed = []
+    for snippet in snippets:
+        assert len([line for line in snippet.splitlines() if line and not line.startswith("from ")]) <= 5
+        exec(compile(snippet, "python.md", "exec"), {})  # noqa: S102
+        printed.append(capsys.readouterr().out)
+    found, pointed, said, compared = printed
+    assert {line.split()[0].rpartition("/")[2] for line in found.splitlines()} == {"street.jpg'", "beach.jpg'"}
+    assert [line.split(" (")[0] for line in pointed.splitlines()] == ["a man", "a red shirt"]
+    assert len(said.splitlines()) == 3
+    assert np.array(re.findall(r"-?\d\.\d+", compared), float).shape == (4,)
+
+
+def test_rows_are_those_of_the_index(place: Path) -> None:
+    embedder, engine = Embedder.open(), SearchEngine("my-index")
+    rows = embedder.encode_images(["street.jpg", Pillow.open(place / "beach.jpg").convert("RGB")])
+    stored = engine.collection.rows_of(engine.collection.ids)
+    assert sorted(map(tuple, np.round(rows, 2).tolist())) == sorted(map(tuple, np.round(stored, 2).tolist()))
+    assert embedder.encode_images([]).shape == (0, 16)
+    assert np.allclose(embedder.similarity(rows, rows).diagonal(), 1, atol=1e-5)
