@@ -7,7 +7,7 @@
 The first two are needed once. Queries are captions of the CORPUS' test pictures. Each is answered, in turn and in a
 random order, by
 
-- bare FAISS: the encoder's row, then `IndexFlatIP`;
+- bare FAISS: the encoder's row, then `IndexFlatIP`, or FAISS's own index of float16 rows, of which ours is made;
 - the engine with its exact index: a query's text in, paths and scores out;
 - the engine with its approximate index;
 
@@ -49,7 +49,7 @@ from deixis.search.walking import Stamp
 from deixis.vision.reading import decode_picture
 
 #: Pictures asked for, and queries looked up together.
-COUNT, TOGETHER = 10, 64
+COUNT, TOGETHER = 10, 32
 #: What it is held to: the engine's time over bare FAISS', the approximate index' recall, and its speed over FAISS'.
 TIME_LIMIT, RECALL_LIMIT, SPEED_LIMIT = 1.1, 0.95, 10.0
 
@@ -176,6 +176,9 @@ class Contenders:
             for start in range(0, len(rows), BLOCK):
                 ids = self.exact.collection.ids[start : start + BLOCK]
                 self.bare.add(self.exact.collection.rows_of(ids))
+        # What our exact index is made of, without it.
+        ours: Any = self.exact.collection.nearest
+        self.bare_half = faiss.downcast_index(ours._index.index)
 
     def recall(self, queries: Rows) -> float:
         """The share of the nearest that the approximate index finds, one query at a time."""
@@ -191,6 +194,7 @@ class Contenders:
         return by_turns(
             {
                 "bare FAISS": lambda turn: self.bare.search(batches[turn], COUNT),
+                "bare FAISS, float16": lambda turn: self.bare_half.search(batches[turn], COUNT),
                 "exact": lambda turn: exact.search(batches[turn], COUNT),
                 "approximate": lambda turn: approximate.search(batches[turn], COUNT),
             },
@@ -198,10 +202,12 @@ class Contenders:
         )
 
     def with_texts(self, texts: list[str]) -> dict[str, dict[str, float]]:
+        encode = self.encoder.encode_texts
         return by_turns(
             {
-                "text encoded": lambda turn: self.encoder.encode_texts([texts[turn]]),
-                "bare FAISS": lambda turn: self.bare.search(self.encoder.encode_texts([texts[turn]]), COUNT),
+                "text encoded": lambda turn: encode([texts[turn]]),
+                "bare FAISS": lambda turn: self.bare.search(encode([texts[turn]]), COUNT),
+                "bare FAISS, float16": lambda turn: self.bare_half.search(encode([texts[turn]]), COUNT),
                 "exact": lambda turn: self.exact.search(texts[turn], COUNT),
                 "approximate": lambda turn: self.approximate.search(texts[turn], COUNT),
             },
@@ -224,6 +230,7 @@ class Contenders:
             },
             "bytes_read_a_query": {
                 "bare FAISS": rows.size * 4,
+                "bare FAISS, float16": rows.size * 2,
                 "exact": rows.size * 2,
                 "approximate": round(centres + codes + again),
             },
@@ -272,8 +279,9 @@ def main() -> int:
         "recall@10": round(recall, 4),
         "index_alone": alone,
         "engine_with_text": whole,
-        "ms_a_query_of_64_at_once": {name: round(own["p50_ms"] / TOGETHER, 3) for name, own in together.items()},
+        "ms_a_query_of_32_at_once": {name: round(own["p50_ms"] / TOGETHER, 3) for name, own in together.items()},
         "engine_over_bare_faiss": round(whole["exact"]["p50_ms"] / whole["bare FAISS"]["p50_ms"], 3),
+        "engine_over_bare_faiss_float16": round(whole["exact"]["p50_ms"] / whole["bare FAISS, float16"]["p50_ms"], 3),
         "approximate_speed_over_bare_faiss": round(median["bare FAISS"] / median["approximate"], 1),
         "approximate_speed_over_exact": round(median["exact"] / median["approximate"], 1),
         "steps": contenders.steps,
@@ -290,7 +298,8 @@ def main() -> int:
     write_text(options.out, text + "\n")
     print(text)
     fast = min(record["approximate_speed_over_bare_faiss"], record["approximate_speed_over_exact"])
-    return int(not (record["engine_over_bare_faiss"] <= TIME_LIMIT and recall >= RECALL_LIMIT and fast >= SPEED_LIMIT))
+    over = max(record["engine_over_bare_faiss"], record["engine_over_bare_faiss_float16"])
+    return int(not (over <= TIME_LIMIT and recall >= RECALL_LIMIT and fast >= SPEED_LIMIT))
 
 
 if __name__ == "__main__":
