@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deixis.matcher import ImageFeatures, Tokens
+from deixis.models.alignment import pooled_products
 from deixis.models.matchers import TowerMatcher
 
-#: Products of cells and words held at a time: 256 MB in float32.
-PRODUCTS = 1 << 26
 #: Texts read at a time.
 TEXTS = 1024
 
@@ -60,11 +59,13 @@ class FineTowerMatcher(TowerMatcher):
         rows = torch.from_numpy(np.stack([image.image for image in images])).to(self._device).float()
         whole = torch.nn.functional.normalize(rows[:, : self._dim])
         cells = rows[:, self._dim :].reshape(len(rows), -1, self._texts.words.out_features)  # type: ignore[union-attr, arg-type]
+        present = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
         parts = []
         for start in range(0, len(texts), TEXTS):
             ids = torch.from_numpy(self._text.transform(texts[start : start + TEXTS])).to(self._device)
             embedded, words = self._texts.with_words(ids)  # type: ignore[operator]
-            some = max(1, PRODUCTS // (cells.shape[1] * max(1, len(words.vectors))))
-            fine = torch.cat([best_cells(part, words) for part in torch.split(cells, some)])
+            # A word's best product, weighted, is the best product of the weighted word.
+            weighted = words.vectors * words.weights[:, None]
+            fine = pooled_products(cells, present, weighted, words.text, words.texts)
             parts.append(whole @ torch.nn.functional.normalize(embedded).T + fine)
         return torch.cat(parts, 1).cpu().numpy()
