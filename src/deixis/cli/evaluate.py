@@ -46,6 +46,9 @@ CaptionImages = Annotated[
     ),
 ]
 Folds = Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images and average.")]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Processes that count, with 128 MB of tiles each; the outcome is the same.")
+]
 Out = Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -57,6 +60,7 @@ def scores(
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     folds: Folds = 1,
+    workers: Workers = 1,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -70,7 +74,7 @@ def scores(
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
     record = _Record(out, force, {"scores": file})
-    _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json)
+    _report(str(file), lambda: MatrixScores(matrix), owners, folds, workers, record, as_json)
 
 
 @app.command()
@@ -80,12 +84,18 @@ def embeddings(
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     folds: Folds = 1,
+    workers: Workers = 1,
     dot: Annotated[bool, typer.Option("--dot", help="Score by dot products, not cosines.")] = False,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Score image and caption embeddings, by the cosine of their angle unless --dot is given."""
+    """Score image and caption embeddings, by the cosine of their angle unless --dot is given.
+
+    Files are read in blocks, so they may be larger than memory.
+
+    Example: deixis evaluate embeddings images.npy captions.npy --workers 8
+    """
     from deixis.evaluation.scores import EmbeddingScores
 
     left, right = _open_matrix(images, "images × dimensions"), _open_matrix(captions, "captions × dimensions")
@@ -98,7 +108,7 @@ def embeddings(
         out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"}
     )
     sources = f"{images} and {captions}"
-    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json)
+    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, workers, record, as_json)
 
 
 @app.command()
@@ -303,6 +313,7 @@ def _report(
     make_scores: Callable[[], Scores],
     owners: npt.NDArray[np.int64],
     folds: int,
+    workers: int,
     record: _Record,
     as_json: bool,
 ) -> None:
@@ -314,7 +325,7 @@ def _report(
     start = time.monotonic()
     try:
         given = make_scores()
-        ranking = evaluate_ranking(given, owners, folds=folds)
+        ranking = evaluate_ranking(given, owners, folds=folds, workers=workers)
     except ScoreError as fault:
         raise InputError(path, fault.problem, fault.place) from fault
     except DeixisError as fault:
