@@ -241,6 +241,21 @@ def test_constraints_without_neighbours_are_refused() -> None:
         make_loss(RankingRecipe((1, 4, 0.1, 0.1)))(images, texts, contrast(0)._replace(images=None))
 
 
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("weights = [0, 0, 0, 0]", "nothing to learn"),
+        ("weights = [1, -4, 0, 0]", "0 or more"),
+        ("weights = [1, nan, 0, 0]", "0 or more"),
+        ("weights = [1, inf, 0, 0]", "0 or more"),
+        ("weights = [0, 0, 0.1, 0.1]\nconstraints_after = 8", "need λ₁ or λ₂"),
+    ],
+)
+def test_weights_that_teach_nothing_are_refused(setting: str, problem: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=problem):
+        msgspec.toml.decode(f'kind = "ranking"\n{setting}', type=LossRecipe)
+
+
 def test_recipes_are_told_apart_by_kind() -> None:
     for text, wanted in {
         'kind = "ranking"\nweights = [1, 1.5, 0, 0.05]\nhardest = 10': RankingRecipe((1, 1.5, 0, 0.05), hardest=10),

@@ -25,7 +25,9 @@ from deixis.learning.data import phrase_data
 from deixis.learning.judging import Combination, judge, judge_combined, load_matcher, phrase_finder, reference
 from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.reproducing import COMBINATIONS, Material, recipes_of, reproduce
+from deixis.learning.run_records import batch_means
 from deixis.learning.running import recipe_features, run_recipe
+from deixis.learning.runs import read_log
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, Localizes, Scores, read_images
 from deixis.text.features import TextRecipe, fit_text_features
@@ -143,7 +145,11 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 ) -> None:
     folder, figures = runs[name]
     found = {}
-    for result in judge(folder, corpus, stores, CPU, split="val"):
+    results = judge(folder, corpus, stores, CPU, split="val")
+    counted = results[0].metrics.get("batch", {})
+    assert counted == batch_means(read_log(folder))
+    assert bool(counted) == (not name.startswith("cca"))
+    for result in results:
         metrics: Any = result.metrics
         if "localization" in metrics:
             # The protocol counts a phrase of two types twice; in these scenes none has two.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,19 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deixis.errors import DeixisError, InputError
+from deixis.learning.cards import model_card
 from deixis.learning.checkpoints import Position, read_checkpoint, read_tensors, write_checkpoint, write_tensors
-from deixis.learning.run_records import CorpusPlan, EpochRecord, Note, RunPlan, SplitPlan, StorePlan
+from deixis.learning.run_records import (
+    CorpusPlan,
+    EpochRecord,
+    Note,
+    RunPlan,
+    SplitPlan,
+    Start,
+    StorePlan,
+    TrainingReport,
+    batch_means,
+)
 from deixis.learning.runs import RunFolder, read_log, read_model, read_plan, read_weights, write_curves
 from tests.learning.test_trainer import interrupt_after, same_outcome
 from tests.learning.toy import CPU, ToyTask, plan, toy_run
@@ -249,6 +261,28 @@ def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> N
         "edge-boxes proposals, which saw no drawn box", figure, "Seed 0", "    deixis", "torch", "Apache",
     ):  # fmt: skip
         assert fact in card, fact
+
+
+def test_a_batch_s_counts_are_meaned_over_all_steps_and_stand_beside_the_paper_s() -> None:
+    def epoch(steps: int, **parts: float) -> EpochRecord:
+        return EpochRecord(1, steps, 0.5, {"text_to_image": 3.0, **parts}, None, False, 1.0)
+
+    means = batch_means([epoch(3, triplets=100, regions=7), Note("killed"), epoch(1, triplets=20)])
+    assert means == {"triplets": 80, "regions": 7}
+    assert batch_means([epoch(2, **{"phrases.pairs": 300, "phrases.rows": 5})]) == {"phrases.pairs": 300}
+
+    def card(model: str, neighbourhood: str, means: dict[str, float], batch: int = 100) -> str:
+        sampler = {"batch": batch, "neighbourhood": neighbourhood}
+        recipe = {**plan().recipe, "kind": "phrases", "model": {"kind": model}, "sampler": sampler}
+        report = TrainingReport(1, 1, {}, stopped_early=False, seconds=1, parameters=1)
+        start = Start(datetime(2026, 1, 1, tzinfo=UTC), "deixis train", "cpu", 1, {}, 1, 0)
+        return model_card(RunPlan(recipe), report, [start], means)
+
+    assert "| triplets | 80.0 | 5,378 |" in card("embedding", "none", means)
+    assert "| triplets | 80.0 | 10,756 |" in card("embedding", "sampling", means)
+    assert "| pairs | 314.2 | 2,138 |" in card("similarity", "none", {"pairs": 314.2})
+    assert "2,138" not in card("similarity", "none", {"pairs": 314.2}, batch=50)
+    assert "A batch" not in card("embedding", "none", {})
 
 
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from deixis.errors import DeixisError
 from deixis.learning import sampling
 from deixis.learning.losses import Direction
 from deixis.learning.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
@@ -321,6 +322,14 @@ def test_pairs_of_sentences(data: GeneratedSentences, size: int, seed: int) -> N
         image, text = batch.images[batch.image], image_of[batch.texts[batch.text]]
         assert torch.equal(image == text, batch.labels > 0)
         assert (batch.labels > 0).sum() == (batch.labels < 0).sum() == len(batch.pairs)
+
+
+def test_pairs_of_one_image_are_refused() -> None:
+    data = generated_sentences(0, 1, 60)
+    sampler = SentenceSampler(data, SentenceSamplerRecipe(), 0)
+    assert len(sampler.triplets(1)) == 1
+    with pytest.raises(DeixisError, match="two images or more"):
+        sampler.pairs(1)
 
 
 def test_a_last_pair_alone_joins_the_batch_before_it() -> None:

@@ -57,6 +57,9 @@ def test_time_runs_in_epochs_whatever_the_number_of_steps() -> None:
         ({"optimizer": "lion"}, r"at `\$.optimizer`"),
         ({"clip": {"kind": "norm", "at": -1}}, r"at `\$.clip.at`"),
         ({"decay": {"kind": "sine"}}, r"'sine' - at `\$.decay.kind`"),
+        ({"learning_rate": 1e38}, r"<= 1000.0 - at `\$.learning_rate`"),
+        ({"weight_decay": 1e39}, r"at `\$.weight_decay`"),
+        ({"groups": [{"prefix": "0", "rate": 1e38}]}, r"at `\$.groups\[0\].rate`"),
         ({"learningrate": 1}, "unknown field `learningrate`"),
     ],
 )

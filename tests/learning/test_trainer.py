@@ -135,7 +135,7 @@ def test_early_stopping_keeps_the_best_epoch(tmp_path: Path, lower: bool, sign: 
     assert (report.epoch, report.epochs, report.stopped_early) == (2, 5, True)
     assert report.figures["score"] == figures[1]
     kept = read_weights(tmp_path)
-    assert all(torch.equal(kept[name], value) for name, value in weights[1].items())
+    assert all(torch.equal(kept[name], value) for name, value in weights[2].items()), "the first are of before"
     assert any(not torch.equal(kept[name], value) for name, value in weights[4].items())
     assert [record.best for record in epochs_of(read_log(tmp_path))] == [True, True, False, False, False]
 
@@ -151,6 +151,7 @@ def test_without_a_figure_the_last_epoch_is_kept(tmp_path: Path) -> None:
 def test_a_figure_that_is_not_there_or_no_number_is_named(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match="no figure 'rsum'; it has: error, score"):
         toy_run(tmp_path / "missing", figure="rsum")
+    assert read_log(tmp_path / "missing") == [], "told before anything is learned"
     with pytest.raises(DeixisError, match="score is nan after epoch 1"):
         toy_run(tmp_path / "nan", ToyTask(figures=[float("nan")]))
 
@@ -230,7 +231,7 @@ def test_progress_is_told_from_the_first_step_to_the_last_epoch(tmp_path: Path) 
 
 def test_an_epoch_without_batches_is_refused(tmp_path: Path) -> None:
     task = ToyTask()
-    task.inputs, task.count = task.inputs[:0], 0
+    task.inputs, task.targets, task.count = task.inputs[:0], task.targets[:0], 0
     with pytest.raises(DeixisError, match="epoch 1 has no batches"):
         toy_run(tmp_path, task)
 

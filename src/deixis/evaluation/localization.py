@@ -21,6 +21,7 @@ import numpy.typing as npt
 from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
 from deixis.corpus.records import TYPES, Caption, Image, Phrase
 from deixis.errors import DeixisError
+from deixis.evaluation.papers import paper_tables
 from deixis.evaluation.scores import Integers
 from deixis.matcher import Localized as Localized
 
@@ -81,12 +82,17 @@ class Localization:
     not_found: int
 
     def as_dict(self, frequent: int = 24) -> dict[str, Any]:
-        """All figures, with the rows of the `frequent` most frequent phrases (24 in Table 3 of paper 0)."""
+        """All figures, with the rows of the `frequent` most frequent phrases, and of the 24 in Table 3 of paper 0."""
+        kept = {*list(self.by_phrase)[:frequent], *_phrases_of_table_3()}
         return {
             "overall": self.overall.as_dict(),
             "by_type": {name: row.as_dict() for name, row in self.by_type.items()},
-            "by_phrase": {name: row.as_dict() for name, row in list(self.by_phrase.items())[:frequent]},
+            "by_phrase": {name: row.as_dict() for name, row in self.by_phrase.items() if name in kept},
         }
+
+
+def _phrases_of_table_3() -> set[str]:
+    return {str(row.at).removeprefix("localization.by_phrase.") for row in paper_tables()["paper0/table3"].rows}
 
 
 def evaluate_localization(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from deixis.learning.run_records import RunPlan, Start, TrainingReport
 
@@ -12,8 +13,8 @@ LICENCE = (
 )
 
 
-def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start]) -> str:
-    """Markdown for the README.md of a run folder."""
+def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start], batches: Mapping[str, float]) -> str:
+    """Markdown for the README.md of a run folder; `batches` are the means of what was counted in one."""
     recipe = plan.recipe
     sections = [
         f"# {recipe['name']}",
@@ -21,6 +22,7 @@ def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start]) -
         "## Trained on\n\n" + _data(plan),
         "## Box supervision\n\n" + box_statement(plan),
         "## Validation\n\n" + _figures(plan, report),
+        *(["## A batch, on average\n\n" + _batches(plan, batches)] if batches else []),
         "## How it was made\n\n" + _making(plan, report, starts),
         "## Licence\n\n" + LICENCE,
     ]
@@ -59,6 +61,21 @@ def _figures(plan: RunPlan, report: TrainingReport) -> str:
     why = f"the best of {report.epochs} by {figure}" if figure else "the last"
     stopped = "; training stopped early" if report.stopped_early else ""
     return f"Epoch {report.epoch}, {why}{stopped}.\n\n{table}"
+
+
+def _batches(plan: RunPlan, means: Mapping[str, float]) -> str:
+    printed = _printed_means(plan.recipe)
+    rows = [f"| {name} | {mean:,.1f} | {printed.get(name, '')} |" for name, mean in means.items()]
+    return "\n".join(["| count | here | paper 1 |", "|---|---:|---:|", *rows])
+
+
+def _printed_means(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Section 4.5 of paper 1, for region-phrase networks with as many pairs to a batch."""
+    if recipe["kind"] != "phrases" or recipe["sampler"]["batch"] != 100:
+        return {}
+    if recipe["model"]["kind"] == "similarity":
+        return {"pairs": "2,138"}
+    return {"triplets": "5,378" if recipe["sampler"]["neighbourhood"] == "none" else "10,756"}
 
 
 def _making(plan: RunPlan, report: TrainingReport, starts: Sequence[Start]) -> str:

@@ -35,7 +35,8 @@ from deixis.learning.alignment_judging import judge_aligner, judge_captioner
 from deixis.learning.base import BaseRecipe
 from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
-from deixis.learning.runs import read_model, read_plan
+from deixis.learning.run_records import batch_means
+from deixis.learning.runs import read_log, read_model, read_plan
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
 from deixis.models.alignment_matcher import AlignmentMatcher
@@ -130,10 +131,15 @@ def judge(
                 results.append(correspondence_quality(run, corpus, **told))
         if recipe.kind in BY_ORDER:
             results += _judge_order(matcher, corpus.split(split), pictures, told)
-    pairs = read_model(run).report.figures.get("training_pairs")
-    if pairs is not None:
-        results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, "training_pairs": pairs})
+    results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, **_training_sizes(run)})
     return [_with_rows(result, recipe.rows) for result in results]
+
+
+def _training_sizes(run: str | Path) -> dict[str, Any]:
+    """What stands beside a paper's: training pairs of a CCA, the mean counts of a network's batches."""
+    figures = read_model(run).report.figures
+    sizes = {"training_pairs": figures.get("training_pairs"), "batch": batch_means(read_log(run))}
+    return {name: value for name, value in sizes.items() if value}
 
 
 def retrieval_pictures(recipe: FitRecipe, corpus: Corpus, split: str, stores: Sequence[FeatureStore]) -> Pictures:

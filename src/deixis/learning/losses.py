@@ -100,6 +100,14 @@ class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid
     hardest: Annotated[int, Meta(ge=1)] = 30
     constraints_after: Annotated[int, Meta(ge=0)] = 0
 
+    def __post_init__(self) -> None:
+        if not all(0 <= weight < math.inf for weight in self.weights):
+            raise ValueError(f"weights: λ₁ … λ₄ are 0 or more, not {list(self.weights)}")
+        if not any(self.weights):
+            raise ValueError("weights: with λ₁ … λ₄ all 0 there is nothing to learn")
+        if self.constraints_after and not any(self.weights[:2]):
+            raise ValueError("constraints_after: the epochs before the constraints need λ₁ or λ₂")
+
 
 class RankingLoss(nn.Module):
     """Eq. 6 of paper 1: a sum over the K hardest triplets of every matching pair, in up to four directions.

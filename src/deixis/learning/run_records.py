@@ -130,6 +130,23 @@ def epochs_of(records: Iterable[Record]) -> list[EpochRecord]:
     return [record for record in records if isinstance(record, EpochRecord)]
 
 
+#: What samplers and losses count in a batch (paper 1, section 4.5).
+BATCH_COUNTS = frozenset({"pairs", "triplets", "images", "regions", "phrases", "phrases_without_negative"})
+BATCH_COUNTS |= {"images_without_second", "regions_without_second", "phrases_without_second"}
+
+
+def batch_means(records: Iterable[Record]) -> dict[str, float]:
+    """Means of those counts over all steps of a log, by name (`triplets`; of joint training `phrases.pairs`)."""
+    sums: dict[str, float] = {}
+    steps: dict[str, int] = {}
+    for record in epochs_of(records):
+        for name, mean in record.parts.items():
+            if name.rpartition(".")[2] in BATCH_COUNTS:
+                sums[name] = sums.get(name, 0.0) + mean * record.steps
+                steps[name] = steps.get(name, 0) + record.steps
+    return {name: total / steps[name] for name, total in sums.items()}
+
+
 class TrainingReport(msgspec.Struct, frozen=True):
     """The outcome: `epoch` is the one whose weights are kept, `figures` are its own; `epochs` were run in all."""
 

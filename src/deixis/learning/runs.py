@@ -44,7 +44,7 @@ from deixis.learning.checkpoints import (
     write_tensors,
 )
 from deixis.learning.curves import draw_curves
-from deixis.learning.run_records import ModelRecord, Note, Record, RunPlan, Start, TrainingReport
+from deixis.learning.run_records import ModelRecord, Note, Record, RunPlan, Start, TrainingReport, batch_means
 
 RECIPE, PLAN, ENVIRONMENT, LOG, CHECKPOINTS = "recipe.toml", "run.json", "environment.json", "log.jsonl", "checkpoints"
 WEIGHTS, CARD, CURVES, MODEL = "model.safetensors", "README.md", "curves.png", "model.json"
@@ -143,7 +143,7 @@ class RunFolder:
         whole = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
         with self._faults():
             digest = write_tensors(self.folder / WEIGHTS, whole)
-            write_text(self.folder / CARD, model_card(self.plan, report, read_starts(self.folder)))
+            write_text(self.folder / CARD, self._card(report))
             if report.epochs:
                 try:
                     write_curves(self.folder)
@@ -153,6 +153,13 @@ class RunFolder:
             _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
         # Of no more use, and several times as large as the weights.
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+    def _card(self, report: TrainingReport) -> str:
+        try:
+            batches = batch_means(read_log(self.folder))
+        except InputError:
+            batches = {}  # A damaged log, which the curves' note tells of.
+        return model_card(self.plan, report, read_starts(self.folder), batches)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

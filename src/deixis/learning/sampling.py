@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deixis.errors import DeixisError
 from deixis.learning.losses import Contrast, Direction, Neighbours
 from deixis.learning.task import Batches
 
@@ -86,6 +87,8 @@ class SentenceSampler:
 
     def pairs(self, epoch: int) -> Batches[PairBatch]:
         """For the similarity network: each pair (x, y) and (x, a random y′ of another image)."""
+        if len(np.unique(self.image)) < 2:
+            raise DeixisError("a similarity network learns from sentences of other images: it needs two images or more")
         return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._pairs)
 
     def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:

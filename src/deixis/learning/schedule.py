@@ -26,6 +26,8 @@ from msgspec import Meta
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
+#: Of a rate: far beyond any that learns, and small enough that no optimizer leaves float32 in its first step.
+HIGHEST = 1000.0
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -71,7 +73,7 @@ class ParameterGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters named `prefix`, or below it: their share of the learning rate, and how long they stay frozen."""
 
     prefix: Annotated[str, Meta(min_length=1)]
-    rate: NotNegative = 1.0
+    rate: Annotated[float, Meta(ge=0, le=HIGHEST)] = 1.0
     frozen_epochs: Annotated[int, Meta(ge=0)] = 0
 
     def holds(self, name: str) -> bool:
@@ -85,11 +87,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     epochs: Count
-    learning_rate: Positive
+    learning_rate: Annotated[float, Meta(gt=0, le=HIGHEST)]
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta"] = "adam"
     #: Of sgd and rmsprop.
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    weight_decay: NotNegative = 0.0
+    weight_decay: Annotated[float, Meta(ge=0, le=HIGHEST)] = 0.0
     groups: tuple[ParameterGroup, ...] = ()
     decay: Constant | StepDecay | Cosine = Constant()
     clip: Clip | None = None

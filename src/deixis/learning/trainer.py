@@ -157,6 +157,9 @@ class _Training:
         """Go on from the last checkpoint, where there is one."""
         checkpoint = self.ranks.told_checkpoint(self.run.resume(self.device))
         if checkpoint is None:
+            if self.schedule.figure is not None:
+                # A figure that the validation does not have is told now, not after the first epochs.
+                self._figures()
             return
         self.position = checkpoint.position
         self.started -= self.position.seconds
@@ -250,10 +253,13 @@ class _Training:
     def _end_epoch(self) -> EpochRecord:
         """Validate where the schedule says so, and keep the weights if they are the best so far."""
         position, schedule = self.position, self.schedule
+        name, before = schedule.figure, position.best_figures
         figures = self._figures() if schedule.validates(position.epoch) else None
         best = False
         if figures is not None:
-            name, before = schedule.figure, position.best_figures
+            if name is not None and not math.isfinite(figures[name]):
+                raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {position.epoch}")
+            figures = {name: value for name, value in figures.items() if math.isfinite(value)}
             best = name is None or not before or schedule.is_better(figures[name], before[name])
             if best:
                 position.best_epoch, position.best_figures = position.epoch, figures
@@ -269,6 +275,7 @@ class _Training:
         )
 
     def _figures(self) -> dict[str, float]:
+        """Of the weights as they are; the one that decides is among them."""
         self._seed_torch(f"validation {self.position.epoch}")
         figures: dict[str, float] = {}
         if self.ranks.first:
@@ -284,9 +291,7 @@ class _Training:
         if name is not None and name not in figures:
             known = ", ".join(figures) or "none"
             raise DeixisError(f"schedule.figure: the validation has no figure {name!r}; it has: {known}")
-        if name is not None and not math.isfinite(figures[name]):
-            raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {self.position.epoch}")
-        return {name: value for name, value in figures.items() if math.isfinite(value)}
+        return figures
 
     def _checkpoint(self) -> None:
         self.position.seconds = self._seconds()
