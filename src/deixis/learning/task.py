@@ -72,8 +72,8 @@ class Task(Protocol[Batch]):
     def validate(self) -> Mapping[str, float]:
         """Figures on the validation split, by name; the schedule names the one that decides.
 
-        Called in evaluation mode and without gradients, with the averaged weights where the schedule averages; also once
-        before the first epoch, to see that the figure is there.
+        Called in evaluation mode and without gradients, with the averaged weights where the schedule averages. One
+        call comes before the first epoch, to see that the figure is there.
         """
         ...
 
