@@ -168,8 +168,9 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
 
 def _others(protocol: str, entries: Sequence[Entry]) -> str:
     """Results of one protocol that name no row: a figure a line, an entry a column."""
-    names = list(dict.fromkeys(name for entry in entries for name in entry.figures()))
-    lines = [[f"`{name}`", *(_figure(entry.figures().get(name), None) for entry in entries)] for name in names]
+    figures = [entry.figures() for entry in entries]
+    names = list(dict.fromkeys(name for own in figures for name in own))
+    lines = [[f"`{name}`", *(_figure(own.get(name), None) for own in figures)] for name in names]
     head = ["Figure", *(f"{_corpus(entry)} [{number}]" for number, entry in enumerate(entries, 1))]
     return "\n\n".join([f"### {_text(protocol)}", _grid(head, lines, texts=1), *_notes(entries)])
 
