@@ -88,7 +88,7 @@ def base(
         typer.Option(metavar="FILE", help="A result for the model card; may be repeated.", show_default=False),
     ] = None,
     name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
-    weights: WeightsOption = WeightsChoice.FLOAT16,
+    weights: WeightsOption = WeightsChoice.MIXED,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesOption = None,
     force: ForceOption = False,

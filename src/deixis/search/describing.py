@@ -44,6 +44,6 @@ class Describer:
         """At most `count` sentences of a file or a picture in RGB, best first; scores are logarithms of chances."""
         picture = as_picture(picture)
         pixels = torch.from_numpy(squashed(picture, self._tower.side))[None].to(self._device)
-        row = self._tower.rows(normalize(pixels))[0, : self._captioner.network.picture.in_features]
+        row = self._tower(normalize(pixels))[0]
         seen = ImageFeatures(row.float().cpu().numpy(), None, None, picture.size)
         return generated_captions(self._captioner, seen, count)

@@ -84,7 +84,7 @@ def export_bundle(
     if points is not None:
         points.network.proposer.backbone.fuse()
     tower = trained_tower(run, recipe)
-    networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner))
+    networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner, tower.dim))
     return write_bundle(
         out,
         networks,
@@ -161,7 +161,7 @@ def _grounder(run: Path | None) -> Grounder | None:
     return matcher
 
 
-def _captioner(run: Path | None) -> CaptionMatcher | None:
+def _captioner(run: Path | None, dim: int) -> CaptionMatcher | None:
     if run is None:
         return None
     recipe = read_recipe(run)

@@ -1,0 +1,108 @@
+"""How long one search takes from nothing: start of the program, model, index, answer; and how long the next ones take.
+
+    python benchmarks/cold_search.py [--encoder deixis-base] [--pictures 10000] [--json results/search/cold.json]
+
+The index holds random rows: what a search costs does not depend on what they are. Each cold search is a process of its
+own, whose time on the clock and on the processors is told; the best of several is what a quiet machine would give. Warm
+ones are asked in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from deixis.evaluation.results import versions
+from deixis.files import write_text
+from deixis.search.catalogue import Catalogue, FileRow
+from deixis.search.encoders import Encoder, absolute_name, load_encoder
+from deixis.search.engine import SearchEngine
+from deixis.search.generations import new_generation, put_in_use
+from deixis.search.vectors import append_rows
+from deixis.search.walking import Stamp
+
+QUERIES = ("two dogs playing in the snow", "a man in a red shirt", "children at the beach", '"a boat" "water" -people')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="deixis-base")
+    parser.add_argument("--pictures", type=int, default=10_000)
+    parser.add_argument("--times", type=int, default=7)
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    encoder = load_encoder(options.encoder)
+    with TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        make_index(index, encoder, absolute_name(options.encoder), options.pictures)
+        cold = [cold_search(index) for _ in range(options.times)]
+        warm = warm_searches(SearchEngine(index, encoder), options.times)
+    told: dict[str, Any] = {
+        "encoder": str(encoder.identity),
+        "pictures": options.pictures,
+        "cold_seconds": {"best": min(wall for wall, _ in cold), "all": [wall for wall, _ in cold]},
+        "cold_processor_seconds": {"best": min(used for _, used in cold), "all": [used for _, used in cold]},
+        "warm_milliseconds": {
+            "median": float(np.median(warm)),
+            "p99": float(np.quantile(warm, 0.99)),
+            "best": min(warm),
+            "count": len(warm),
+        },
+        "command": f"python benchmarks/cold_search.py --encoder BUNDLE --pictures {options.pictures}",
+        "versions": versions(),
+    }
+    text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
+    print(text)
+    if options.json is not None:
+        write_text(options.json, text + "\n")
+
+
+def make_index(index: Path, encoder: Encoder, name: str, count: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(count, encoder.identity.dim)).astype(np.float32)
+    generation = new_generation(index, encoder.identity)
+    Catalogue.create(generation, encoder.identity, name)
+    append_rows(generation, 0, rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    catalogue = Catalogue.write(generation)
+    with catalogue.transaction():
+        ids = catalogue.add_contents({hashlib.sha256(b"%d" % row).digest(): row for row in range(count)})
+        catalogue.put_files(
+            FileRow(b"/photos/%05d.jpg" % row, Stamp(1, 1, 1), content, None)
+            for row, content in enumerate(ids.values())
+        )
+        catalogue.set_meta("rows", str(count))
+    catalogue.close()
+    put_in_use(index, generation)
+
+
+def cold_search(index: Path) -> tuple[float, float]:
+    """Seconds on the clock, and on the processors."""
+    command = [sys.executable, "-m", "deixis", "search", QUERIES[0], "--index", str(index), "--json"]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return round(end - start, 3), round(used, 3)
+
+
+def warm_searches(engine: SearchEngine, times: int) -> list[float]:
+    """Milliseconds of each, the first of all left out."""
+    taken = []
+    for query in ("a first one", *QUERIES * (5 * times)):
+        start = time.perf_counter()
+        engine.search(query, 20)
+        taken.append(1e3 * (time.perf_counter() - start))
+    return taken[1:]
+
+
+if __name__ == "__main__":
+    main()
