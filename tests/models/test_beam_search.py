@@ -67,3 +67,16 @@ def test_a_narrow_beam_gives_sentences_with_their_own_probabilities_best_first(w
         assert scores == sorted(scores, reverse=True)
         assert scores == pytest.approx([all_of_them[tuple(each.words)] for each in spoken], abs=1e-5)
         assert len({tuple(each.words) for each in spoken}) == len(spoken)
+
+
+def test_a_sentence_ends_only_where_the_end_is_among_the_likeliest_words() -> None:
+    """Two words that go on for ever with a long tail: to stop at once would be the most likely of all sentences."""
+    chances = torch.tensor([0.0, 0.1, 0.45, 0.45]).log()
+
+    def step(last: Tensor, state: State) -> tuple[Tensor, State]:
+        return chances.repeat(len(last), 1), state
+
+    # (width, words): with two words kept, the end comes third.
+    for width, length in ((2, LONGEST), (3, 0)):
+        found = beam_search(step, (torch.zeros(1, 1),), start=START, end=END, width=width, longest=LONGEST)
+        assert len(found[0][0].words) == length

@@ -118,6 +118,19 @@ def test_biases_begin_as_log_frequencies() -> None:
     assert told[4].item() == pytest.approx(20 / 41)
 
 
+def test_an_rnn_that_begins_as_the_identity_keeps_the_picture_through_a_sentence() -> None:
+    """How much the last state of ten words depends on the picture, at first."""
+    found = []
+    for recurrent in ("uniform", "identity"):
+        torch.manual_seed(0)
+        network = Captioner(5, 7, CaptionerRecipe(word=16, hidden=128, recurrent=recurrent)).eval()  # type: ignore[arg-type]
+        picture = torch.randn(1, 5, requires_grad=True)
+        hidden = network.read(torch.full((1, 10), 4), network.begin(picture))[0][0, -1]
+        (slope,) = torch.autograd.grad(hidden.sum(), picture)
+        found.append(float(slope.norm()))
+    assert found[1] > 100 * found[0]
+
+
 def test_padding_changes_nothing() -> None:
     network = a_captioner("lstm")
     picture, ids = torch.randn(1, 5, dtype=torch.double), torch.tensor([[4, 5, END]])

@@ -163,6 +163,15 @@ def test_what_it_speaks_is_as_likely_as_it_says() -> None:
         assert spoken[0].score >= -float(model.negative_log_likelihood(own[None], said).detach()) - 1e-9
 
 
+def test_dropout_is_of_training_alone_and_of_words_and_states() -> None:
+    made = SentenceGenerator(nn.Embedding(WORDS, 3), 5, dropout=0.5).double()
+    pictures, ids = torch.randn(4, 5).double(), padded(SENTENCES)
+    first, second = (made.negative_log_likelihood(pictures, ids) for _ in range(2))
+    assert not torch.equal(first, second)
+    expected = [told_by_hand(made, numbers(own), each) for own, each in zip(pictures, SENTENCES, strict=True)]
+    assert made.eval().negative_log_likelihood(pictures, ids).tolist() == pytest.approx(expected)
+
+
 def test_texts_become_unit_rows_and_what_is_unknown_becomes_zeros() -> None:
     network = ConceptsOrderNetwork(4, 0, WORDS, SMALL, generates=False)
     assert network.generator is None

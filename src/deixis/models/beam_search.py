@@ -25,8 +25,10 @@ class Spoken(NamedTuple):
 def beam_search(step: NextWord, state: State, *, start: int, end: int, width: int, longest: int) -> list[list[Spoken]]:
     """For every row of `state` at most `width` sentences, best first.
 
-    A sentence's score is the sum of the log-probabilities of its words and of the end, without regard to its length. A
-    beam as wide as there are beginnings of sentences finds the best of all of them.
+    A sentence's score is the sum of the log-probabilities of its words and of the end, without regard to its length. It
+    ends where the end is among the `width` likeliest next words: else the shortest ones, whose probability has few
+    small factors, would beat whole sentences, which have many. A beam as wide as there are beginnings of sentences
+    finds the best of all of them.
 
     Args:
         step: tells the next word; −∞ for one that may not be said.
@@ -46,6 +48,9 @@ def beam_search(step: NextWord, state: State, *, start: int, end: int, width: in
     last = torch.full((pictures * width,), start, device=device)
     for length in range(longest + 1):
         log_probabilities, state = step(last, state)
+        if length < longest:
+            better = (log_probabilities > log_probabilities[:, [end]]).sum(1)
+            log_probabilities[better >= width, end] = -torch.inf
         following = scores[..., None] + log_probabilities.view(pictures, width, -1)
         done_scores, kept = torch.cat([done_scores, following[..., end]], 1).topk(width)
         done_words = torch.cat([done_words, words], 1).gather(1, kept[..., None].expand(-1, -1, longest))

@@ -39,16 +39,15 @@ class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     hidden: Width = 512
     #: Of what goes into the network and of what its words are told from; never of the recurrence.
     dropout: Share = 0.5
+    #: What W_hh of an RNN begins as: small random numbers, by which rectified units forget the picture within a few
+    #: words, or the identity (Le, Jaitly and Hinton, 2015), by which they keep it until they learn otherwise.
+    recurrent: Literal["uniform", "identity"] = "uniform"
     #: Output biases begin as the words' log frequencies, so that training need not learn these first.
     frequency_biases: bool = True
 
 
 class DecodingRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How sentences are said.
-
-    A sentence ends where the end is among the `beam` likeliest next words: else the empty sentence, whose probability
-    is one small factor, beats long ones, which have many.
-    """
+    """How sentences are said, by beam search."""
 
     beam: Annotated[int, Meta(ge=1)] = 5
     longest: Annotated[int, Meta(ge=1)] = 25
@@ -90,6 +89,9 @@ class Captioner(nn.Module):
         self.recurrence: nn.RNN | nn.LSTM
         if recipe.cell == "rnn":
             self.recurrence = nn.RNN(recipe.word, recipe.hidden, nonlinearity="relu", batch_first=True)
+            if recipe.recurrent == "identity":
+                with torch.no_grad():
+                    self.recurrence.weight_hh_l0.copy_(torch.eye(recipe.hidden))  # type: ignore[operator]
         else:
             self.recurrence = nn.LSTM(recipe.word, recipe.hidden, batch_first=True)
         self.picture = nn.Linear(channels, recipe.hidden * (1 if recipe.cell == "rnn" else 4), bias=False)  # W_hi
@@ -162,7 +164,7 @@ class Captioner(nn.Module):
             # The words so far go along, for `distinct_runs`; `begin` has read the start, which the first step is given.
             state = (*self.begin(some), torch.empty(len(some), 0, dtype=torch.int64, device=some.device))
             spoken = beam_search(
-                lambda last, state: self._next(last, state, width, decoding),
+                lambda last, state: self._next(last, state, decoding),
                 state,
                 start=START,
                 end=END,
@@ -172,7 +174,7 @@ class Captioner(nn.Module):
             found += [_ranked(own, decoding.length_power)[:count] for own in spoken]
         return found
 
-    def _next(self, last: Tensor, state: State, width: int, decoding: DecodingRecipe) -> tuple[Tensor, State]:
+    def _next(self, last: Tensor, state: State, decoding: DecodingRecipe) -> tuple[Tensor, State]:
         *own, said = state
         hidden, first = own[0], not said.shape[1]
         said = torch.cat([said, last[:, None]], 1)
@@ -183,10 +185,6 @@ class Captioner(nn.Module):
         told[:, [PAD, UNKNOWN, START]] = -torch.inf
         if decoding.distinct_runs and said.shape[1] >= decoding.distinct_runs:
             _forbid_repeats(told, said, decoding.distinct_runs)
-        # The start is among what was said; at its greatest length a sentence ends in any case.
-        if said.shape[1] <= decoding.longest:
-            better = (told > told[:, [END]]).sum(1)
-            told[better >= width, END] = -torch.inf
         return told, (*own, said)
 
 

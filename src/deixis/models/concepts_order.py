@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from deixis.models.beam_search import Spoken, State, beam_search
-from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe
+from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe, Share
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN
 
 #: Sentences that beam search keeps in the making.
@@ -38,6 +38,8 @@ class OrderRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     #: Where there are both: eq. 2, or the sum of its two summands without the gate.
     fusion: Literal["gate", "sum"] = "gate"
     shared_words: bool = False
+    #: Of the words read and of the states that words are told from.
+    dropout: Share = 0.0
 
 
 class GatedFusion(nn.Module):
@@ -67,12 +69,16 @@ class GatedFusion(nn.Module):
         return gate * summands[0] + (1 - gate) * summands[1]
 
 
+def _reader(recipe: OrderRecipe) -> RecurrentRecipe:
+    return RecurrentRecipe(word=recipe.word, hidden=recipe.hidden, dropout=recipe.dropout)
+
+
 class SpokenPictures(nn.Module):
     """ "ctx + sen" of Table 1: a sentence told of a picture stands for it, read by an LSTM with words of its own."""
 
     def __init__(self, words: int, recipe: OrderRecipe) -> None:
         super().__init__()
-        self.sentences = RecurrentEncoder(words, RecurrentRecipe(word=recipe.word, hidden=recipe.hidden))
+        self.sentences = RecurrentEncoder(words, _reader(recipe))
 
     def forward(self, concepts: None, ids: Tensor) -> Tensor:
         read: Tensor = self.sentences(ids)
@@ -82,17 +88,19 @@ class SpokenPictures(nn.Module):
 class SentenceGenerator(nn.Module):
     """Eq. 3: an LSTM that begins with a picture's vector as its hidden state, and tells a sentence word by word."""
 
-    def __init__(self, words: nn.Embedding, hidden: int) -> None:
+    def __init__(self, words: nn.Embedding, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
         #: F, of the words read and of the words told.
         self.words = words
         self.recurrence = nn.LSTM(words.embedding_dim, hidden, batch_first=True)
         self.map = nn.Linear(hidden, words.embedding_dim)
         self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
+        # Never of the recurrence itself.
+        self.dropout = nn.Dropout(dropout)
 
     def logits(self, states: Tensor) -> Tensor:
         """`(n, hidden)` to `(n, words)`."""
-        return F.linear(self.map(states), self.words.weight, self.bias)
+        return F.linear(self.map(self.dropout(states)), self.words.weight, self.bias)
 
     def begin(self, pictures: Tensor) -> State:
         """The state before the first word: hidden and memory, `(pictures, hidden)` each."""
@@ -101,7 +109,7 @@ class SentenceGenerator(nn.Module):
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         """The logits of the next words `(rows, words)` after these last ones `(rows,)`."""
         hidden, memory = state
-        _, (hidden, memory) = self.recurrence(self.words(last)[:, None], (hidden[None], memory[None]))
+        _, (hidden, memory) = self.recurrence(self.dropout(self.words(last))[:, None], (hidden[None], memory[None]))
         return self.logits(hidden[0]), (hidden[0], memory[0])
 
     def negative_log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
@@ -120,7 +128,7 @@ class SentenceGenerator(nn.Module):
         def packed(values: Tensor) -> Tensor:
             return pack_padded_sequence(values, on_cpu, batch_first=True, enforce_sorted=False).data
 
-        words = pack_padded_sequence(self.words(read), on_cpu, batch_first=True, enforce_sorted=False)
+        words = pack_padded_sequence(self.dropout(self.words(read)), on_cpu, batch_first=True, enforce_sorted=False)
         hidden, memory = self.begin(pictures)
         states, _ = self.recurrence(words, (hidden[None], memory[None]))
         losses = F.cross_entropy(self.logits(states.data), packed(told), reduction="none")
@@ -193,11 +201,12 @@ class ConceptsOrderNetwork(nn.Module):
         self.longest = recipe.longest
         fused = GatedFusion(concepts, context, recipe.hidden, recipe.fusion)
         self.fusion = SpokenPictures(words, recipe) if spoken else fused
-        self.sentences = RecurrentEncoder(words, RecurrentRecipe(word=recipe.word, hidden=recipe.hidden))
+        self.sentences = RecurrentEncoder(words, _reader(recipe))
         self.generator: SentenceGenerator | None = None
         if generates:
             own = nn.Embedding(words, recipe.word, padding_idx=PAD)
-            self.generator = SentenceGenerator(self.sentences.words if recipe.shared_words else own, recipe.hidden)
+            words_told = self.sentences.words if recipe.shared_words else own
+            self.generator = SentenceGenerator(words_told, recipe.hidden, recipe.dropout)
 
     def fuse(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
         """v of eq. 2, `(images, hidden)`."""
