@@ -46,7 +46,7 @@ WAYS = [
     Tiles(),
     Tiles(flat=False),
     Tiles(stages=3),
-    Tiles(group=4),
+    Tiles(group=8),
     Tiles(group=16),
     Tiles(pictures=128, slots=2),
     Tiles(pictures=32, stages=3, warps=4),

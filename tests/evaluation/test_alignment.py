@@ -82,6 +82,15 @@ def test_words_on_the_right_boxes_are_all_right_and_on_wrong_ones_wrong(
         assert found.counts["phrases"] == sum(len(gold_queries(image)[0]) for image in shown.images)
         assert metrics["alignment"]["overall"]["upper_bound"] == 100
         figures.append([metrics[name]["overall"]["r@1"] for name in ("word_alignment", "alignment")])
+        boxes = [np.concatenate([[[0, 0, image.width, image.height]], store.boxes(image.id)]) for image in shown.images]
+        right_ones = [
+            iou_matrix(merge(drawn)[None], own)[0] >= 0.5
+            for image, own in zip(shown.images, boxes, strict=True)
+            for drawn in gold_queries(image)[1]
+        ]
+        assert metrics["wordless"]["whole"] == pytest.approx(100 * np.mean([each[0] for each in right_ones]))
+        assert metrics["wordless"]["random"] == pytest.approx(100 * np.mean([each.mean() for each in right_ones]))
+        assert metrics["wordless"]["whole"] <= metrics["wordless"]["largest"]
     assert min(figures[0]) > 60
     assert max(figures[1]) < 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -117,6 +118,15 @@ def test_scores_are_eq_1_of_the_supplement_and_keep_the_length_of_vectors() -> N
         network.regions.weight.mul_(2)
         network.regions.bias.mul_(2)
     torch.testing.assert_close(network.score_all(regions, present, ids), 2 * scores)
+
+
+def test_regions_may_be_read_at_unit_length() -> None:
+    torch.manual_seed(0)
+    network = AlignmentNetwork(7, 11, msgspec.structs.replace(RECIPE, unit_regions=True), scale=3.0).eval()
+    regions = torch.randn(2, 3, 7)
+    torch.testing.assert_close(network.embed_regions(5 * regions), network.embed_regions(regions))
+    expected = regions / regions.norm(dim=-1, keepdim=True) @ network.regions.weight.T + network.regions.bias
+    torch.testing.assert_close(network.embed_regions(regions), expected)
 
 
 def test_in_half_precision_vectors_are_rounded_and_nothing_else() -> None:

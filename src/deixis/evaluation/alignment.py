@@ -1,7 +1,8 @@
 """How well words find their regions, which paper 4 could not measure: phrases and boxes of Flickr30k Entities tell.
 
 A phrase's region is the one that its words are aligned with most, by the sum of their products, read in its sentence.
-It is right where it covers the phrase's merged box at IoU 0.5. Phrases that say a number ("three people") are also held
+It is right where it covers the phrase's merged box at IoU 0.5. Beside that stand answers that read no word: the whole
+picture, the largest of its other regions, and one at random. Phrases that say a number ("three people") are also held
 against each of their boxes.
 """
 
@@ -24,6 +25,7 @@ from deixis.evaluation.papers import paper_tables
 from deixis.evaluation.ranking import TIES
 from deixis.evaluation.results import Protocol, Result, make_result
 from deixis.matcher import Aligns
+from deixis.models.matchers import regions_of
 from deixis.models.snippets import OVERLAP, count_regions, number_of
 from deixis.text.tokens import tokens_of
 
@@ -53,13 +55,30 @@ def alignment(
         supervision = msgspec.structs.replace(supervision, statement=statement)
     return make_result(
         Protocol("phrase alignment", TIES, {**pictures.parameters, "boxes": "merged", "iou": IOU, "beta": beta}),
-        {"alignment": snippets.as_dict(), "word_alignment": words.as_dict()},
+        {"alignment": snippets.as_dict(), "word_alignment": words.as_dict(), "wordless": wordless(pictures)},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
         box_supervision=supervision,
         **told,
     )
+
+
+def wordless(pictures: Pictures) -> dict[str, float]:
+    """The percentage of phrases that are right without a word read: `whole`, `largest`, and `random` in expectation."""
+    found: dict[str, list[float]] = {"whole": [], "largest": [], "random": []}
+    for image in pictures.images:
+        queries, gold = gold_queries(image)
+        if not queries:
+            continue
+        features = pictures.features(image)
+        boxes = np.concatenate([[[0, 0, *features.size]], regions_of(features)[1]])
+        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), boxes) >= IOU
+        areas = (boxes[1:, 2:] - boxes[1:, :2]).prod(1)
+        found["whole"] += right[:, 0].tolist()
+        found["largest"] += right[:, 1 + int(areas.argmax()) if len(areas) else 0].tolist()
+        found["random"] += right.mean(1).tolist()
+    return {name: 100 * float(np.mean(own)) for name, own in found.items()}
 
 
 def best_beta(matcher: Aligns, pictures: Pictures, betas: Sequence[float]) -> float:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from deixis.errors import DeixisError
@@ -42,6 +43,9 @@ class AlignmentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     #: Of the word vectors.
     word: Width = 300
     dropout: Share = 0.5
+    #: Region features are brought to unit length. Pooled from one map of the picture, those of small boxes are longer
+    #: than those of large ones and of the picture itself, so that a word's best region tends to be a small one.
+    unit_regions: bool = False
     #: DeFrag's n, which keeps short sentences from an advantage.
     smoothing: Annotated[float, Meta(ge=0)] = 5.0
 
@@ -140,7 +144,8 @@ class AlignmentNetwork(nn.Module):
 
     def embed_regions(self, regions: Tensor) -> Tensor:
         """v: (…, channels) to (…, dim)."""
-        embedded: Tensor = self.regions(self.dropout(regions * self.scale))
+        given = functional.normalize(regions, dim=-1) if self.recipe.unit_regions else regions * self.scale
+        embedded: Tensor = self.regions(self.dropout(given))
         return embedded
 
     def embed_fragments(self, ids: Tensor) -> Tensor:

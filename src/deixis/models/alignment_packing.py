@@ -27,7 +27,7 @@ class Tiles(NamedTuple):
     stages: int = 4
     warps: int = 8
     #: Picture blocks that go through all words together, so that they stay in the cache of the card.
-    group: int = 8
+    group: int = 4
     #: One loop over all regions and depths, not one within the other: loads never wait at the seam.
     flat: bool = True
     #: Loads by the tensor memory accelerator (Hopper and later).
