@@ -122,6 +122,14 @@ class Describes(Protocol):
 
 
 @runtime_checkable
+class TellsLikelihood(Protocol):
+    """Knows how likely a sentence is, given a picture."""
+
+    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> NDArray[Any]:
+        """`(images, texts)`: log p(text | picture), the end of each text included."""
+
+
+@runtime_checkable
 class DescribesRegions(Protocol):
     """Puts the regions of a picture into words."""
 

@@ -29,9 +29,10 @@ from deixis.learning.end_to_end import contrast
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe
-from deixis.matcher import Describes, Encodes, Localizes, Scores, read_images
+from deixis.matcher import Describes, Encodes, Localizes, Scores, TellsLikelihood, read_images
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
+from deixis.text.twins import corpus_twins
 from tests.stores import make_store, random_boxes
 
 CPU = torch.device("cpu")
@@ -210,6 +211,7 @@ def test_what_a_matcher_can_do_is_told_by_protocols(
         assert all(not word.startswith("<") for tokens, _ in spoken for word in tokens)
         scores = [score for _, score in spoken]
         assert scores == sorted(scores, reverse=True)
+    assert isinstance(matcher, TellsLikelihood) == ORDERS[name][1]
 
 
 def test_a_recipe_of_a_concept_network_is_trained_once_and_kept(
@@ -255,7 +257,11 @@ def test_the_likelihood_of_held_out_sentences_is_told(
             fused = matcher.network.fuse(*matcher.sources([features])).expand(len(ids), -1)
             total -= float(matcher.network.generator.negative_log_likelihood(fused, ids).sum())
         count += len(ids)
+        captions = [tokens_of(caption) for caption in image.captions]
+        each = -matcher.network.generator.negative_log_likelihood(fused, ids).detach().numpy()
+        np.testing.assert_allclose(matcher.log_likelihood([features, features], captions), [each, each], rtol=1e-4)
     assert figures["log_likelihood"] == pytest.approx(total / count, rel=1e-4)
+    assert matcher.log_likelihood([features], [()]).shape == (1, 1), "an empty text has a likelihood, too"
 
 
 def test_a_speaker_s_sentences_stand_for_pictures(
@@ -295,6 +301,35 @@ def test_the_total_is_equation_4(
         own = network.generator.negative_log_likelihood(fused[i : i + 1], ids[i : i + 1])
         told += own.item()
     assert found.total.item() == pytest.approx((matching + 0.3 * told) / 64, rel=1e-4)
+
+
+def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked_for(
+    corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path
+) -> None:
+    recipe = order_recipe("ctx", tmp_path, loss={"generation": 0.0, "order": 3.0})
+    task = build_task(recipe, corpus, stores, CPU)
+    false = {(own.image, own.true): own.false for own in corpus_twins(corpus.split("train"))}
+    batch = next(iter(task.batches(1)))
+    found, network = task.loss(batch), task.module.network
+    total, twins = 0.0, 0
+    for row in batch.texts.tolist():
+        number = int(task.data.image_of[row])
+        twin = false.get((task.data.image_ids[number], " ".join(task.data.captions[row])))
+        if twin is None:
+            continue
+        twins += 1
+        ids = torch.from_numpy(task.text.transform([task.data.captions[row], tuple(twin.split(" "))]))
+        picture = F.normalize(network.fuse(None, task.data.images[number][None]))
+        true, exchanged = (picture @ network.embed_texts(ids).T)[0].tolist()
+        total += max(0.0, 0.2 - true + exchanged)
+    assert 0 < twins < len(batch.texts)
+    assert float(found.parts["order"].detach()) == pytest.approx(total / len(batch.texts), rel=1e-4)
+    expected = found.parts["matching"] + 3 * found.parts["order"]
+    assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
+    results = judge(tmp_path / "run", corpus, stores, CPU, split="val")
+    order: Any = results[-1].metrics["order"]
+    assert figures["order"] == pytest.approx(order["accuracy"], abs=0.1)
 
 
 def test_gradients_of_the_ranking_are_those_of_finite_differences() -> None:

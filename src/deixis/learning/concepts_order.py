@@ -8,6 +8,9 @@ of the joint learning. With a `speaker`, a model of this kind that generates, it
 Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than there are
 mismatches; a caption of the same picture, or an equal one, is none. L_mat and L_gen are sums over a pair's mismatches
 and over a sentence's words, both meaned over the pairs of a batch.
+
+Not in the paper: with `loss.order`, training captions with two roles exchanged are mismatches too, so that order must
+be read to match; the validation figure `order` is how often a held-out caption is ahead of its twin.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
+from deixis.evaluation.order import TOLERANCE
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import write_text
@@ -42,6 +46,7 @@ from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
 from deixis.models.order_matcher import DescribingOrderMatcher, OrderMatcher
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.twins import corpus_twins
 
 #: The recipe of the speaker in a run that stands on one.
 SPEAKER = "speaker.json"
@@ -60,6 +65,8 @@ class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: `sampling_epochs`; the first epoch has none.
     sampling: Annotated[float, Meta(ge=0, le=1)] = 0.0
     sampling_epochs: Annotated[int, Meta(ge=2)] = 10
+    #: How much a caption's twin with exchanged roles counts as a mismatch of its picture, beside L_mat's mismatches.
+    order: Annotated[float, Meta(ge=0)] = 0.0
 
     def sampled(self, epoch: int) -> float:
         return self.sampling * min(1.0, (epoch - 1) / (self.sampling_epochs - 1))
@@ -156,6 +163,13 @@ class ConceptsOrderTask:
             )
         context = 0 if recipe.features is None else self.data.images.shape[1]
         self.module = OrderModule(recipe, context, self.text.dim, concepts, speaker).to(device)
+        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        self.twins: tuple[Tensor | None, Tensor | None] = (None, None)
+        if recipe.loss.order:
+            self.twins = tuple(  # type: ignore[assignment]
+                twin_ids(data, source, cast(TokenIds, self.text)).to(device)
+                for data, source in ((self.data, training.corpus), (self.held_out, held_out))
+            )
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
         self.sampler = SentenceSampler(self.data, sampler, recipe.seed)
 
@@ -181,24 +195,34 @@ class ConceptsOrderTask:
         ids = self.data.texts[batch.texts][:, : self.recipe.model.longest]
         ids = ids[:, : max(1, int((ids != 0).sum(1).max()))]
         images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
-        matching = structured_ranking(images, texts, batch.contrast, settings.margin) / len(ids)
-        if network.generator is None:
-            return Loss(matching, {"matching": matching})
-        share = settings.sampled(batch.contrast.epoch)
-        pictures = fused[batch.contrast.image_to_text.anchor]
-        if share:
-            losses = network.generator.sampled_negative_log_likelihood(pictures, ids, share)
-        else:
-            losses = network.generator.negative_log_likelihood(pictures, ids)
-        told = losses.mean()
-        total = settings.matching * matching + settings.generation * told
-        return Loss(total, {"matching": matching, "generation": told})
+        parts = {"matching": structured_ranking(images, texts, batch.contrast, settings.margin) / len(ids)}
+        total = settings.matching * parts["matching"]
+        place = batch.contrast.image_to_text.anchor
+        if self.twins[0] is not None:
+            twins = self.twins[0][batch.texts]
+            parts["order"] = exchanged_ranking(images[place], texts, network.embed_texts(twins), twins, settings.margin)
+            total = total + settings.order * parts["order"]
+        if network.generator is not None:
+            share = settings.sampled(batch.contrast.epoch)
+            if share:
+                losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
+            else:
+                losses = network.generator.negative_log_likelihood(fused[place], ids)
+            parts["generation"] = losses.mean()
+            total = total + settings.generation * parts["generation"]
+        return Loss(total, parts)
 
     def validate(self) -> Mapping[str, float]:
         network, data = self.module.network, self.held_out
         fused = network.fuse(self.predicted[1], self.context[1])
         texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
-        figures = retrieval_figures(nn.functional.normalize(fused) @ texts.T, data.image_of)
+        images = nn.functional.normalize(fused)
+        figures = retrieval_figures(images @ texts.T, data.image_of)
+        if self.twins[1] is not None:
+            rows = (self.twins[1] != 0).any(1).nonzero()[:, 0]
+            twins = torch.cat([network.embed_texts(self.twins[1][part]) for part in torch.split(rows, 4096)])
+            ahead = (images[data.image_of[rows]] * (texts[rows] - twins)).sum(1)
+            figures["order"] = 100 * float((ahead > TOLERANCE).float().mean())
         if network.generator is not None:
             # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
             ids = data.texts[:, : self.recipe.model.longest]
@@ -236,6 +260,22 @@ def structured_ranking(images: Tensor, texts: Tensor, contrast: Contrast, margin
     for table, direction in ((cosines, contrast.image_to_text), (cosines.T, contrast.text_to_image)):
         total = total + _hinges(table, direction, margin).sum()
     return total
+
+
+def exchanged_ranking(images: Tensor, texts: Tensor, twins: Tensor, ids: Tensor, margin: float) -> Tensor:
+    """Σ max(0, m − s_ii + s_i′) over the captions whose twin i′ has `ids`, meaned over all; rows are unit vectors."""
+    hinges = nn.functional.relu(margin - (images * (texts - twins)).sum(1))
+    return hinges.masked_fill((ids == 0).all(1), 0.0).mean()
+
+
+def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
+    """`(captions, longest)`: the captions of a corpus with roles exchanged (`deixis.text.twins`), 0 = padding."""
+    false = {(twins.image, twins.true): tuple(twins.false.split(" ")) for twins in corpus_twins(source)}
+    owners = (data.image_ids[number] for number in data.image_of.tolist())
+    texts = [false.get((owner, " ".join(own)), ()) for owner, own in zip(owners, data.captions, strict=True)]
+    if not any(texts):
+        raise DeixisError("loss.order: none of these captions has a twin with exchanged roles")
+    return torch.from_numpy(text.transform(texts))
 
 
 def _hinges(cosines: Tensor, direction: Direction, margin: float) -> Tensor:

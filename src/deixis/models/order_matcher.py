@@ -18,6 +18,8 @@ from deixis.text.features import TokenIds
 Array = NDArray[Any]
 #: Texts and pictures encoded at a time.
 BLOCK = 1024
+#: Sentences whose likelihood is taken together: each of their words has a number for every word there is.
+SPOKEN = 512
 
 
 class OrderMatcher:
@@ -64,7 +66,7 @@ class OrderMatcher:
 
 
 class DescribingOrderMatcher(OrderMatcher):
-    """With a generator: describes pictures; scores are the logarithms of the sentences' probabilities."""
+    """With a generator: describes pictures, by the logarithms of the sentences' probabilities, and tells these."""
 
     @torch.no_grad()
     def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
@@ -73,6 +75,21 @@ class DescribingOrderMatcher(OrderMatcher):
         fused = self.network.fuse(*self.sources([image]))
         spoken = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)[0]
         return [(self.text.vocabulary.decode(each.words), each.score) for each in spoken[:count]]
+
+    @torch.no_grad()
+    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        generator = self.network.generator
+        assert isinstance(generator, SentenceGenerator)
+        fused = torch.cat([self.network.fuse(*self.sources(some)) for some in _blocks(images)])
+        ids = torch.from_numpy(self.text.transform(texts)).to(self._device)[:, : self.network.longest]
+        # One more column, since texts may all be empty.
+        ids = torch.nn.functional.pad(ids, (0, 1))
+        pairs = torch.cartesian_prod(torch.arange(len(fused)), torch.arange(len(ids))).to(self._device)
+        told = [
+            -generator.negative_log_likelihood(fused[some[:, 0]], ids[some[:, 1]])
+            for some in torch.split(pairs, SPOKEN)
+        ]
+        return torch.cat(told).view(len(fused), len(ids)).cpu().numpy()
 
 
 def _blocks(items: Sequence[Any]) -> list[Sequence[Any]]:
