@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -113,13 +114,16 @@ def base(
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
 
+def require_onnx() -> None:
+    """Say what to install where bundles cannot be written."""
+    if importlib.util.find_spec("onnx") is None:
+        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export,search]'")
+
+
 def _exporter() -> Callable[..., Any]:
-    try:
-        from deixis.search.export import export_bundle
-    except ModuleNotFoundError as fault:
-        if fault.name != "onnx":
-            raise
-        raise DeixisError("writing ONNX needs the package onnx; pip install 'deixis[export,search]'") from None
+    require_onnx()
+    from deixis.search.export import export_bundle
+
     return export_bundle
 
 

@@ -45,6 +45,9 @@ def finetune(
     Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --encoder onnx:my-model
     """
     check_free(out, force)
+    from deixis.cli.export import require_onnx
+
+    require_onnx()
     from deixis.cli.output import busy, print_json
     from deixis.corpus import open_corpus
     from deixis.search.finetuning import finetune as teach

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -162,8 +163,6 @@ class Drawn(NamedTuple):
 
 def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     """Draw the relevant hits, those first that rank first."""
-    import os
-
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, track
     from deixis.cli.writing import system_faults
@@ -188,8 +187,6 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
 
 
 def _open(paths: Sequence[bytes]) -> None:
-    import os
-
     for path in paths:
         if typer.launch(os.fsdecode(path)):
             raise DeixisError("no program opens pictures here; give --paths-only to another one")

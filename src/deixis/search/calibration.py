@@ -40,7 +40,8 @@ def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     shown, absent = known_words(encoder.vocabulary, images)
     if len(rows) < 2 or len(shown) < 2 or len(absent) < 2:
         raise DeixisError(f"the validation split of {corpus.name} has too few pictures and words to calibrate on")
-    trained = training_set(corpus).corpus.images
+    there = corpus.pictures
+    trained = [image for image in training_set(corpus).corpus if there is not None and there.has(image)]
     order = np.random.default_rng(0).permutation(len(trained))[:BACKGROUND_PICTURES]
     background = encoded(encoder, corpus, [trained[place] for place in order])
     relevance = fitted(rows, encoder.encode_texts(shown), encoder.encode_texts(absent), background)
