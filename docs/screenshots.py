@@ -66,11 +66,18 @@ figure = "rsum"
 prefix = "tower.backbone"
 rate = 0.3
 """
-QUERY, ABSENT = "a woman with a dog", "a piano"
-#: A sentence whose phrases are pointed at, in the picture that it finds.
-SENTENCE = "a woman in a red cap walks a brown dog near a tree"
+QUERY, ABSENT = "a girl in the snow", "a duck with an umbrella"
+#: The picture that is opened, from the results of a query, and what is typed at it.
+FINDS, PICTURE = "a girl throws a green ball to a woman in the park", "scene-001395"
+SENTENCE = "a young girl throws a green ball to a woman"
 DESKTOP = {"viewport": {"width": 1180, "height": 780}}
-PHONE = {"viewport": {"width": 390, "height": 780}, "device_scale_factor": 2, "color_scheme": "dark"}
+PHONE = {
+    "viewport": {"width": 390, "height": 780},
+    "device_scale_factor": 2,
+    "color_scheme": "dark",
+    "is_mobile": True,
+    "has_touch": True,
+}
 
 
 def deixis(*arguments: str | Path) -> None:
@@ -87,7 +94,8 @@ def prepare(work: Path) -> Path:
     )
     recipe.write_text(RECIPE, encoding="utf-8")
     deixis("train", recipe, "--out", run)
-    deixis("export", "onnx", run, "--out", encoder, "--calibrate", "scenes", "--force")
+    if not encoder.exists():
+        deixis("export", "onnx", run, "--out", encoder)
     pictures.mkdir(exist_ok=True)
     scenes = open_corpus("scenes")
     for image in scenes.split("test"):
@@ -110,18 +118,18 @@ def look(address: str, out: Path) -> None:
                 picture.quantize(256).save(out / f"{prefix}-{name}.png", optimize=True)
 
             page.goto(address)
-            page.fill("#words", QUERY)
-            page.wait_for_selector(".score")
-            keep("found")
             page.fill("#words", ABSENT)
             page.wait_for_selector(".absent")
             keep("absent")
-            page.fill("#words", SENTENCE)
-            page.wait_for_function("words => document.getElementById('told').textContent.includes(words)", arg=SENTENCE)
-            page.locator(".tile").first.click()
+            page.fill("#words", QUERY)
+            page.wait_for_selector("#found .score")
+            keep("found")
+            page.fill("#words", FINDS)
+            page.click(f".tile[title*={PICTURE}]")
             page.wait_for_selector("#near .tile")
             if page.locator("#sentence").count():
-                page.wait_for_selector(".marks div", timeout=60_000)
+                page.fill("#sentence", SENTENCE)
+                page.wait_for_selector(".marks div >> nth=2", timeout=60_000)
             keep("picture")
             page.goto(f"{address}/map")
             page.wait_for_function("() => document.getElementById('told').textContent === ''", timeout=120_000)

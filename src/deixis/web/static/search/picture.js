@@ -40,7 +40,8 @@ function spread() {
     for (const place of ["", "above", "foot", "below", "right", ""]) {
       name.className = place;
       const own = name.getBoundingClientRect();
-      const inside = own.top >= frame.top && own.bottom <= frame.bottom;
+      const inside = own.top >= frame.top - 4 && own.bottom <= frame.bottom + 4 && own.left >= frame.left - 4
+        && own.right <= frame.right + 4;
       const free = taken.every((other) => own.right < other.left || own.left > other.right || own.bottom < other.top
         || own.top > other.bottom);
       if (inside && free) break;
