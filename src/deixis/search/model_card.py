@@ -48,13 +48,14 @@ def _found(results: Sequence[Result]) -> str:
     rows = []
     for result in results:
         where = "" if result.corpus is None else f"{result.corpus.name}, {result.corpus.split or 'all'}"
+        what = "" if result.recipe is None else result.recipe.name
         for name, value in flatten(result.metrics):
             *path, last = name.split(".")
             if last in SHOWN and (path[:1] != ["localization"] or path[-1:] == ["overall"]):
-                rows.append(f"| {result.protocol.name} | {where} | {name} | {value:.1f} |")
+                rows.append(f"| {what} | {result.protocol.name} | {where} | {name} | {value:.1f} |")
     if not rows:
         return "No result file was given."
-    return "\n".join(["| protocol | corpus and split | figure | value |", "|---|---|---|---:|", *rows])
+    return "\n".join(["| of | protocol | corpus and split | figure | value |", "|---|---|---|---|---:|", *rows])
 
 
 def _by_run(runs: Mapping[str, Path]) -> dict[Path, list[str]]:
