@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test test-all check clean
+.PHONY: install demo test test-all check bench clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -23,6 +23,10 @@ check: $(VENV)/.installed-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(MAKE) test
+
+# All benchmarks that this machine can run, then one table of ratios; DEIXIS_DATA names a folder of real data.
+bench: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/performance.py run
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
@@ -55,3 +59,8 @@ $(VENV)/.installed-check: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis, its test tools and its checkers into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test,check]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
+
+$(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
+	@echo "Installing Deixis and what its benchmarks compare it with into $(VENV) …"
+	$(PIP) install -c constraints.txt -e '.[search,benchmarks]'
+	@touch $@ $(VENV)/.installed

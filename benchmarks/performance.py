@@ -1,0 +1,239 @@
+"""All benchmarks that a machine can run, one table of their ratios, and docs/performance.md from their JSON.
+
+    python benchmarks/performance.py run       # or `make bench`: runs, then prints the table
+    python benchmarks/performance.py table     # of the JSON that is there
+    python benchmarks/performance.py docs      # writes docs/performance.md
+
+A benchmark that needs data runs where DEIXIS_DATA names their folder, one that needs a GPU where there is one; the rest
+is told. Nothing in the table or the document comes from anywhere but result files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deixis.files import write_text
+
+ROOT = Path(__file__).parents[1]
+RESULTS, BENCHMARKS = ROOT / "results", ROOT / "results" / "benchmarks"
+#: No benchmark may take longer here, in seconds.
+LIMIT = 1800
+#: Of the images of Flickr8k's test split, as results name it.
+FLICKR8K_TEST = "e3ec5b26b21d07aa4e8c3568b016d206d5bc04f9d3d6caf0e87a6f6eb1aa2188"
+
+
+class Ratio(NamedTuple):
+    """A figure of a benchmark's JSON; `limit` is what it is held to, by the same file or by the script's own words."""
+
+    file: str
+    what: str
+    value: Callable[[Any], float]
+    limit: Callable[[Any], str] = lambda found: ""
+
+
+RATIOS = (
+    Ratio("ranking", "ranking, both directions, to its bare product", lambda found: found["time_ratio"],
+          lambda found: f"≤ {found['time_ratio_limit']}"),
+    Ratio("ranking", "bytes above the inputs, to 1 GB", lambda found: found["memory_ratio"], lambda found: "≤ 1"),
+    Ratio("cca", "CCA: time of the faster of two libraries to ours",
+          lambda found: found["times_faster_than_the_faster"], lambda found: f"≥ {found['limits']['times_faster']}"),
+    Ratio("cca-full", "CCA of paper 0 at full size on a GPU, to its floor",
+          lambda found: found["covariances_times_floor"]),
+    Ratio("two_branch", "a loss of 500 pairs: pytorch-metric-learning's time to ours",
+          lambda found: found["settings"]["sentences"]["loss_times_faster"]["pytorch-metric-learning"]),
+    Ratio("two_branch", "a step of 500 pairs: a loop's time to ours",
+          lambda found: found["settings"]["sentences"]["times_faster"]["loop"]),
+    Ratio("two_branch-full", "an epoch at Flickr30k's size on a GPU (tf32), to its floor",
+          lambda found: found["runs"]["tf32"]["epoch_s"]
+          / max(found["runs"]["tf32"]["floor_operations_s"], found["runs"]["tf32"]["floor_bytes_s"])),
+    Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
+          lambda found: found["share_of_matrix_rate"]),
+    Ratio("alignment-gpu", "alignment kernel: time of the best other way to ours",
+          lambda found: found["times_as_fast_as_best_other"]),
+    Ratio("concepts_order-gpu", "a step of matching with generation to one without",
+          lambda found: found["times_matching"], lambda found: f"≤ {found['limit']}"),
+    Ratio("extraction", "extraction of regions: pictures a second to a plain loop",
+          lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
+    Ratio("extraction", "extraction of regions: pictures a second to a pass a box",
+          lambda found: found["against_a_plain_loop"]["ratio_to_a_pass_a_box"]),
+    Ratio("extraction-gpu", "extraction on a GPU, to decoding alone",
+          lambda found: found["by_stage"]["share_of_decoding_alone"]),
+    Ratio("fisher", "Fisher vectors of 100,000 captions: seconds to the limit",
+          lambda found: found["encode_and_write_s"] / found["limits"]["encode_and_write_s"], lambda found: "≤ 1"),
+)  # fmt: skip
+
+
+class Benchmark(NamedTuple):
+    """`needs` names what must be there: data below DEIXIS_DATA, or "gpu"."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    needs: str = ""
+
+
+def benchmarks(data: Path | None) -> Iterator[Benchmark]:
+    flickr8k = data / "flickr8k" if data else Path()
+    yield Benchmark("ranking.py")
+    yield Benchmark("ranking_workers.py")
+    yield Benchmark("cca.py", ("--limit", "60", "--out", str(BENCHMARKS / "cca.json")))
+    yield Benchmark("two_branch.py", ("--out", str(BENCHMARKS / "two_branch.json")))
+    yield Benchmark("concepts_order.py", ("--out", str(BENCHMARKS / "concepts_order.json")))
+    extraction = ("--pictures", "120", "--json", str(BENCHMARKS / "extraction.json"))
+    yield Benchmark("extraction.py", (str(flickr8k), *extraction), "flickr8k")
+    yield Benchmark("settings.py", (str(flickr8k),), "flickr8k")
+    yield Benchmark("cca.py", ("--full", "--out", str(BENCHMARKS / "cca-full.json")), "gpu")
+    full = ("--full", "--device", "cuda", "--out", str(BENCHMARKS / "two_branch-full.json"))
+    yield Benchmark("two_branch.py", full, "gpu")
+    yield Benchmark("alignment.py", ("--device", "cuda", "--out", str(BENCHMARKS / "alignment-gpu.json")), "gpu")
+
+
+def run() -> int:
+    named = os.environ.get("DEIXIS_DATA")
+    data = Path(named) if named else None
+    failed = 0
+    for benchmark in benchmarks(data):
+        told = f"{benchmark.script} {' '.join(benchmark.arguments)}"
+        if benchmark.needs == "gpu" and not _has_gpu():
+            print(f"not run, there is no GPU: {told}")
+        elif benchmark.needs not in ("", "gpu") and not (data and (data / benchmark.needs).exists()):
+            print(f"not run, DEIXIS_DATA has no {benchmark.needs}: {benchmark.script}")
+        else:
+            print(f"running {told}", flush=True)
+            command = [sys.executable, str(ROOT / "benchmarks" / benchmark.script), *benchmark.arguments]
+            try:
+                failed += subprocess.run(command, cwd=ROOT, timeout=LIMIT).returncode != 0
+            except subprocess.TimeoutExpired:
+                print(f"ended after {LIMIT} s")
+                failed += 1
+    print("\n".join(table()))
+    return min(failed, 1)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def read(name: str) -> Any:
+    path = BENCHMARKS / f"{name}.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def table() -> Iterator[str]:
+    """One row a ratio, of the files that are there."""
+    yield "| what | ratio | held to | on | file |"
+    yield "|---|---:|---|---|---|"
+    for ratio in RATIOS:
+        found = read(ratio.file)
+        if found is None:
+            continue
+        value = ratio.value(found)
+        shown = f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+        yield f"| {ratio.what} | {shown} | {ratio.limit(found)} | {machine(found)} | `{ratio.file}.json` |"
+
+
+def machine(found: Any) -> str:
+    """Where a benchmark ran: the device, or how many processors."""
+    device = str(found.get("device") or "cpu")
+    cores = found.get("cores") or found.get("threads")
+    return device if device != "cpu" else f"{cores} processors" if cores else "processors"
+
+
+def choices() -> Iterator[str]:
+    """The best runs of each task on Flickr8k's test split, with what their features cost."""
+    yield "| for | recipe | accuracy | features | processor ms a picture | memory |"
+    yield "|---|---|---|---|---:|---:|"
+    rows: list[tuple[str, float, str, str]] = []
+    for path in sorted(RESULTS.glob("*/*.json")):
+        found = json.loads(path.read_text("utf-8"))
+        recipe = (found.get("recipe") or {}).get("name") if isinstance(found, dict) else None
+        if not recipe or (found.get("corpus") or {}).get("split_hash") != FLICKR8K_TEST:
+            continue
+        if found["protocol"]["name"] == "image-text ranking":
+            ways = {"text→image": "text_to_image", "image→text": "image_to_text"}
+            told = "; ".join(f"{name} {_recalls(found['metrics'][way])}" for name, way in ways.items())
+            rows.append(("sentences", found["metrics"]["mean_recall"], recipe, told))
+        elif found["protocol"]["name"] == "phrase localization":
+            overall = found["metrics"]["localization"]["overall"]
+            rows.append(("phrases", overall["r@1"], recipe, _recalls(overall)))
+    for task in ("sentences", "phrases"):
+        best = sorted((row for row in rows if row[0] == task), key=lambda row: -row[1])[:5]
+        for _, _, recipe, accuracy in best:
+            yield f"| {task} | `{recipe}` | {accuracy} | {' | '.join(costs(recipe))} |"
+
+
+def _recalls(figures: Any) -> str:
+    return "/".join(f"{figures[f'r@{k}']:.1f}" for k in (1, 5, 10))
+
+
+def costs(name: str) -> tuple[str, str, str]:
+    """The features of a recipe, and what they were measured to cost (`settings.json`)."""
+    from deixis.learning.recipe import load_recipe
+
+    recipe = load_recipe(name).recipe
+    features: Any = recipe.features
+    named = features if isinstance(features, str) else "tower" if recipe.kind == "pictures" else "its own"
+    found = (read("settings") or {"settings": {}})["settings"].get(named)
+    if found is None:
+        return named, "not measured", "not measured"
+    return named, f"{found['processor_ms_per_picture']:.0f}", f"{found['peak_megabytes']:,} MB"
+
+
+def document() -> str:
+    lines = [
+        "# Performance",
+        "",
+        "Written by `python benchmarks/performance.py docs` from `results/benchmarks/*.json` and `results/`;",
+        "`make bench` runs the benchmarks that a machine can. Ratios are what a benchmark measured beside ours in the",
+        "same run.",
+        "",
+        *table(),
+        "",
+        "## Which setting should I choose?",
+        "",
+        "The five best runs of each task on Flickr8k's test split (1,000 pictures), R@1/5/10 in percent. What a",
+        "picture costs is processor time of `deixis extract` with these features on the machine of `settings.json`,",
+        "memory that of the whole program; what was not measured says so. On a GPU, see `extraction-gpu.json` below.",
+        "",
+        *choices(),
+        "",
+        "## Each file",
+        "",
+        "| file | command | machine |",
+        "|---|---|---|",
+    ]
+    for path in sorted(BENCHMARKS.glob("*.json")):
+        found = json.loads(path.read_text("utf-8"))
+        lines.append(f"| `{path.name}` | {_command(found, path)} | {machine(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _command(found: Any, path: Path) -> str:
+    script = ROOT / "benchmarks" / f"{path.stem.partition('-')[0]}.py"
+    command = found.get("command") or (f"python benchmarks/{script.name}" if script.exists() else "")
+    return f"`{command}`" if command else ""
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["run"]:
+            return run()
+        case ["table"]:
+            print("\n".join(table()))
+        case ["docs"]:
+            write_text(ROOT / "docs" / "performance.md", document())
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

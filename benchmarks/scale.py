@@ -1,0 +1,271 @@
+"""A collection of 100 million pictures on paper: what the measured unit costs add up to, and a run of the extraction.
+
+    python benchmarks/scale.py       # writes results/benchmarks/scale.json and docs/scale.md
+
+Unit costs come from result files alone (`units` names them); prices and machines are assumptions, printed with the
+rest. The extraction is simulated partition by partition: machines die at random and their partitions are begun again,
+the driver dies once; hours, repeated work and what waits for what come out of that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deixis.features.extraction import PARTITION_SIZE
+from deixis.files import write_text
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "results" / "benchmarks"
+#: Of the built-in recipe `regions`.
+CHANNELS = 1280
+
+
+class Prices(NamedTuple):
+    """Assumed, in US dollars: on-demand list prices of this size are common; put your own here."""
+
+    gpu_node_hour: float = 4.0  # one H200-class GPU, 16 processors
+    search_node_hour: float = 1.0  # 16 processors, 128 GB of memory
+    terabyte_month: float = 23.0  # object storage
+
+
+class Cluster(NamedTuple):
+    """Assumed: a machine of the extraction, how often it dies, and what the search must bear."""
+
+    processors: int = 16
+    mean_days_to_death: float = 30.0
+    #: How long until another machine stands in for a dead one.
+    replacement_minutes: float = 10.0
+    store_bytes_per_s: float = 1e9
+    picture_bytes: float = 150e3
+    queries_per_s: float = 100.0
+    search_memory: float = 128e9
+    #: Of a search node's memory: the rest is for what grows while an index is built, and for the system.
+    usable: float = 0.6
+    replicas: int = 2
+
+
+class Units(NamedTuple):
+    """What was measured, and where."""
+
+    #: extraction-gpu.json: seconds of a machine a picture, from file to store, and of its networks alone.
+    machine_s: float
+    network_s: float
+    #: extraction-flickr8k.json: regions a picture. Rows are 1,280 numbers of half precision; boxes four of 32 bits.
+    regions: float
+    vector_bytes: float
+    region_bytes: float
+    #: search_kinds.json: the cheapest index of lists of bytes that finds 99 of 100 of the nearest ten, and over what.
+    query_processor_s: float
+    query_rows: int
+    query_axes: int
+    recall: float
+    #: serving.json: numbers of a row, and requests a second of the whole server on its processors.
+    row_numbers: int
+    served_per_s: float
+    serving_cores: int
+
+
+def units() -> Units:
+    gpu, whole, kinds, serving = (
+        _read(name) for name in ("extraction-gpu", "extraction-flickr8k", "search_kinds", "serving")
+    )
+    lists = [kind for kind in kinds["kinds"] if kind["kind"].startswith("IVF") and kind["kind"].endswith("SQ8")]
+    good = min((kind for kind in lists if kind["recall@10"] >= 0.99), key=lambda kind: kind["processor_ms"])
+    rates = gpu["by_stage"]["pictures_per_second"]
+    return Units(
+        machine_s=1 / rates["extract"],
+        network_s=1 / rates["networks alone"],
+        regions=whole["rows"]["regions"] / whole["rows"]["image"],
+        vector_bytes=2.0 * CHANNELS,
+        region_bytes=2.0 * CHANNELS + 16,
+        query_processor_s=good["processor_ms"] / 1000,
+        query_rows=kinds["rows"],
+        query_axes=kinds["axes"],
+        recall=good["recall@10"],
+        row_numbers=serving["dim"],
+        served_per_s=serving["phases"]["without_pause"]["search"]["per_second"],
+        serving_cores=serving["cores"],
+    )
+
+
+def _read(name: str) -> Any:
+    return json.loads((BENCHMARKS / f"{name}.json").read_text("utf-8"))
+
+
+class Simulated(NamedTuple):
+    hours: float
+    repeated_partitions: int
+    deaths: int
+    network_busy: float
+    bound_by: str
+
+
+def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: int = 0) -> Simulated:
+    """Partitions through machines of one GPU that die at random.
+
+    A machine that dies loses the partition it maps and the one it writes, and is replaced. Half-way the driver dies:
+    everything under way is lost, and begun again five minutes later.
+    """
+    random = np.random.default_rng(seed)
+    partitions = -(-pictures // PARTITION_SIZE)
+    paces = {
+        "the machines": PARTITION_SIZE * units.machine_s,
+        # Shared by all.
+        "the file system": PARTITION_SIZE * cluster.picture_bytes * nodes / cluster.store_bytes_per_s,
+    }
+    bound_by = max(paces, key=lambda name: paces[name])
+    pace, mean = paces[bound_by], cluster.mean_days_to_death * 86400
+    free = [(0.0, node) for node in range(nodes)]
+    dies = random.exponential(mean, nodes)
+    done = repeated = deaths = 0
+    driver_died = False
+    while done < partitions:
+        at, node = heapq.heappop(free)
+        end = at + pace
+        if end >= dies[node]:
+            deaths, repeated = deaths + 1, repeated + 2
+            back = dies[node] + 60 * cluster.replacement_minutes
+            dies[node] = back + random.exponential(mean)
+            heapq.heappush(free, (back, node))
+            continue
+        done += 1
+        heapq.heappush(free, (end, node))
+        if not driver_died and done >= partitions // 2:
+            driver_died, repeated = True, repeated + 2 * nodes
+            free = [(max(at, end) + 300, node) for at, node in free]
+            heapq.heapify(free)
+    hours = max(at for at, _ in free) / 3600
+    return Simulated(round(hours, 1), repeated, deaths, round(PARTITION_SIZE * units.network_s / pace, 2), bound_by)
+
+
+class Searching(NamedTuple):
+    numbers: int
+    gigabytes: float
+    shards: int
+    replicas: int
+    processor_ms_a_query_and_shard: float
+    queries_per_s_a_replica: float
+    dollars_a_month: int
+
+
+def search(pictures: int, numbers: int, units: Units, cluster: Cluster, prices: Prices) -> Searching:
+    """What rows of so many numbers, of a byte each, take in Milvus; a query looks into every shard of one replica."""
+    searched = pictures * (numbers + 8)
+    shards = math.ceil(searched / (cluster.search_memory * cluster.usable))
+    # With √n lists of a shard's n rows, what a query looks through grows as √n, and in proportion to a row's numbers.
+    longer = math.sqrt(pictures / shards / units.query_rows) * numbers / units.query_axes
+    each = units.query_processor_s * longer
+    a_replica = cluster.processors / each
+    replicas = max(cluster.replicas, math.ceil(cluster.queries_per_s / a_replica))
+    dollars = round(shards * replicas * 730 * prices.search_node_hour)
+    return Searching(
+        numbers, round(searched / 1e9, 1), shards, replicas, round(1000 * each, 2), round(a_replica), dollars
+    )
+
+
+def document(told: dict[str, Any]) -> str:
+    measured, cluster, prices = told["measured"], told["assumed"]["cluster"], told["assumed"]["prices"]
+    runs = [
+        f"| {run['nodes']} | {run['hours']:,} | {run['dollars']:,} | {run['bound_by']} | {run['network_busy']:.0%} "
+        f"| {run['deaths']} | {run['repeated_partitions']} |"
+        for run in told["extraction"]
+    ]
+    rows = [
+        f"| {way['numbers']:,} | {way['gigabytes']:,} GB | {way['shards']} | {way['replicas']} "
+        f"| {way['processor_ms_a_query_and_shard']} | {way['queries_per_s_a_replica']:,} | {way['dollars_a_month']:,} |"
+        for way in told["search"]
+    ]
+    store, encoders = (
+        told["store_terabytes"],
+        math.ceil(cluster["queries_per_s"] / (measured["served_per_s"] / measured["serving_cores"])),
+    )
+    return f"""# {told["pictures"]:,} pictures
+
+Written by `python benchmarks/scale.py` from measured unit costs and assumed prices: sums and a simulation, not a run. Change
+the assumptions in the script to yours.
+
+Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
+{1 / measured["machine_s"]:.0f} pictures a second with 100 regions each, its networks alone {1 / measured["network_s"]:.0f}
+(`extraction-gpu.json`); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
+{measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
+{1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
+numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
+second on {measured["serving_cores"]} processors (`serving.json`).
+
+Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["search_node_hour"]:g} for one of 16 processors and
+{cluster["search_memory"] / 1e9:.0f} GB without a GPU, ${prices["terabyte_month"]:g} a terabyte and month; a machine dies every
+{cluster["mean_days_to_death"]:.0f} days and is replaced in {cluster["replacement_minutes"]:.0f} minutes; pictures of
+{cluster["picture_bytes"] / 1e3:.0f} kB from a file system of {cluster["store_bytes_per_s"] / 1e9:g} GB a second;
+{cluster["queries_per_s"]:.0f} queries a second, and a second replica so that a dead machine is not missed.
+
+## Extraction (`--engine ray`)
+
+| machines | hours | dollars | bound by | GPU busy | deaths | partitions made again |
+|---:|---:|---:|---|---:|---:|---:|
+{chr(10).join(runs)}
+
+The driver dies once, half-way, in every row. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
+The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, ${told["store_dollars_a_month"]:,} a
+month. Only vectors are needed to search.
+
+## Search (Milvus)
+
+| numbers a row, a byte each | in memory | shards | replicas | processor ms a query and shard | queries/s a replica | dollars a month |
+|---:|---:|---:|---:|---:|---:|---:|
+{chr(10).join(rows)}
+
+Times are scaled from {measured["query_rows"]:,} rows: as the root of a shard's rows, and in proportion to a row's numbers. The
+first row has as many numbers as was measured, the second as many as the encoder gives. Recall was measured at
+{measured["query_rows"]:,} rows and may be lower at a thousand times as many. Encoding the sentences takes
+{encoders} processors at {cluster["queries_per_s"]:.0f} queries a second.
+
+## What breaks first
+
+1. **Reading the pictures.** From {cluster["store_bytes_per_s"] * measured["machine_s"] / cluster["picture_bytes"]:.0f} machines on
+   the file system is what they wait for; more machines then cost money and save nothing.
+2. **Decoding.** On one machine decoding and the networks share Python's lock, so its GPU is idle for much of the time; readers on
+   other machines, which the Ray engine allows, have not been measured beside a GPU.
+3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
+   {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
+4. **Memory of the search.** Full-precision rows of {measured["row_numbers"]:,} numbers would take
+   {told["pictures"] * 4 * measured["row_numbers"] / 1e9:,.0f} GB; a byte a number is what keeps the number of shards small.
+"""  # noqa: E501
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=100_000_000)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 8, 16, 32, 128])
+    arguments = parser.parse_args()
+    measured, cluster, prices, pictures = units(), Cluster(), Prices(), arguments.pictures
+    sizes = {"vectors": measured.vector_bytes, "regions": measured.regions * measured.region_bytes}
+    store = {name: pictures * size / 1e12 for name, size in sizes.items()}
+    simulated = [(nodes, simulate(pictures, nodes, measured, cluster)) for nodes in arguments.nodes]
+    ways = [search(pictures, axes, measured, cluster, prices) for axes in (measured.query_axes, measured.row_numbers)]
+    told: dict[str, Any] = {
+        "benchmark": "scale",
+        "command": "python benchmarks/scale.py",
+        "pictures": pictures,
+        "measured": measured._asdict(),
+        "assumed": {"prices": prices._asdict(), "cluster": cluster._asdict()},
+        "extraction": [
+            {"nodes": nodes, **run._asdict(), "dollars": round(nodes * run.hours * prices.gpu_node_hour)}
+            for nodes, run in simulated
+        ],
+        "store_terabytes": store,
+        "store_dollars_a_month": round(sum(store.values()) * prices.terabyte_month),
+        "search": [way._asdict() for way in ways],
+    }
+    write_text(BENCHMARKS / "scale.json", json.dumps(told, indent=2) + "\n")
+    write_text(ROOT / "docs" / "scale.md", document(told))
+
+
+if __name__ == "__main__":
+    main()
