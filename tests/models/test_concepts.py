@@ -62,3 +62,15 @@ def test_a_matcher_tells_what_it_sees_and_where() -> None:
     whole = ConceptMatcher(network, vocabulary, 0, CPU)
     np.testing.assert_allclose(whole.predict([image]), expected[:1], rtol=1e-5)
     np.testing.assert_allclose(ConceptMatcher(network, vocabulary, 2, CPU).predict([image])[0], expected.max(0))
+
+
+def test_features_may_be_brought_to_one_length_which_is_kept_with_the_weights() -> None:
+    torch.manual_seed(0)
+    network = ConceptNetwork(3, 2, length=4.0)
+    regions = torch.randn(5, 3)
+    torch.testing.assert_close(network(7 * regions), network(regions))
+    plain = ConceptNetwork.of(network.output.state_dict(prefix="output."))
+    assert not torch.equal(plain(7 * regions), plain(regions)), "weights without a length are of features as they come"
+    torch.testing.assert_close(plain(4 * torch.nn.functional.normalize(regions)), network(regions))
+    again = ConceptNetwork.of(network.state_dict())
+    torch.testing.assert_close(again(regions), network(regions))

@@ -53,6 +53,8 @@ class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
     loss: Literal["cross-entropy", "printed"] = "cross-entropy"
     batch: Annotated[int, Meta(ge=2)] = 256
+    #: All features are brought to the mean length of the whole pictures they are learned from.
+    one_length: bool = False
 
 
 class ConceptBatch(NamedTuple):
@@ -67,13 +69,14 @@ class ConceptTask:
     ) -> None:
         self.recipe, self.device, self.store = recipe, device, store
         self.vocabulary = concept_vocabulary(recipe.vocabulary, training)
-        with torch.random.fork_rng(devices=()):
-            torch.manual_seed(recipe.seed)
-            channels = store.image_vectors().shape[1]
-            self.module = ConceptNetwork(channels, len(self.vocabulary), recipe.dropout).to(device)
         self.images = captioned(training, store)
         self.held_out = captioned(corpus.split("val"), store)
         self.wholes, self.labels = whole_vectors(self.images, store, device), self._labels(self.images).to(device)
+        length = float(self.wholes.norm(dim=1).mean()) if recipe.one_length else 0.0
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            channels = self.wholes.shape[1]
+            self.module = ConceptNetwork(channels, len(self.vocabulary), recipe.dropout, length).to(device)
         self.held_out_wholes = whole_vectors(self.held_out, store, device)
         self.held_out_regions = region_vectors(self.held_out, store, recipe.regions, device)
 
@@ -175,9 +178,7 @@ def predicted_concepts(
 def load_concepts(folder: Path) -> tuple[ConceptNetwork, ConceptVocabulary]:
     """The network and the words of a finished run."""
     weights, vocabulary = read_weights(folder), ConceptVocabulary.load(folder / VOCABULARY)
-    network = ConceptNetwork(weights["output.weight"].shape[1], len(vocabulary))
-    network.load_state_dict(weights)
-    return network, vocabulary
+    return ConceptNetwork.of(weights), vocabulary
 
 
 RECIPE = ConceptRecipe

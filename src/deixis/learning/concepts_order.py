@@ -327,8 +327,7 @@ def load_matcher(folder: Path, recipe: ConceptsOrderRecipe, device: torch.device
     concepts = speaker = None
     if recipe.concepts:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-        predictor = ConceptNetwork(stored["concepts.output.weight"].shape[1], len(vocabulary))
-        predictor.load_state_dict(_below("concepts.", stored))
+        predictor = ConceptNetwork.of(_below("concepts.", stored))
         concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device)
     if recipe.speaker:
         spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)

@@ -6,7 +6,7 @@ the whole picture and to regions of it; the element-wise maximum is the picture'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,16 +43,32 @@ def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
 
 
 class ConceptNetwork(nn.Module):
-    """Features of pictures or regions `(n, channels)` to logits `(n, concepts)`."""
+    """Features of pictures or regions `(n, channels)` to logits `(n, concepts)`.
 
-    def __init__(self, channels: int, concepts: int, dropout: float = 0.0) -> None:
+    Args:
+        length: to which all features are brought; 0 takes them as they come. Those of small boxes, pooled from one map
+            of the picture, are longer than the whole picture's, from which alone it learns.
+    """
+
+    def __init__(self, channels: int, concepts: int, dropout: float = 0.0, length: float = 0.0) -> None:
         super().__init__()
+        self.length = nn.Buffer(torch.tensor(length))
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(channels, concepts)
 
     def forward(self, features: Tensor) -> Tensor:
+        if self.length > 0:
+            features = self.length * nn.functional.normalize(features)
         logits: Tensor = self.output(self.dropout(features))
         return logits
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor]) -> ConceptNetwork:
+        """The network whose weights these are; without a length, features are taken as they come."""
+        concepts, channels = weights["output.weight"].shape
+        network = cls(channels, concepts)
+        network.load_state_dict({"length": torch.tensor(0.0), **weights})
+        return network
 
     def confidences(self, wholes: Tensor, regions: Tensor | None = None, image_of: Tensor | None = None) -> Tensor:
         """`(images, concepts)` in [0, 1]: the maximum over the whole picture and its regions.
