@@ -16,7 +16,8 @@ each in units of its standard deviation over the pairs, so that no weight is cho
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -64,34 +65,12 @@ def order_accuracy(
             by_image.setdefault(each.image, []).append(each)
     if not by_image:
         raise DeixisError("none of the exchanged captions is of an image of this split")
-    texts = [tuple(text.split(" ")) for own in by_image.values() for each in own for text in (each.true, each.false)]
-    spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
-    others = [pictures.images[place] for place in spread]
-    shown = [pictures.features(image) for image in others]
-    # All texts with these pictures at once; with their own picture image by image.
-    scores, logs = _scores(matcher, shown, texts), _logs(matcher, shown, texts)
-    match, likely, ratio, first = list[Leads](), list[Leads](), list[Leads](), 0
-    for image_id, own in by_image.items():
-        picture, last = [pictures.features(images[image_id])], first + 2 * len(own)
-        kept = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
-        columns = np.ix_(kept, range(first, last))
-        match.append(_leads(np.concatenate([_scores(matcher, picture, texts[first:last]), scores[columns]])))
-        if logs is not None:
-            here = np.concatenate([_logs(matcher, picture, texts[first:last]), logs[columns]])
-            likely.append(_leads(here))
-            if kept:
-                ratio.append(_leads(here[:1] - logsumexp(here[1:], axis=0)))
-        first = last
+    found = _all_leads(matcher, pictures, by_image)
     relations = [each.relation for own in by_image.values() for each in own]
-    figures: dict[str, Any] = _figures(_joined(match))
-    figures["by_relation"] = _by_relation(_joined(match), relations)
-    if likely:
-        figures["likelihood"] = _figures(_joined(likely))
-        # A matcher that scores ranks by its likelihoods already.
-        if not isinstance(matcher, Scores):
-            figures["match_and_likelihood"] = _figures(_sum(_joined(match), _joined(likely)))
-            figures |= {"likelihood_ratio": _figures(_joined(ratio))} if ratio else {}
-    parameters: dict[str, Any] = {**pictures.parameters, "tie_tolerance": TOLERANCE, "other_pictures": len(others) - 1}
+    figures: dict[str, Any] = {**_figures(found["match"]), "by_relation": _by_relation(found["match"], relations)}
+    figures |= {name: _figures(leads) for name, leads in found.items() if name != "match"}
+    others = found["match"].by.shape[1] - 1
+    parameters: dict[str, Any] = {**pictures.parameters, "tie_tolerance": TOLERANCE, "other_pictures": others}
     return make_result(
         Protocol("order of words", "a tie is wrong", parameters),
         {"order": figures},
@@ -101,6 +80,36 @@ def order_accuracy(
         box_supervision=pictures.box_supervision(),
         **told,
     )
+
+
+def _all_leads(
+    matcher: Encodes | Scores, pictures: Pictures, by_image: Mapping[str, Sequence[Twins]]
+) -> dict[str, Leads]:
+    """By what the matcher ranks by, `match`, and, where it tells them, by likelihoods."""
+    images = {image.id: image for image in pictures.images}
+    texts = [tuple(text.split(" ")) for own in by_image.values() for each in own for text in (each.true, each.false)]
+    spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
+    others = [pictures.images[place] for place in spread]
+    shown = [pictures.features(image) for image in others]
+    # All texts with these pictures at once; with their own picture image by image.
+    scores, logs = _scores(matcher, shown, texts), _logs(matcher, shown, texts)
+    found, first = defaultdict[str, list[Leads]](list), 0
+    for image_id, own in by_image.items():
+        picture, last = [pictures.features(images[image_id])], first + 2 * len(own)
+        kept = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
+        columns = np.ix_(kept, range(first, last))
+        found["match"].append(_leads(np.concatenate([_scores(matcher, picture, texts[first:last]), scores[columns]])))
+        if logs is not None:
+            here = np.concatenate([_logs(matcher, picture, texts[first:last]), logs[columns]])
+            found["likelihood"].append(_leads(here))
+            # A matcher that scores ranks by such ratios already.
+            if kept and not isinstance(matcher, Scores):
+                found["likelihood_ratio"].append(_leads(here[:1] - logsumexp(here[1:], axis=0)))
+        first = last
+    joined = {name: _joined(parts) for name, parts in found.items()}
+    if logs is not None and not isinstance(matcher, Scores):
+        joined["match_and_likelihood"] = _sum(joined["match"], joined["likelihood"])
+    return joined
 
 
 def _scores(matcher: Encodes | Scores, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
