@@ -177,7 +177,8 @@ def costs(name: str) -> tuple[str, str, str]:
     """The features of a recipe, and what they were measured to cost (`settings.json`)."""
     from deixis.learning.recipe import load_recipe
 
-    recipe = load_recipe(name).recipe
+    # Some results say after a comma what of a run was judged.
+    recipe = load_recipe(name.partition(",")[0]).recipe
     features: Any = recipe.features
     named = features if isinstance(features, str) else "tower" if recipe.kind == "pictures" else "its own"
     found = (read("settings") or {"settings": {}})["settings"].get(named)

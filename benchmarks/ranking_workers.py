@@ -1,4 +1,4 @@
-"""Ranking of huge test sets by several processes: the ranks of one process, and memory that does not grow.
+"""Ranking of huge test sets by several processes: the ranks of one process, and how their memory grows.
 
     python benchmarks/ranking_workers.py [--workers 2] [--captions 200000 1000000] [--out …]
 

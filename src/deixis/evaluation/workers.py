@@ -2,7 +2,7 @@
 
 The tiles are those of one process, and whole numbers add up in any order, so the ranks are the same. Arrays are not
 sent: a memory-mapped one is opened by every process, another is first written to a temporary file. Each process keeps
-a tile at a time, whatever is ranked.
+a tile at a time and a few numbers for every row and column.
 """
 
 from __future__ import annotations
