@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,15 @@ def test_drawings_are_written_once(pictures: list[Path], tmp_path: Path) -> None
     assert "--force" in str(again.exception)
     CliRunner().invoke(app, ["ground", *map(str, pictures), "a dog", "--out", str(tmp_path / "both")])
     assert sorted(path.name for path in (tmp_path / "both").iterdir()) == ["tall.png", "wide.png"]
+
+
+def test_names_and_words_may_be_no_text(pictures: list[Path], tmp_path: Path) -> None:
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff.png")
+    os.rename(pictures[0], odd)
+    done = CliRunner().invoke(app, ["ground", odd, "a dog\udcff", "--json"])
+    told = json.loads(done.stdout)
+    assert told["picture"].endswith("odd\\xff.png")
+    assert told["sentence"] == "a dog?"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -87,13 +88,14 @@ def _speaker(model: str, count: int, device: str) -> Looks:
     """Sentences about whole pictures, by a bundle."""
     from deixis.models.description import Description
     from deixis.search.describing import Describer
-    from deixis.search.walking import read_picture_file
+    from deixis.search.walking import read_picture_file, shown
 
     describer = Describer.open(model, device=device)
 
     def look(path: Path) -> tuple[Picture, Description]:
         picture = read_picture_file(path)
-        return picture, Description(str(path), *picture.size, tuple(describer.describe(picture, count)))
+        name = shown(os.fsencode(path))
+        return picture, Description(name, *picture.size, tuple(describer.describe(picture, count)))
 
     return look
 

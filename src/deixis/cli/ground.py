@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -35,8 +36,10 @@ def ground(
     from deixis.cli.output import busy, print_json_line, print_table
     from deixis.search.grounding import Grounder
     from deixis.search.grounding_drawing import draw_grounded
-    from deixis.search.walking import printable, read_picture_file
+    from deixis.search.walking import printable, read_picture_file, shown
 
+    # A command line may hold bytes that are no text.
+    sentence = sentence.encode(errors="replace").decode()
     with busy("Loading the model"):
         grounder = Grounder.open(model, device=device)
     grounder.phrases(sentence)
@@ -47,9 +50,9 @@ def ground(
             write_drawing(draw_grounded(picture, sentence, found), target)
         if as_json:
             size = {"width": picture.width, "height": picture.height}
-            print_json_line({"picture": str(image), **size, "sentence": sentence, "phrases": found})
+            print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": found})
             continue
         rows = [[each.phrase, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.2f}"] for each in found]
-        print_table(printable(str(image)), ["phrase", "box", "score"], rows)
+        print_table(printable(shown(os.fsencode(image))), ["phrase", "box", "score"], rows)
     if out is not None and not as_json:
         typer.echo(f"Drawn to {out}")
