@@ -62,5 +62,5 @@ $(VENV)/.installed-check: $(SOURCES) | $(VENV)/.made
 
 $(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis and what its benchmarks compare it with into $(VENV) …"
-	$(PIP) install -c constraints.txt -e '.[search,benchmarks]'
+	$(PIP) install -c constraints.txt -e '.[benchmarks]'
 	@touch $@ $(VENV)/.installed

@@ -62,7 +62,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(package, True, importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:
-            yield Finding(package, False, "is not installed", "pip install 'deixis[search]'")
+            yield Finding(package, False, "is not installed", f"pip install {package}")
 
 
 def _contents(index: Path, collection: Collection) -> Iterator[Finding]:

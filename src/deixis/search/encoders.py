@@ -127,7 +127,7 @@ class OnnxEncoder:
 
     def __init__(self, bundle: Bundle) -> None:
         if importlib.util.find_spec("onnxruntime") is None:
-            raise DeixisError("searching needs onnxruntime; pip install 'deixis[search]'")
+            raise DeixisError("searching needs onnxruntime; pip install onnxruntime")
         self.bundle, self._manifest = bundle, bundle.manifest
         manifest = self._manifest
         self.relevance = manifest.relevance

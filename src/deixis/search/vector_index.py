@@ -88,7 +88,7 @@ def load_faiss() -> Any:
     try:
         import faiss
     except ModuleNotFoundError:
-        raise DeixisError("searching needs FAISS; pip install 'deixis[search]'") from None
+        raise DeixisError("searching needs FAISS; pip install faiss-cpu") from None
     return faiss
 
 
