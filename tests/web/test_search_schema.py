@@ -46,7 +46,7 @@ def test_every_answer_is_one_that_the_schema_tells(site: SearchSite, mode: str, 
         )
         def ask(case: Any) -> None:
             # No schema tells which bytes are a picture.
-            case.call_and_validate(base_url=site.address, excluded_checks=[positive_data_acceptance])
+            case.call_and_validate(base_url=site.address, timeout=60, excluded_checks=[positive_data_acceptance])
 
         try:
             ask()
