@@ -71,6 +71,24 @@ def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, 
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--engine", "spark"), "unknown engine 'spark'; known: local, ray"),
+        (("--address", "auto"), "give --engine ray with it"),
+        (("--engine", "ray"), "pip install 'deixis[ray]'"),
+    ],
+)
+def test_what_an_engine_needs_is_told_before_anything_is_written(
+    run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, errors = run(photos, "--features", "image", "--out", tmp_path / "store", *options)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert problem in errors
+    assert not (tmp_path / "store").exists()
+
+
 def test_ctrl_c_says_how_to_go_on(run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
