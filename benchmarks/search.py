@@ -217,7 +217,8 @@ class Contenders:
     def sizes(self, rows: NDArray[np.float16]) -> dict[str, Any]:
         """What the approximate index is made of, and the bytes that a query reads of each."""
         file = self.generation / NEAREST
-        inner = faiss.extract_index_ivf(faiss.read_index(str(file)))
+        whole = faiss.read_index(str(file))
+        inner = faiss.extract_index_ivf(whole)
         centres = 4 * inner.nlist * inner.d
         codes = approximate_index.LISTS / inner.nlist * len(rows) * inner.d
         again = 2 * approximate_index.candidates(COUNT + SPARE) * rows.shape[1]
@@ -270,10 +271,11 @@ def main() -> int:
         )
         sizes = contenders.sizes(rows)
     names = " ".join(corpus.name.upper() for corpus in corpora)
+    sized = f"--turns {options.turns} --queries {options.queries} --pictures {options.pictures}"
     median = {name: own["p50_ms"] for name, own in alone.items()}
     record: dict[str, Any] = {
         "benchmark": "search",
-        "command": f"python benchmarks/search.py ROWS onnx:BUNDLE {names}",
+        "command": f"python benchmarks/search.py ROWS onnx:BUNDLE {names} {sized}",
         "rows": made,
         "queries": {"captions": len(texts), "split": "test", "timed": options.turns, "count": COUNT},
         "recall@10": round(recall, 4),
