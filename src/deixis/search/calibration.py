@@ -23,8 +23,9 @@ from deixis.vision.reading import read_picture
 
 #: Validation pictures and background pictures at most, and how many are encoded at a time.
 PICTURES, BACKGROUND_PICTURES, BATCH = 1000, 1500, 16
-#: A word is shown if captions of so many pictures have it; the encoder knows one that it has read so often.
-SHOWN, KNOWN = 3, 20
+#: A word is shown if captions of so many pictures have it; the encoder knows one that it has read so often and that is
+#: among so many. Rarer ones have hardly a meaning to it, and nobody's pictures are told by them.
+SHOWN, KNOWN, COMMON = 3, 20, 2500
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -104,7 +105,7 @@ def known_words(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[s
         numbers.update({singular(token) for token in tokens})
     known = [
         word
-        for word, count in zip(vocabulary.words, vocabulary.counts, strict=True)
+        for word, count in zip(vocabulary.words[:COMMON], vocabulary.counts[:COMMON], strict=True)
         if count >= KNOWN and has_content(word) and word.isalpha() and len(word) > 2
     ]
     return [word for word in known if words[word] >= SHOWN], [word for word in known if not numbers[singular(word)]]
