@@ -62,9 +62,9 @@ def test_a_finished_run_gets_its_figures_of_retrieval_and_grounding(
         name for name in names if name.startswith(("grounding.network.words", "grounding.network.proposer.back"))
     ]
     [store] = stores_for(recipe, corpus, run=tmp_path / "run")
-    results = {
-        result.protocol.name: result.metrics for result in judge(tmp_path / "run", corpus, [store], CPU, split="val")
-    }
+    judged = judge(tmp_path / "run", corpus, [store], CPU, split="val")
+    assert all(result.box_supervision and result.box_supervision.backbone for result in judged)
+    results = {result.protocol.name: result.metrics for result in judged}
     assert set(results) == {"phrase localization", "image-text ranking"}
     ranking: Any = results["image-text ranking"]
     for way in ("image_to_text", "text_to_image"):

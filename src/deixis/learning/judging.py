@@ -148,8 +148,16 @@ def retrieval_pictures(recipe: FitRecipe, corpus: Corpus, split: str, stores: Se
     regions = find_store(stores, "proposals") if getattr(recipe, "concepts", "") else None
     store = find_store(stores, "proposals" if by_regions else "image")
     kept = recipe.regions if recipe.kind == "hm-lstm" else None  # type: ignore[attr-defined]
+    boxes = recipe.learns_from_boxes
     return Pictures(
-        corpus, split, store, regions=regions, learned_from_boxes=recipe.learns_from_boxes, regions_kept=kept
+        corpus,
+        split,
+        store,
+        regions=regions,
+        learned_from_boxes=boxes,
+        # Features that a run makes itself come from the network that it trained.
+        backbone_saw_boxes=boxes and hasattr(kind_of(recipe.kind), "run_features"),
+        regions_kept=kept,
     )
 
 

@@ -100,7 +100,7 @@ def open_bundle(name: str) -> Bundle | None:
     if name == DEFAULT:
         if not (packaged_folder() / MANIFEST).is_file():
             raise DeixisError(
-                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/pictures-both`), "
+                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/base`), "
                 f"export it (`deixis export onnx RUN --out FOLDER`) and name it: {ONNX}FOLDER"
             )
         return read_bundle(packaged_folder())
