@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from deixis.corpus import open_corpus
-from deixis.learning.end_to_end import ScoreInfoNCE, contrast
+from deixis.learning.end_to_end import contrast
 from deixis.learning.judging import judge
-from deixis.learning.losses import InfoNCELoss, InfoNCERecipe
+from deixis.learning.losses import InfoNCELoss, InfoNCERecipe, ScoreInfoNCE
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe, stores_for
 from deixis.models.fine import Words, best_cells

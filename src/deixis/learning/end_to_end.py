@@ -7,7 +7,6 @@ whose embeddings compare with the tower's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -25,7 +24,7 @@ from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.distributed import Ranks
-from deixis.learning.losses import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, make_loss
+from deixis.learning.losses import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, ScoreInfoNCE, make_loss
 from deixis.learning.proposer import (
     SquashedPictures,
     Views,
@@ -140,21 +139,6 @@ class TextTower(nn.Module):
         weights = self.weigh(states).squeeze(-1).float().masked_fill(~real, -torch.inf).softmax(1)
         embedded = F.normalize(self.words(self.dropout(states[real])).float(), dim=-1)
         return self.project(self.dropout(pooled)), Words(embedded, weights[real], real.nonzero()[:, 0], len(ids))
-
-
-class ScoreInfoNCE(nn.Module):
-    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(InfoNCERecipe().temperature)))
-
-    def forward(self, scores: Tensor, owner: Tensor) -> Tensor:
-        scores = scores * self.log_scale.clamp(max=math.log(100)).exp()
-        match = scores[owner, torch.arange(len(owner), device=owner.device)]
-        own = owner == torch.arange(len(scores), device=owner.device)[:, None]
-        others = scores.masked_fill(own, -torch.inf).logsumexp(1)[owner]
-        return (torch.logaddexp(others, match) - match + scores.logsumexp(0) - match).mean() / 2
 
 
 class PictureBatch(NamedTuple):

@@ -213,6 +213,21 @@ class InfoNCELoss(nn.Module):
         return Loss(total, {name: part.detach() for name, part in parts.items()} | {"temperature": 1 / scale.detach()})
 
 
+class ScoreInfoNCE(nn.Module):
+    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(InfoNCERecipe().temperature)))
+
+    def forward(self, scores: Tensor, owner: Tensor) -> Tensor:
+        scores = scores * self.log_scale.clamp(max=math.log(100)).exp()
+        match = scores[owner, torch.arange(len(owner), device=owner.device)]
+        own = owner == torch.arange(len(scores), device=owner.device)[:, None]
+        others = scores.masked_fill(own, -torch.inf).logsumexp(1)[owner]
+        return (torch.logaddexp(others, match) - match + scores.logsumexp(0) - match).mean() / 2
+
+
 class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forbid_unknown_fields=True):
     """Eq. 7, the loss of the similarity network."""
 
