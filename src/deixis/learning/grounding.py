@@ -47,8 +47,8 @@ from deixis.vision.reading import Skipped
 
 #: Overlap with the phrase's box that makes a region right; from the second on, its box is taught to move.
 RIGHT_IOU, NEAR_IOU = 0.5, 0.4
-#: Pictures in a pass of the validation, and what it tries beside the recipe's sharpness.
-PASS, SHARPNESS = 100, (1.0, 3.0)
+#: Pictures in a pass of the validation.
+PASS = 100
 
 
 class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -251,32 +251,24 @@ def recalls(grounder: Grounder, data: GroundingData, *, mirror: bool = False) ->
     """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
     `r@K` are the matcher's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
-    `r@1_sharpness_S` is what another sharpness would give, `r@1_by_score` what ranking by plain scores would.
     """
-    own = grounder.network.recipe.sharpness
-    ranks: dict[float, list[Tensor]] = {sharpness: [] for sharpness in (own, *SHARPNESS)}
-    plain, bounds = [], []
+    ranks, bounds = [], []
     for rows in torch.split(torch.arange(len(data)), PASS):
         here = rows.to(data.gold.device)
         answer, regions = grounder.answer(data.pictures[here], data.part(rows), mirror=mirror)
         gold = data.gold[here]
         right = aligned_iou(answer.boxes, gold[:, :, None])[0] >= RIGHT_IOU
-        for sharpness, found in ranks.items():
-            found.append(first_right(by_coverage(answer.boxes, answer.scores, sharpness), right))
-        plain.append(first_right(answer.scores, right))
+        ranks.append(first_right(by_coverage(answer.boxes, answer.scores, grounder.network.recipe.sharpness), right))
         bounds.append(((pairwise_iou(gold, regions.boxes) >= RIGHT_IOU) & regions.real[:, None]).any(-1))
-    weight = data.weight / data.weight.sum() * 100
-    rank = {sharpness: torch.cat(found) for sharpness, found in ranks.items()}
+    weight, rank = data.weight / data.weight.sum() * 100, torch.cat(ranks)
 
     def share(hit: Tensor) -> float:
         return float((weight * hit).sum())
 
     return {
-        **{f"r@{k}": share((rank[own] > 0) & (rank[own] <= k)) for k in (1, 5, 10)},
-        "upper_bound": share(rank[own] > 0),
+        **{f"r@{k}": share((rank > 0) & (rank <= k)) for k in (1, 5, 10)},
+        "upper_bound": share(rank > 0),
         "proposals": share(torch.cat(bounds)),
-        **{f"r@1_sharpness_{sharpness:g}": share(rank[sharpness] == 1) for sharpness in SHARPNESS},
-        "r@1_by_score": share(torch.cat(plain) == 1),
     }
 
 

@@ -54,7 +54,7 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reads: Literal["caption", "phrase"] = "caption"
     #: Move a region's box for each phrase.
     refine: bool = True
-    #: Of the probabilities by which boxes are ranked, see `by_coverage`.
+    #: Of the probabilities by which boxes after the first are ranked, see `by_coverage`.
     sharpness: Annotated[float, Meta(gt=0)] = 2.0
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.15
 
@@ -257,21 +257,22 @@ def offsets_to(boxes: Tensor, wanted: Tensor) -> Tensor:
 
 
 def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: float = 0.5, count: int = 10) -> Tensor:
-    """Rank boxes by how likely a hit is, since neighbours share the probability of one thing.
+    """Rank boxes so that a hit is likely among the first few, since neighbours share the probability of one thing.
 
-    The softmax of the scores is the chance that a region is the right one. The first box covers as much of it as one
-    box can (by overlapping others by the threshold of a hit), the next covers as much as it can of what is left, and so
-    on: the greedy solution of "the K boxes most likely to have a hit among them".
+    The softmax of the scores is the chance that a region is the right one. The first box is that of the best score; the
+    next covers as much as it can (by overlapping others by the threshold of a hit) of the chance that is left, and so
+    on: the greedy solution of "the K boxes most likely to have a hit among them", with the first given.
 
     Args:
         boxes: `(…, regions, 4)`.
         scores: `(…, regions)` logits.
-        sharpness: what logits are multiplied by; more trusts single regions more, and far more ranks by score alone.
+        sharpness: what logits are multiplied by; more trusts single regions more.
         threshold: intersection over union that makes a hit.
         count: after so many the rest are ranked by their own probability.
 
     Returns:
-        New scores `(…, regions)`: the probability newly covered by each of the first boxes, below 0 for the rest.
+        New scores `(…, regions)`: the probability newly covered by each of the first boxes, or where one would pass the
+        box before it just less than that one's; below 0 for the rest.
     """
     chance = (sharpness * scores).softmax(-1)
     low = torch.maximum(boxes[..., :, None, :2], boxes[..., None, :, :2])
@@ -280,12 +281,14 @@ def by_coverage(boxes: Tensor, scores: Tensor, sharpness: float, *, threshold: f
     area = (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
     covers = (inner >= threshold * (area[..., :, None] + area[..., None, :] - inner)).to(chance.dtype)
     left, ranked, absent = chance, chance - 2, scores == -math.inf
-    for _ in range(min(count, scores.shape[-1])):
+    least = torch.full_like(scores[..., :1], math.inf)
+    for turn in range(min(count, scores.shape[-1])):
         # The box's own chance decides between boxes that cover the same.
         gain = (covers @ left[..., None]).squeeze(-1) + 1e-4 * chance
-        gain, best = gain.masked_fill((ranked >= 0) | absent, -1.0).max(-1, keepdim=True)
+        found, best = (gain if turn else scores).masked_fill((ranked >= 0) | absent, -math.inf).max(-1, keepdim=True)
+        least = torch.minimum(gain.gather(-1, best), torch.nextafter(least, torch.zeros_like(least)))
         # Where all boxes are ranked, the one found is ranked already.
-        ranked = ranked.scatter(-1, best, torch.where(gain >= 0, gain, ranked.gather(-1, best)))
+        ranked = ranked.scatter(-1, best, torch.where(found > -math.inf, least, ranked.gather(-1, best)))
         left = left * (1 - covers.gather(-2, best[..., None].expand(*best.shape, covers.shape[-1])).squeeze(-2))
     return ranked.masked_fill(absent, -math.inf)
 
