@@ -164,6 +164,9 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
             found |= {f"{way}.r@{k}": metrics[way][f"r@{k}"] for way in ways for k in (1, 5, 10)}
     assert len(found) == (10 if name == "joint" else 4 if "phrases" in name else 6)
     assert found == pytest.approx({name: figures[name] for name in found}, abs=1e-3)
+    if name == "joint":
+        retrieval = np.mean([found[f"{way}.r@{k}"] for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)])
+        assert figures["both"] == pytest.approx((retrieval + found["localization.r@1"]) / 2, abs=1e-3)
 
 
 def test_what_a_matcher_can_do_is_told_by_protocols(runs: dict[str, tuple[Path, dict[str, float]]]) -> None:

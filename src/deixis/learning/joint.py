@@ -88,7 +88,9 @@ class JointTask:
         return Loss(sentences.total + self._weight * phrases.total, parts)
 
     def validate(self) -> Mapping[str, float]:
-        return {**self.sentences.validate(), **self.phrases.validate()}
+        """The figures of both, and `both`: the mean of retrieval's six recalls and of localization's R@1."""
+        figures = {**self.sentences.validate(), **self.phrases.validate()}
+        return {**figures, "both": (figures["rsum"] / 6 + figures["localization.r@1"]) / 2}
 
     def describe(self, batch: JointBatch) -> str:
         return f"{self.sentences.describe(batch.sentences)}; {self.phrases.describe(batch.phrases)}"
