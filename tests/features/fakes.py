@@ -1,7 +1,7 @@
 """A corpus whose pictures are a few bytes, and a mapper whose features anyone can recompute.
 
 Also a program that extracts slowly, to be killed, or that kills itself at a given step towards the disk:
-`python -m tests.features.fakes OUT IMAGES SECONDS [STEP]`.
+`python -m tests.features.fakes OUT IMAGES SECONDS [STEP]`; with "apart" for a step it reads in processes.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class FakePicture:
 class FakeMapper:
     arrays = ARRAYS
     threads = 2
+    read_apart = False
 
     def __init__(self, *, batch_size: int = 4, seconds: float = 0.0, name: str = "fake") -> None:
         self.provenance = {"extractor": name, "weights_sha256": "0" * 64}
@@ -131,7 +132,9 @@ def die_at(step: int) -> None:
 
 if __name__ == "__main__":
     out, images, seconds, *step = sys.argv[1:]
-    if step:
+    mapper = FakeMapper(seconds=float(seconds))
+    mapper.read_apart = step == ["apart"]
+    if step and not mapper.read_apart:
         die_at(int(step[0]))
     print("ready", flush=True)
-    extract(make_corpus(int(images), broken=[3]), FakeMapper(seconds=float(seconds)), out, partition_size=8, workers=3)
+    extract(make_corpus(int(images), broken=[3]), mapper, out, partition_size=8, workers=3)

@@ -10,17 +10,20 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from deixis.corpus import Corpus
+from deixis.corpus import Corpus, Image, make_image
+from deixis.corpus.pictures import open_pictures
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
 from deixis.features.layout import Plan
-from tests.features.fakes import FakeMapper, features_of, folder_bytes, make_corpus
+from deixis.features.reading import read
+from tests.features.fakes import FakeMapper, FakePicture, features_of, folder_bytes, make_corpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -272,3 +275,75 @@ def test_the_plan_names_what_made_the_features(tmp_path: Path) -> None:
     assert plan.provenance["extractor"] == "fake"
     assert plan.provenance["corpus"] == "c" * 64
     assert plan.provenance["weights_sha256"] == "0" * 64
+
+
+apart = pytest.mark.skipif(sys.platform != "linux", reason="readers are processes on Linux alone")
+
+
+@apart
+@pytest.mark.parametrize("workers", [1, 3])
+def test_reading_in_processes_changes_nothing(tmp_path: Path, workers: int) -> None:
+    corpus = make_corpus(50, broken=[3, 17])
+    mapper = FakeMapper(seconds=0.002)
+    mapper.read_apart = True
+    extract(corpus, mapper, tmp_path / "apart", partition_size=16, workers=workers)
+    extract(corpus, FakeMapper(), tmp_path / "threads", partition_size=16)
+    assert folder_bytes(tmp_path / "apart") == folder_bytes(tmp_path / "threads")
+
+
+@apart
+def test_processes_that_read_one_archive_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
+        for number in range(200):
+            archive.writestr(f"{number}.jpg", bytes([number]) * 5000)
+    pictures = open_pictures(tmp_path / "pictures.zip")
+    corpus = Corpus((make_image(f"{number}", file=f"{number}.jpg") for number in range(200)), pictures=pictures)
+    mapper = FakeMapper()
+    mapper.read_apart = True
+    pictures.read(corpus.images[0])
+    readings = list(read(pictures, mapper, corpus, 4))
+    assert [reading.picture.data for reading in readings if reading.picture] == [bytes([n]) * 5000 for n in range(200)]
+
+
+class DyingMapper(FakeMapper):
+    """Its reader is ended, as by a system without memory."""
+
+    read_apart = True
+
+    def prepare(self, image: Image, data: bytes) -> FakePicture:
+        if image.id == "image 30":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().prepare(image, data)
+
+
+@apart
+def test_a_reading_process_that_is_ended_is_told_and_the_run_can_go_on(tmp_path: Path) -> None:
+    with pytest.raises(DeixisError, match="a process that read pictures was ended"):
+        extract(make_corpus(50), DyingMapper(), tmp_path / "ended", partition_size=8, workers=2)
+    extract(make_corpus(50), FakeMapper(), tmp_path / "ended", partition_size=8)
+    extract(make_corpus(50), FakeMapper(), tmp_path / "whole", partition_size=8)
+    assert folder_bytes(tmp_path / "ended") == folder_bytes(tmp_path / "whole")
+
+
+@apart
+def test_reading_processes_end_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    """Else they would hold the store's lock, and nobody could go on."""
+    process = start_run(tmp_path, 60, 0.3, "apart")
+    time.sleep(1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 3
+    process.kill()
+    process.wait()
+    limit = time.monotonic() + 10
+    while any(lives(child) for child in children) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not any(lives(child) for child in children)
+    extract(make_corpus(60, broken=[3]), FakeMapper(), tmp_path, partition_size=8)
+
+
+def lives(process: str) -> bool:
+    """Whether it is there and no zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
 from deixis.features.boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
 from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
+from deixis.features.reading import read
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.vision.backbones import NetworkBackbone, NetworkInput
 from deixis.vision.crops import crop_box
@@ -90,6 +92,21 @@ def test_image_vectors_are_the_mean_over_the_crops(
     for number, (image, picture) in enumerate(whole_pictures(corpus)):
         close(store["image"][number], backbone.vectors(backbone.preprocess(picture, crops)).mean(0))
         assert store["size"][number].tolist() == [image.width, image.height]
+
+
+def test_a_grid_has_the_mean_of_each_ninth_of_the_map(
+    corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path
+) -> None:
+    store = stored(corpus, FeatureRecipe(crops="grid", side=192), backbone, tmp_path)
+    for number, (_, picture) in enumerate(whole_pictures(corpus)):
+        values = backbone.maps(backbone.whole(picture, 192)[None]).values[0]
+        cells = store["image"][number].reshape(-1, 3, 3)
+        assert len(cells) == backbone.map_channels
+        height, width = values.shape[1:]
+        for row, column in ((0, 0), (0, 2), (1, 1), (2, 1)):
+            rows = slice(row * height // 3, -(-(row + 1) * height // 3))
+            columns = slice(column * width // 3, -(-(column + 1) * width // 3))
+            close(cells[:, row, column], values[:, rows, columns].mean((1, 2)))
 
 
 def test_regions_are_aligned_on_the_map_of_the_whole_picture(
@@ -174,6 +191,25 @@ def test_pictures_of_all_shapes_may_come_together(corpus: Corpus, backbone: Netw
     for picture, together in zip(prepared, mapper(prepared), strict=True):
         for name, values in mapper([picture])[0].items():
             close(together[name], values)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="readers are processes on Linux alone")
+@pytest.mark.parametrize("recipe", [
+    FeatureRecipe(crops="ten", side=96, regions=RegionRecipe()),
+    FeatureRecipe(regions=RegionRecipe(features="crops")),
+])  # fmt: skip
+def test_what_is_read_in_processes_is_what_threads_read(
+    corpus: Corpus, backbone: NetworkBackbone, recipe: FeatureRecipe
+) -> None:
+    """As beside a GPU: pixels come through shared memory or, where they are many, through a pipe."""
+    mapper = BackboneMapper(recipe, backbone, DrawnBoxes())
+    assert corpus.pictures is not None
+    beside = list(read(corpus.pictures, mapper, corpus, 2))
+    mapper.read_apart = True
+    for ours, theirs in zip(read(corpus.pictures, mapper, corpus, 2), beside, strict=True):
+        assert (ours.image, ours.reason, ours.picture is None) == (theirs.image, theirs.reason, theirs.picture is None)
+        for name, value in vars(theirs.picture).items() if theirs.picture is not None else ():
+            np.testing.assert_array_equal(getattr(ours.picture, name), value)
 
 
 @pytest.fixture(scope="module")

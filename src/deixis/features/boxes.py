@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 from torch import Tensor
@@ -16,6 +15,7 @@ from deixis.corpus import Image
 from deixis.corpus.boxes import box_array, merge
 from deixis.errors import InputError
 from deixis.features.store import FeatureStore
+from deixis.vision.backbones import stacked
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import METHODS, ProposalMethod, load_method
 from deixis.vision.proposer import squashed
@@ -84,7 +84,7 @@ class LearnedBoxes(ProposedBoxes):
 
     def find(self, pictures: Sequence[Tensor], count: int) -> list[NDArray[np.float32]]:
         """The boxes of each squashed picture `(boxes, 4)`, in [0, 1]."""
-        return [found.boxes for found in self._proposals.propose_batch(torch.stack(list(pictures)), count)]
+        return [found.boxes for found in self._proposals.propose_batch(stacked(pictures), count)]
 
 
 class StoredBoxes:

@@ -1,9 +1,9 @@
 """Extraction: reader → mapper → writer, a partition at a time.
 
-The reader decodes pictures in threads beside the network, in order and never far ahead of it. The mapper turns batches
-of pictures of one shape into features. The writer is the store. Batches never cross partitions and are made in the
-order of the corpus, so the bytes depend neither on the number of threads nor on where a run was cut off. Each stage
-waits for the next where that is slower, so memory does not grow with the corpus.
+The reader (`deixis.features.reading`) decodes pictures beside the network, in order and never far ahead of it. The
+mapper turns batches of pictures of one shape into features. The writer is the store. Batches never cross partitions and
+are made in the order of the corpus, so the bytes depend neither on the number of readers nor on where a run was cut
+off. Each stage waits for the next where that is slower, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -12,76 +12,25 @@ import hashlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from deixis.corpus import Corpus, Image
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
-from deixis.features.layout import ArraySpec, Manifest, Plan, SkippedImage, make_plan
+from deixis.features.layout import Manifest, Plan, SkippedImage, make_plan
+from deixis.features.reading import Mapper, Picture, Reading, read
 from deixis.features.writing import Features, StoreWriter, write_partition
 
 #: Images in a partition: what a crash costs, and what must fit in memory (100 regions of 1,280 float16: 66 MB).
 PARTITION_SIZE = 256
 #: The bytes of this many pictures are part of a store's provenance: the same corpus with other pixels is another store.
 SAMPLED_PICTURES = 16
-
-
-class Prepared(Protocol):
-    """A decoded picture, ready for the network. Those of one shape can share a batch."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-Picture = TypeVar("Picture", bound=Prepared)
-
-
-class Mapper(Protocol[Picture]):
-    """What makes features. Its outcome for a batch depends on the batch alone."""
-
-    @property
-    def arrays(self) -> Mapping[str, ArraySpec]:
-        """The arrays it makes of each image."""
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Extractor, weights' hash, preprocessing: all that decides its outcome, as plain JSON values."""
-
-    @property
-    def batch_size(self) -> int:
-        """How many pictures of one shape it takes at once."""
-
-    @property
-    def threads(self) -> int:
-        """How many threads may call it at the same time."""
-
-    def running(self) -> AbstractContextManager[None]:
-        """Entered around all its work."""
-
-    def begin_thread(self) -> None:
-        """Called in each thread that will prepare pictures or map batches, before the first."""
-
-    def prepare(self, image: Image, data: bytes) -> Picture:
-        """Decode and resize one picture file, in a reader's thread; `InputError` for a broken one."""
-
-    def __call__(self, batch: Sequence[Picture]) -> Sequence[Features]:
-        """The features of pictures of one shape, in the same order."""
-
-
-@dataclass(frozen=True)
-class Reading(Generic[Picture]):
-    """An image as the reader hands it on: its picture, or None and the reason; and how long reading took."""
-
-    image: Image
-    picture: Picture | None
-    reason: str
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -126,7 +75,7 @@ def extract(
         out: the store's folder; a finished store of the same recipe is left as it is.
         provenance: what else to record of the features' origin, beside the mapper's own.
         partition_size: images in a partition.
-        workers: decoding threads; as many as processors where not given.
+        workers: decoding threads or processes; as many as processors where not given.
         progress: called with the number of images done so far and of all images.
 
     Raises:
@@ -182,35 +131,6 @@ def plan_extraction(
     pictures = _pictures_of(corpus)
     origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": sample_hash(pictures, corpus)}
     return pictures, make_plan((image.id for image in corpus), mapper.arrays, origin, partition_size)
-
-
-def read(
-    pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
-) -> Generator[Reading[Picture]]:
-    """The reader: pictures in the order of the images, decoded in threads at most two batches ahead."""
-    waiting: deque[Future[Reading[Picture]]] = deque()
-    pool = ThreadPoolExecutor(workers, "deixis-reader", mapper.begin_thread)
-    try:
-        for image in images:
-            waiting.append(pool.submit(read_one, image, pictures, mapper))
-            if len(waiting) > 2 * mapper.batch_size + workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def read_one(image: Image, pictures: Pictures, mapper: Mapper[Picture]) -> Reading[Picture]:
-    """One picture, or why there is none."""
-    start = time.perf_counter()
-    picture, reason = None, ""
-    try:
-        picture = mapper.prepare(image, pictures.read(image))
-    except InputError as fault:
-        # Without the file's path, which differs between machines that read the same pictures.
-        reason = fault.problem
-    return Reading(image, picture, reason, time.perf_counter() - start)
 
 
 def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Reading[Picture]]]:

@@ -39,7 +39,7 @@ class PreparedRow:
 class PrecomputedMapper:
     """Build it with `precomputed`."""
 
-    batch_size, threads = 64, 1
+    batch_size, threads, read_apart = 64, 1, False
 
     def __init__(self, recipe: FeatureRecipe, rows: PrecomputedFeatures) -> None:
         self._rows = rows

@@ -22,18 +22,9 @@ from typing import Any, NamedTuple, Protocol
 from deixis.corpus import Corpus, Image
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError
-from deixis.features.extraction import (
-    PARTITION_SIZE,
-    Mapper,
-    Reading,
-    Report,
-    batches,
-    map_batch,
-    plan_extraction,
-    read_one,
-    write_mapped,
-)
+from deixis.features.extraction import PARTITION_SIZE, Report, batches, map_batch, plan_extraction, write_mapped
 from deixis.features.layout import Plan
+from deixis.features.reading import Mapper, Reading, read_one
 from deixis.features.writing import StoreWriter
 
 #: Of a processor: an actor and a reader fit on one, as decoding takes a small part of the time of the network.

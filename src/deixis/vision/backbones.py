@@ -6,7 +6,7 @@ name with a prefix: `torchvision:vgg19`, `timm:resnet50`, `open_clip:ViT-B-32/op
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -151,6 +151,11 @@ class NetworkBackbone:
 def as_bytes(picture: Pillow.Image) -> Tensor:
     """An RGB picture as a tensor of bytes, `(3, height, width)`."""
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+
+def stacked(pictures: Sequence[Tensor]) -> Tensor:
+    """As `torch.stack`, but what `as_bytes` gave stays in memory as it lies: channels last."""
+    return torch.stack([picture.movedim(-3, -1) for picture in pictures]).movedim(-1, -3)
 
 
 def mean_vectors(backbone: Backbone, batch: Tensor) -> Tensor:

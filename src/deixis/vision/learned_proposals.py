@@ -17,6 +17,7 @@ from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.packed import planless_pointwise
 from deixis.vision.proposals import Proposals
 from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
 from deixis.vision.suppression import suppress_batch
@@ -43,7 +44,10 @@ class LearnedProposals:
         self.model, self.side = model.eval(), side
         # The same function without normalizations, in the layout that convolutions are fastest in.
         self._network = deepcopy(self.model)
-        self._network.backbone.fuse(next(model.parameters()).device.type)
+        device = next(model.parameters()).device.type
+        self._network.backbone.fuse(device)
+        if device == "cuda":
+            planless_pointwise(self._network)
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.settings: Mapping[str, str | int | float] = {
             "backbone": model.backbone_name,

@@ -61,21 +61,32 @@ class PlanlessConv2d(nn.Module):
 
     def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
-        assert convolution.bias is not None
         self._kernel, self._stride, self._groups = convolution.kernel_size[0], convolution.stride[0], convolution.groups
         self._padding = self._kernel // 2 if self._stride == 1 else 0
         self.weight: Tensor
-        self.bias: Tensor
+        self.bias: Tensor | None
         self.register_buffer("weight", convolution.weight.detach().flatten(1).clone())
-        self.register_buffer("bias", convolution.bias.detach().clone())
+        self.register_buffer("bias", None if convolution.bias is None else convolution.bias.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
         if self._kernel == 1:
-            product: Tensor = torch.matmul(self.weight, x.flatten(2)) + self.bias[:, None]
+            product: Tensor = torch.matmul(self.weight, x.flatten(2))
+            if self.bias is not None:
+                # In the product's own precision: under autocast a sum with single precision would be single.
+                product = product + self.bias[:, None].to(product.dtype)
             return product.reshape(*product.shape[:2], *x.shape[-2:])
         x = x.contiguous() if self._stride == 1 else same_padded(x.contiguous(), self._kernel, self._stride)
         weight = self.weight.reshape(len(self.weight), -1, self._kernel, self._kernel)
         return F.conv2d(x, weight, self.bias, self._stride, self._padding, groups=self._groups)
+
+
+def planless_pointwise(network: nn.Module) -> None:
+    """Make every convolution of one pixel in a network a `PlanlessConv2d`; those of single channels need no plans."""
+    for name, part in list(network.named_children()):
+        if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1):
+            setattr(network, name, PlanlessConv2d(part))
+        else:
+            planless_pointwise(part)
 
 
 def can_pack() -> bool:
