@@ -127,7 +127,7 @@ def _look(image: Path, run: Path, device: str) -> tuple[Any, Seen]:
     from deixis.learning.looking import Looker
     from deixis.vision.learned_proposals import checked_device
 
-    return load_matcher(run, checked_device(device)), Looker(read_recipe(run), device).look(image)
+    return load_matcher(run, checked_device(device)), Looker(read_recipe(run), device, run).look(image)
 
 
 def _check_target(out: Path | None, force: bool) -> None:

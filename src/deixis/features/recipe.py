@@ -1,7 +1,8 @@
 """Which features to extract: a short built-in name, or a TOML file.
 
 backbone = "efficientnet-lite2"  # "none": only the boxes of the regions are kept; or a file of features
-crops = "whole"            # the picture's vector from one pass over all of it; or "centre", "ten", "squash"
+crops = "whole"            # the picture's vector from one pass over all of it; "grid": one of each ninth, which tells
+                           # what is where; or "centre", "ten", "squash"
 side = 384                 # pixels of that pass, about side × side
 
 [regions]                  # left out: no regions
@@ -51,10 +52,10 @@ class FileRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`side` None is the backbone's own; it counts where all of a picture is seen ("whole", and regions by "align")."""
+    """`side` None is the backbone's own; it counts where all of a picture is seen at once (`one_pass`)."""
 
     backbone: str = "efficientnet-lite2"
-    crops: Literal["whole", "centre", "ten", "squash"] = "centre"
+    crops: Literal["whole", "grid", "centre", "ten", "squash"] = "centre"
     side: Annotated[int, Meta(ge=32, le=2048)] | None = None
     regions: RegionRecipe | None = None
     dtype: Literal["float16", "float32"] = "float16"
@@ -74,9 +75,14 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.backbone.endswith(FILES) and not self.backbone.startswith(TOWER)
 
     @property
+    def cropped(self) -> Literal["centre", "ten", "squash"] | None:
+        """How pictures are cropped; None where their vectors are pooled from the map of all of them."""
+        return None if self.crops == "whole" or self.crops == "grid" else self.crops
+
+    @property
     def one_pass(self) -> bool:
         """Whether all of the picture goes through the network at once."""
-        return self.crops == "whole" or (self.regions is not None and self.regions.features == "align")
+        return self.cropped is None or (self.regions is not None and self.regions.features == "align")
 
 
 def made_by(recipe: FeatureRecipe, provenance: Mapping[str, Any]) -> bool:

@@ -175,12 +175,6 @@ def predicted_concepts(
     return found
 
 
-def load_concepts(folder: Path) -> tuple[ConceptNetwork, ConceptVocabulary]:
-    """The network and the words of a finished run."""
-    weights, vocabulary = read_weights(folder), ConceptVocabulary.load(folder / VOCABULARY)
-    return ConceptNetwork.of(weights), vocabulary
-
-
 RECIPE = ConceptRecipe
 
 
@@ -195,5 +189,5 @@ def build_task(
 
 
 def load_matcher(folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
-    network, vocabulary = load_concepts(folder)
-    return ConceptMatcher(network, vocabulary, recipe.regions, device)
+    vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+    return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)

@@ -31,13 +31,13 @@ from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import write_text
 from deixis.learning.checks import retrieval_figures
-from deixis.learning.concepts import VOCABULARY, ConceptRecipe, load_concepts, predicted_concepts
-from deixis.learning.concepts import feature_recipes as concept_features
+from deixis.learning.concepts import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.learning.data import SentenceData, sentence_data
 from deixis.learning.kept_runs import kept_run, recipe_of
 from deixis.learning.losses import Contrast, Direction
-from deixis.learning.recipe import Recipe
-from deixis.learning.runs import read_weights
+from deixis.learning.recipe import Recipe, kind_of
+from deixis.learning.running import recipe_features
+from deixis.learning.runs import is_finished, read_weights
 from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.learning.task import Loss, SizedBatches
 from deixis.learning.two_branch import TEXT, find_store, fitted_text
@@ -145,8 +145,10 @@ class ConceptsOrderTask:
         self.predicted: tuple[Tensor | None, Tensor | None] = (None, None)
         if recipe.concepts:
             regions = find_store(stores, "proposals")
-            _concept_recipe(recipe.concepts)
-            concepts, self.vocabulary = load_concepts(kept_run(recipe.concepts, corpus, [regions], device))
+            learned = _concept_recipe(recipe.concepts)
+            folder = kept_run(recipe.concepts, corpus, [regions], device)
+            predictor: ConceptMatcher = kind_of(learned.kind).load_matcher(folder, learned, device)
+            concepts, self.vocabulary = predictor.network, predictor.vocabulary
             self.predicted = tuple(  # type: ignore[assignment]
                 _concepts_of(data, images, concepts, regions, recipe.regions, device)
                 for data, images in ((self.data, training.corpus), (self.held_out, held_out))
@@ -289,6 +291,8 @@ def _concept_recipe(name: str) -> ConceptRecipe:
     recipe = recipe_of(name).recipe
     if not isinstance(recipe, ConceptRecipe):
         raise DeixisError(f"concepts: {name!r} is a recipe of the kind {recipe.kind!r}, not of a concept network")
+    if recipe.kind != "concepts" and not is_finished(name):
+        raise DeixisError(f"concepts: {name!r} fine-tunes its backbone; train it first, and name the folder of its run")
     return recipe
 
 
@@ -311,7 +315,7 @@ RECIPE = ConceptsOrderRecipe
 def feature_recipes(recipe: ConceptsOrderRecipe) -> list[FeatureRecipe]:
     wanted = [] if recipe.features is None else [recipe.feature_recipe]
     if recipe.concepts:
-        wanted += concept_features(_concept_recipe(recipe.concepts))
+        wanted += recipe_features(_concept_recipe(recipe.concepts), Path(recipe.concepts))
     return wanted
 
 

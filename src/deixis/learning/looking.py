@@ -16,7 +16,8 @@ from deixis.features.mapper import make_mapper
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.writing import Features
 from deixis.learning.judging import BY_REGIONS
-from deixis.learning.recipe import FitRecipe, kind_of
+from deixis.learning.recipe import FitRecipe
+from deixis.learning.running import recipe_features
 from deixis.matcher import ImageFeatures
 from deixis.vision.reading import decode_picture
 
@@ -40,12 +41,13 @@ class Looker:
     Args:
         recipe: of the run (`deixis.learning.judging.read_recipe`).
         device: where features are computed, `cpu` or `cuda`.
+        run: its folder, where the run's own network makes its features.
     """
 
-    def __init__(self, recipe: FitRecipe, device: str = "cpu") -> None:
+    def __init__(self, recipe: FitRecipe, device: str = "cpu", run: Path | None = None) -> None:
         wanted = [
             each
-            for each in dict.fromkeys(kind_of(recipe.kind).feature_recipes(recipe))
+            for each in dict.fromkeys(recipe_features(recipe, run))
             if each.regions is None or each.regions.boxes not in DRAWN
         ]
         if not wanted or any(each.from_file for each in wanted):

@@ -47,6 +47,7 @@ KINDS: dict[str, str] = {
     "base": "deixis.learning.base",
     "captioner": "deixis.learning.captioning",
     "cca": "deixis.learning.correlation",
+    "concept-pictures": "deixis.learning.tuned_concepts",
     "concepts": "deixis.learning.concepts",
     "concepts-order": "deixis.learning.concepts_order",
     "grounding": "deixis.learning.grounding",

@@ -26,7 +26,8 @@ _NOT_KEPT = ("backbone._fc.",)
 class PictureTower(nn.Module):
     """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length.
 
-    With `fine`, the map's cells have embeddings of so many numbers too, which compare with those of words.
+    Of `dim` 0 it is the fine-tuned backbone alone, and a picture's vector the mean of its map. With `fine`, the map's
+    cells have embeddings of so many numbers too, which compare with those of words.
     """
 
     def __init__(
@@ -36,10 +37,11 @@ class PictureTower(nn.Module):
         self.backbone, self.backbone_name = backbone, backbone_name
         self.side, self.dim, self.queries, self.fine = side, dim, queries, fine
         channels = backbone.channels
-        self.keys = nn.Linear(channels, queries)
-        self.values = nn.Linear(channels, dim)
-        self.mean = nn.Linear(channels, dim)
-        self.mix = nn.Linear(queries * dim, dim)
+        if dim:
+            self.keys = nn.Linear(channels, queries)
+            self.values = nn.Linear(channels, dim)
+            self.mean = nn.Linear(channels, dim)
+            self.mix = nn.Linear(queries * dim, dim)
         self.cells = nn.Linear(channels, fine) if fine else None
 
     def forward(self, pictures: Tensor) -> Tensor:
@@ -47,6 +49,8 @@ class PictureTower(nn.Module):
 
     def pooled(self, maps: Tensor) -> Tensor:
         """Embeddings from maps `(batch, channels, rows, columns)`."""
+        if not self.dim:
+            return maps.mean((-2, -1))
         cells = maps.flatten(2).transpose(1, 2)  # (batch, cells, channels)
         weights = self.keys(cells).softmax(1)  # (batch, cells, queries)
         attended = torch.einsum("bcq,bcd->bqd", weights, self.values(cells))
@@ -83,7 +87,7 @@ def load_tower(path: str | Path) -> PictureTower:
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
     if name not in VARIANTS or not (
-        32 <= side <= 2048 and 1 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192
+        32 <= side <= 2048 and 0 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192
     ):
         raise InputError(path, f"no tower on {name!r} of {side} pixels, {dim} and {queries} is known", "metadata")
     tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries, fine)
