@@ -102,7 +102,8 @@ class Grounder:
             captions = captions._replace(**{name: field.to(self._device) for name, field in captions._asdict().items()})
             answer = self._network.point(looked.seen, looked.regions, captions)
             boxes = answer.boxes[0].clamp(0, 1)
-            scores, best = by_coverage(boxes, answer.scores[0], self._network.recipe.sharpness).max(-1)
+            # The network's own chances tell how often it is right; sharper ones, which rank better, promise too much.
+            scores, best = by_coverage(boxes, answer.scores[0], 1.0, count=1).max(-1)
             size = torch.tensor([*looked.size, *looked.size])
             chosen = boxes[torch.arange(len(best)), best].cpu() * size
         found = []
