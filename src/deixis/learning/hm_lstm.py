@@ -35,11 +35,11 @@ from deixis.learning.correspondences import (
 )
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
-from deixis.learning.sampling import shuffled
+from deixis.learning.sampling import shuffled, spread
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store, region_recipes
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
-from deixis.models.tree_lstm import NOUN_PHRASE, Plan
+from deixis.models.tree_lstm import NOUN_PHRASE, Plan, send
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
@@ -148,45 +148,41 @@ class HMTask:
             torch.manual_seed(recipe.seed)
             network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model)
         self.module = HMModule(network, Correspondences(recipe.alternation.rounds, self.data.mentions)).to(device)
+        #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
+        tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
+        self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
 
     def batches(self, epoch: int) -> Batches[HMBatch]:
         number = self.recipe.round_of(epoch)
         found = self.module.correspondences
         if number > int(found.rounds):
             found.add(*find_correspondences(self.module.network, self.texts, self.data))
-        fine = number > 0
-        region = found.region[number - 1].cpu().numpy().astype(np.int64) if fine else None
-        confidence = found.confidence[number - 1].cpu().numpy() if fine else None
 
         def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> HMBatch:
-            return self._batch(captions, region, confidence)
+            return self._batch(captions, number)
 
         return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
 
-    def _batch(self, captions: Numbers, region: Numbers | None, confidence: np.ndarray | None) -> HMBatch:
-        data = self.data
-        plan = self.texts.forest.plan(data.tree[captions])
-        image, string = data.image_of[captions], data.tree[captions]
+    def _batch(self, captions: Numbers, number: int) -> HMBatch:
+        """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device."""
+        data, found = self.data, self.module.correspondences
+        plan = self.texts.forest.plan(data.tree[captions]).to(self.device)
+        first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
+        sent = np.concatenate([captions, spread(first, last if number else first)[0]])
+        caption, mention = send(torch.from_numpy(sent), self.device).tensor_split([len(captions)])
+        image, string = self.image_of[caption], self.string_of[caption]
         root = (image[:, None] != image) & (string[:, None] != string)
-        rows = data.offsets[image]
-        phrase, weights = np.zeros((0, 0), bool), np.zeros(0, np.float32)
-        if region is not None and confidence is not None:
-            counts = np.diff(data.mention_offsets)[captions]
-            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            mentions = np.repeat(data.mention_offsets[captions], counts) + within
-            owner = np.repeat(image, counts)
-            chosen = data.offsets[owner] + region[mentions]
-            names = data.mention_string[mentions]
-            # Rows of `visual` are different regions, of whatever image.
-            phrase = (names[:, None] != names) & (chosen[:, None] != chosen)
-            if self.recipe.loss.contrasts == "image":
-                phrase &= owner[:, None] == owner
-            rows, weights = np.concatenate([rows, chosen]), np.maximum(confidence[mentions], 0)
-
-        def send(array: np.ndarray) -> Tensor:
-            return torch.from_numpy(array).to(self.device)
-
-        return HMBatch(plan.to(self.device), captions, send(rows), send(root), send(phrase), send(weights))
+        rows = self.first_row[image]
+        if not number:
+            return HMBatch(plan, captions, rows, root, root[:0, :0], rows.new_zeros(0, dtype=torch.float32))
+        owner, name = image[plan.phrase_tree], self.name_of[mention]
+        chosen = self.first_row[owner] + found.region[number - 1, mention]
+        # Rows of `visual` are different regions, of whatever image.
+        phrase = (name[:, None] != name) & (chosen[:, None] != chosen)
+        if self.recipe.loss.contrasts == "image":
+            phrase &= owner[:, None] == owner
+        weights = found.confidence[number - 1, mention].clamp(min=0)
+        return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
 
     def loss(self, batch: HMBatch) -> Loss:
         """Eq. 10, divided by the number of sentences."""

@@ -4,14 +4,17 @@ A node's state depends on what is below it alone, so every different subtree of 
 "a man" is worked out once a batch, however many captions have it. A batch of trees is a `Plan`: its nodes ordered by
 their height, which NumPy makes from tables that were filled once a tree. The network then takes one matrix product a
 level for each kind of child, forward and backward; its gradient is written out below, since the graph that autograd
-would record costs more than the arithmetic. A child-sum Tree-LSTM (one kind of child) and a chain LSTM (a node a word,
+would record costs more than the arithmetic; on a GPU `deixis.models.tree_lstm_kernel` does what is between the
+products. A child-sum Tree-LSTM (one kind of child) and a chain LSTM (a node a word,
 its only child the word before) are forests of another shape.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -73,12 +76,18 @@ class Plan:
 
     levels: tuple[Level, ...]
     rows: int
-    #: By edge, ordered by the parent's row: the child's row, and the parent's place within its level.
+    #: By edge, ordered by the parent's row: the rows of child and parent.
     child: Tensor
     parent: Tensor
-    #: Ids of words and the place of each one's node within its level, by level.
+    #: Ids of words and the row of each one's node, by row.
     word: Tensor
-    word_place: Tensor
+    word_row: Tensor
+    #: `(rows + 1,)`: where each row's edges to its children begin; the same to its parents, among `upward`, which are
+    #: the edges ordered by the child's row. And by row its place in `word`, or -1.
+    down_start: Tensor
+    up_start: Tensor
+    upward: Tensor
+    word_of: Tensor
     #: Rows that are noun phrases, and the others.
     nouns: Tensor
     others: Tensor
@@ -89,8 +98,17 @@ class Plan:
     phrase_tree: Tensor
 
     def to(self, device: torch.device | str) -> Plan:
-        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return Plan(levels=self.levels, rows=self.rows, **moved)
+        """All arrays go in one piece, and nobody waits for them."""
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        moved = send(torch.cat(list(arrays.values())), device)
+        parts = torch.split(moved, [len(value) for value in arrays.values()])
+        return Plan(levels=self.levels, rows=self.rows, **dict(zip(arrays, parts, strict=True)))
+
+
+def send(array: Tensor, device: torch.device | str) -> Tensor:
+    """To a device. A GPU that is at work is not waited for, as it would be without pinned memory."""
+    device = torch.device(device)
+    return array.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else array.to(device)
 
 
 class Forest:
@@ -210,22 +228,30 @@ class Forest:
             axis=1,
         )
 
-        def send(array: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(array)
+        child = rows(children)
+        word_of = np.full(len(ordered), -1)
+        word_of[worded] = np.arange(len(worded))
+        arrays = {
+            "child": child,
+            "parent": parent,
+            "word": word[worded],
+            "word_row": worded,
+            "down_start": _starts(child_counts),
+            "up_start": _starts(np.bincount(child, minlength=len(ordered))),
+            "upward": np.argsort(child, kind="stable"),
+            "word_of": word_of,
+            "nouns": np.flatnonzero(noun),
+            "others": np.flatnonzero(~noun),
+            "root": rows(roots),
+            "phrase": rows(phrases),
+            "phrase_tree": np.repeat(np.arange(len(trees)), counts),
+        }
+        levels_ = tuple(Level(*line) for line in bounds.tolist())
+        return Plan(levels_, len(ordered), **{name: torch.from_numpy(array) for name, array in arrays.items()})
 
-        return Plan(
-            levels=tuple(Level(*line) for line in bounds.tolist()),
-            rows=len(ordered),
-            child=send(rows(children)),
-            parent=send(parent - starts[level[parent]]),
-            word=send(word[worded]),
-            word_place=send(worded - starts[level[worded]]),
-            nouns=send(np.flatnonzero(noun)),
-            others=send(np.flatnonzero(~noun)),
-            root=send(rows(roots)),
-            phrase=send(rows(phrases)),
-            phrase_tree=send(np.repeat(np.arange(len(trees)), counts)),
-        )
+
+def _starts(counts: Numbers) -> Numbers:
+    return np.concatenate([[0], np.cumsum(counts)])
 
 
 def _between(bounds: Numbers) -> tuple[Numbers, Numbers]:
@@ -260,11 +286,35 @@ class TreeLSTM(nn.Module):
         """
         with torch.autocast(words.device.type, enabled=False):
             inputs = words.to(self.weight.dtype) @ self.weight
-            hidden: Tensor = _Levels.apply(inputs, self.bias, self.recurrent, plan)  # type: ignore[no-untyped-call]
+            levels = fused_levels(words.device) or Levels
+            hidden: Tensor = levels.apply(inputs, self.bias, self.recurrent, plan)
         return hidden
 
 
-class _Levels(torch.autograd.Function):
+@cache
+def fused_levels(device: torch.device) -> Any:
+    """The same in fewer, larger kernels, where a GPU has what they need (Triton and a C compiler); else None."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return None
+    with torch.cuda.device(device):
+        try:
+            from deixis.models.tree_lstm_kernel import FusedLevels
+
+            # A word alone, forward and backward: what cannot be compiled here is known before anything is learned.
+            forest = Forest()
+            forest.add(Tree("NP", (Tree("NN", token=0),)), [1])
+            plan = forest.plan(np.zeros(1, np.int64)).to(device)
+            sizes = ((1, 4), (4,), (2, 1, 4))
+            given = [torch.ones(size, device=device, requires_grad=True) for size in sizes]
+            with torch.enable_grad():
+                FusedLevels.apply(*given, plan).sum().backward()  # type: ignore[no-untyped-call]
+        except Exception as fault:  # whatever keeps a compiler from its work
+            warnings.warn(f"tree LSTMs run slower than they could: {str(fault).splitlines()[0]}", stacklevel=2)
+            return None
+    return FusedLevels
+
+
+class Levels(torch.autograd.Function):
     """Eqs. 2–8 from W x (by word), b and U to hidden states.
 
     U h of a child is one product for all gates: sums over children commute with it, so eqs. 5–7 add up what eqs. 3–4
@@ -282,23 +332,23 @@ class _Levels(torch.autograd.Function):
             own = gates[rows].copy_(bias)
             if level.last_word > level.first_word:
                 given = slice(level.first_word, level.last_word)
-                own.index_add_(0, plan.word_place[given], inputs[given])
+                gates.index_add_(0, plan.word_row[given], inputs[given])
             kept = cell[rows].zero_()
             if level.last_edge > level.first_edge:
                 child, parent = plan.child[edges], plan.parent[edges]
                 below = products[child]
-                own[:, : 3 * size].index_add_(0, parent, below[:, : 3 * size])  # Û ĥ + Ū h̄, eq. 2
-                torch.sigmoid(own[:, 3 * size :][parent] + below[:, 3 * size :], out=forget[edges])  # eqs. 3, 4
-                kept.index_add_(0, parent, forget[edges] * cell[child])
+                gates[:, : 3 * size].index_add_(0, parent, below[:, : 3 * size])  # Û ĥ + Ū h̄, eq. 2
+                torch.sigmoid(gates[:, 3 * size :][parent] + below[:, 3 * size :], out=forget[edges])  # eqs. 3, 4
+                cell.index_add_(0, parent, forget[edges] * cell[child])
             own[:, : 2 * size].sigmoid_()  # eqs. 5, 6
             own[:, 2 * size : 3 * size].tanh_()  # eq. 7
             entry, out, update = own[:, :size], own[:, size : 2 * size], own[:, 2 * size : 3 * size]
             kept.addcmul_(entry, update)  # eq. 7, the cell
             torch.tanh(kept, out=squashed[rows])
             torch.mul(out, squashed[rows], out=hidden[rows])  # eq. 8
-            for kind, part in _kinds(level, recurrent):
+            for kind, part in kinds_of(level, recurrent):
                 torch.mm(hidden[part], recurrent[kind], out=products[part])
-        ctx.plan, ctx.words = plan, len(inputs)
+        ctx.plan = plan
         ctx.save_for_backward(recurrent, gates, cell, squashed, forget, hidden)
         return hidden
 
@@ -309,13 +359,12 @@ class _Levels(torch.autograd.Function):
         plan, size = ctx.plan, recurrent.shape[1]
         d_hidden, d_cell = grad.clone(), torch.zeros_like(cell)
         d_gates, d_products = torch.zeros_like(gates), torch.zeros_like(gates)
-        d_inputs = grad.new_empty(ctx.words, 4 * size)
         for level in reversed(plan.levels):
             rows, edges = slice(level.start, level.end), slice(level.first_edge, level.last_edge)
-            for kind, part in _kinds(level, recurrent):
+            for kind, part in kinds_of(level, recurrent):
                 d_hidden[part].addmm_(d_products[part], recurrent[kind].T)
             entry, out, update = torch.split(gates[rows, : 3 * size], size, 1)
-            d_entry, d_out, d_update, d_forget = torch.split(d_gates[rows], size, 1)
+            d_entry, d_out, d_update = torch.split(d_gates[rows, : 3 * size], size, 1)
             here, above, tanh = d_cell[rows], d_hidden[rows], squashed[rows]
             here.addcmul_(above * out, 1 - tanh * tanh)
             torch.mul(here * update, entry * (1 - entry), out=d_entry)
@@ -323,21 +372,21 @@ class _Levels(torch.autograd.Function):
             torch.mul(here * entry, 1 - update * update, out=d_update)
             if level.last_edge > level.first_edge:
                 child, parent, open_ = plan.child[edges], plan.parent[edges], forget[edges]
-                from_parent = here[parent]
+                from_parent = d_cell[parent]
                 d_open = from_parent * cell[child] * (open_ * (1 - open_))
-                d_forget.index_add_(0, parent, d_open)
-                passed = torch.cat([d_gates[rows, : 3 * size][parent], d_open], 1)
+                d_gates[:, 3 * size :].index_add_(0, parent, d_open)
+                passed = torch.cat([d_gates[:, : 3 * size][parent], d_open], 1)
                 d_products.index_add_(0, child, passed)
                 d_cell.index_add_(0, child, from_parent * open_)
-            if level.last_word > level.first_word:
-                given = slice(level.first_word, level.last_word)
-                d_inputs[given] = d_gates[rows][plan.word_place[given]]
-        kinds = [plan.nouns, plan.others] if len(recurrent) == 2 else [slice(None)]
-        d_recurrent = torch.stack([hidden[chosen].T @ d_products[chosen] for chosen in kinds])
-        return d_inputs, d_gates.sum(0), d_recurrent, None
+        return d_gates[plan.word_row], d_gates.sum(0), recurrent_gradient(plan, recurrent, hidden, d_products), None
 
 
-def _kinds(level: Level, recurrent: Tensor) -> Iterator[tuple[int, slice]]:
+def recurrent_gradient(plan: Plan, recurrent: Tensor, hidden: Tensor, d_products: Tensor) -> Tensor:
+    kinds = [plan.nouns, plan.others] if len(recurrent) == 2 else [slice(None)]
+    return torch.stack([hidden[chosen].T @ d_products[chosen] for chosen in kinds])
+
+
+def kinds_of(level: Level, recurrent: Tensor) -> Iterator[tuple[int, slice]]:
     """The rows of a level by the matrix that they are multiplied with as somebody's children."""
     if len(recurrent) == 1:
         yield 0, slice(level.start, level.end)
