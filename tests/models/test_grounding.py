@@ -18,7 +18,8 @@ from deixis.corpus.boxes import iou_matrix
 from deixis.errors import InputError
 from deixis.matcher import LocalizesMentions, Mention
 from deixis.models.grounder import Grounder, empty_network, mirrored, mirrored_words
-from deixis.models.grounding import Captions, GroundingRecipe, Regions, by_coverage, moved, offsets_to
+from deixis.models.grounding import Captions, GroundingRecipe, Regions
+from deixis.models.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import PAD, Vocabulary
 

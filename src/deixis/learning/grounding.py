@@ -39,7 +39,8 @@ from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.task import Batches, Loss
 from deixis.models.grounder import Grounder, empty_network, mirrored_words
-from deixis.models.grounding import Captions, Grounding, GroundingRecipe, Regions, by_coverage, moved, offsets_to
+from deixis.models.grounding import Captions, Grounding, GroundingRecipe, Regions
+from deixis.models.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.vision.proposer import ProposerOutput

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from deixis.errors import InputError
 from deixis.matcher import Localized, Mention
-from deixis.models.grounding import Captions, Grounding, GroundingNetwork, GroundingRecipe, Regions, by_coverage
+from deixis.models.grounding import Captions, Grounding, GroundingNetwork, GroundingRecipe, Regions
+from deixis.models.grounding_boxes import by_coverage
 from deixis.text.vocabulary import PAD, SPECIALS, Vocabulary
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer, normalize, squashed

@@ -19,7 +19,8 @@ from deixis.corpus.records import NOT_VISUAL
 from deixis.errors import DeixisError
 from deixis.matcher import Mention
 from deixis.models.grounder import Grounder as Matcher
-from deixis.models.grounding import Regions, by_coverage
+from deixis.models.grounding import Regions
+from deixis.models.grounding_boxes import by_coverage
 from deixis.search.bundles import DEFAULT, ONNX, open_bundle
 from deixis.search.encoders import RUN
 from deixis.search.walking import as_picture
