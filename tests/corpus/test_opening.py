@@ -9,6 +9,8 @@ import pytest
 
 from deixis.corpus import Corpus, make_caption, make_image, open_corpus, opening, tree, write_corpus
 from deixis.corpus.formats import native
+from deixis.corpus.scenes import scenes_corpus
+from deixis.errors import InputError
 
 CORPUS = Corpus([make_image("1", file="1.jpg", captions=[make_caption("a dog")])], name="one")
 
@@ -66,3 +68,12 @@ def test_a_large_file_is_read_once_to_detect_and_once_to_read(
     open_corpus(tmp_path, cache=False)
     assert reads
     assert max(reads.values()) <= 2
+
+
+def test_as_many_scenes_are_drawn_as_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_corpus("scenes:24") == scenes_corpus(24)
+    with pytest.raises(InputError):
+        open_corpus("scenes:many")
+    monkeypatch.chdir(tmp_path)
+    write_corpus(CORPUS, Path("scenes:24"), format="folder")
+    assert len(open_corpus("scenes:24")) == 1, "a folder of that name goes first"

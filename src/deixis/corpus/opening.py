@@ -26,7 +26,9 @@ CACHED_CORPORA = 8
 def open_corpus(
     path: str | Path, *, format: str | None = None, pictures: str | Path | None = None, cache: bool = True
 ) -> Corpus:
-    """Open a dataset: a folder, a .zip (read without unpacking), or a file. `scenes` opens the embedded corpus.
+    """Open a dataset: a folder, a .zip (read without unpacking), or a file.
+
+    `scenes` opens the embedded corpus, `scenes:16000` one of so many scenes.
 
     Args:
         path: where it is.
@@ -37,10 +39,11 @@ def open_corpus(
     Raises:
         InputError: naming the file and the place.
     """
-    if str(path) == "scenes" and not Path(path).exists():
+    scenes, colon, count = str(path).partition(":")
+    if scenes == "scenes" and count.isdecimal() == bool(colon) and not Path(path).exists():
         from deixis.corpus.scenes import scenes_corpus
 
-        return scenes_corpus()
+        return scenes_corpus(int(count)) if colon else scenes_corpus()
     tree = open_tree(path)
     name = format or detect_format(tree)
     corpus = _read_cached(tree, name) if cache else get_format(name).read(tree)
