@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
-from deixis.evaluation.alignment import aligned_localizer, alignment, best_beta, counting, magnitudes
+from deixis.evaluation.alignment import Smoothing, aligned_localizer, alignment, best_smoothing, counting, magnitudes
 from deixis.evaluation.localization import gold_queries
 from deixis.evaluation.matching import Pictures
 from deixis.features import FeatureStore
-from deixis.models.snippets import number_of, smooth
+from deixis.models.snippets import most_shared, number_of, smooth
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store
 
@@ -49,8 +49,18 @@ class Told:
             products.append(scores)
         return boxes, products
 
-    def states(self, products: Any, beta: float) -> list[list[int]]:
-        return [smooth(torch.from_numpy(own)[None], torch.tensor([len(own)]), beta)[0].tolist() for own in products]
+    def states(self, boxes: Any, products: Any, beta: float, temperature: float = 0.0) -> list[list[int]]:
+        overlaps = torch.from_numpy(iou_matrix(boxes, boxes))
+        found = []
+        for own in products:
+            scores, lengths = torch.from_numpy(own)[None], torch.tensor([len(own)])
+            states = (
+                most_shared(scores, lengths, overlaps, beta, temperature)
+                if temperature
+                else smooth(scores, lengths, beta)
+            )
+            found.append(states[0].tolist())
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -76,26 +86,31 @@ def test_words_on_the_right_boxes_are_all_right_and_on_wrong_ones_wrong(
     shown, store = pictures
     figures = []
     for right in (True, False):
-        found = alignment(Told(corpus, store, right), shown, 0.1)
+        found = alignment(Told(corpus, store, right), shown, Smoothing(0.1), Smoothing(0.1, 0.05))
         metrics: Any = found.metrics
         assert found.box_supervision is not None
         assert found.counts["phrases"] == sum(len(gold_queries(image)[0]) for image in shown.images)
         assert metrics["alignment"]["overall"]["upper_bound"] == 100
-        figures.append([metrics[name]["overall"]["r@1"] for name in ("word_alignment", "alignment")])
+        figures.append(
+            [metrics[name]["overall"]["r@1"] for name in ("word_alignment", "alignment", "shared_alignment")]
+        )
         boxes = [np.concatenate([[[0, 0, image.width, image.height]], store.boxes(image.id)]) for image in shown.images]
         right_ones = [
             iou_matrix(merge(drawn)[None], own)[0] >= 0.5
             for image, own in zip(shown.images, boxes, strict=True)
             for drawn in gold_queries(image)[1]
         ]
+        repeated = [own for image, own in zip(shown.images, boxes, strict=True) for _ in gold_queries(image)[1]]
         assert metrics["wordless"]["whole"] == pytest.approx(100 * np.mean([each[0] for each in right_ones]))
         assert metrics["wordless"]["random"] == pytest.approx(100 * np.mean([each.mean() for each in right_ones]))
         assert metrics["wordless"]["whole"] <= metrics["wordless"]["largest"]
+        central = [own[iou_matrix(its, its).mean(1).argmax()] for own, its in zip(right_ones, repeated, strict=True)]
+        assert metrics["wordless"]["central"] == pytest.approx(100 * np.mean(central))
     assert min(figures[0]) > 60
     assert max(figures[1]) < 10
 
 
-def test_the_beta_that_is_chosen_is_the_one_under_which_most_phrases_are_right(
+def test_the_smoothing_that_is_chosen_is_the_one_under_which_most_phrases_are_right(
     corpus: Corpus, pictures: tuple[Pictures, FeatureStore]
 ) -> None:
     shown, store = pictures
@@ -109,14 +124,14 @@ def test_the_beta_that_is_chosen_is_the_one_under_which_most_phrases_are_right(
             return boxes, [own + random.normal(0, 0.8, own.shape) for own in products]
 
     matcher = Noisy(corpus, store, True)
-    betas = (0.0, 0.5, 1.0, 4.0)
+    ways = [Smoothing(beta) for beta in (0.0, 0.5, 1.0, 4.0)]
     right = []
-    for beta in betas:
-        metrics: Any = alignment(matcher, shown, beta).metrics
+    for way in ways:
+        metrics: Any = alignment(matcher, shown, way).metrics
         right.append(metrics["alignment"]["overall"]["r@1"])
     assert len(set(right)) > 2
-    assert best_beta(matcher, shown, betas) == betas[int(np.argmax(right))]
-    told = alignment(matcher, shown, 1.0, beta_from_boxes=True).box_supervision
+    assert best_smoothing(matcher, shown, ways) == ways[int(np.argmax(right))]
+    told = alignment(matcher, shown, ways[0], chosen_by_boxes=True).box_supervision
     assert told is not None
     assert "validation" in told.statement
 
@@ -130,11 +145,11 @@ def test_a_phrase_s_region_is_the_one_that_its_words_weigh_most_in(pictures: tup
             random = np.random.default_rng(0)
             return np.zeros((5, 4)), [random.normal(size=(len(text), 5)) for text in sentences]
 
-        def states(self, products: Any, beta: float) -> Any:
+        def states(self, boxes: Any, products: Any, beta: float, temperature: float = 0.0) -> Any:
             return [own.argmax(1).tolist() for own in products]
 
     queries, _ = gold_queries(image)
-    found = aligned_localizer(Random(), shown, 0.0)(image, queries)
+    found = aligned_localizer(Random(), shown, Smoothing(0.0))(image, queries)
     sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
     products = dict(zip(sentences, Random().align_words(image, sentences)[1], strict=True))
     for query, scores in zip(queries, found.scores, strict=True):

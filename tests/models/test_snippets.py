@@ -10,8 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
-from deixis.models.snippets import OVERLAP, Snippet, count_regions, number_of, smooth, snippets_of
+from deixis.models.snippets import (
+    OVERLAP,
+    Snippet,
+    count_regions,
+    marginals,
+    most_shared,
+    number_of,
+    smooth,
+    snippets_of,
+)
 
 
 def total(scores: torch.Tensor, states: tuple[int, ...], beta: float) -> float:
@@ -31,6 +41,40 @@ def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, bet
     for own, states, length in zip(scores, found.tolist(), lengths.tolist(), strict=True):
         best = max(total(own, other, beta) for other in product(range(regions), repeat=length))
         assert total(own, tuple(states[:length]), beta) == pytest.approx(best)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 2.0]))
+def test_a_word_s_region_is_as_likely_as_all_chains_that_put_it_there(seed: int, beta: float) -> None:
+    random = np.random.default_rng(seed)
+    regions, lengths = int(random.integers(1, 4)), random.integers(1, 5, 3)
+    scores = torch.from_numpy(random.normal(size=(3, int(lengths.max()), regions)))
+    if regions > 1:
+        scores[0, :, -1] = -torch.inf
+    corners = torch.from_numpy(np.sort(random.uniform(0, 10, (regions, 2, 2)), axis=1).reshape(regions, 4))
+    overlaps = torch.from_numpy(iou_matrix(corners.numpy(), corners.numpy()))
+    found = marginals(scores, torch.from_numpy(lengths), beta)
+    shared = most_shared(2 * scores, torch.from_numpy(lengths), overlaps, 2 * beta, 2.0)
+    for own, likely, regions_of_words, length in zip(scores, found, shared, lengths.tolist(), strict=True):
+        expected = torch.zeros(length, regions, dtype=torch.float64)
+        for chain in product(range(regions), repeat=length):
+            for word, region in enumerate(chain):
+                expected[word, region] += np.exp(total(own, chain, beta))
+        expected /= expected.sum(1, keepdim=True)
+        assert likely[:length].numpy() == pytest.approx(expected.numpy())
+        for word, region in enumerate(regions_of_words[:length].tolist()):
+            worth = expected[word] @ overlaps
+            assert float(worth[region]) == pytest.approx(float(worth.max()))
+
+
+def test_a_cold_chain_is_the_best_one_and_a_hot_one_the_middle_of_all_regions() -> None:
+    scores = torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(0))
+    lengths = torch.full((5,), 7)
+    boxes = np.array([[0, 0, 10, 10], [1, 0, 10, 10], [2, 0, 10, 10], [20, 20, 30, 30.0]])
+    overlaps = torch.from_numpy(iou_matrix(boxes, boxes))
+    for beta in (0.0, 0.5):
+        assert most_shared(scores, lengths, torch.eye(4), beta, 1e-3).tolist() == smooth(scores, lengths, beta).tolist()
+        assert set(most_shared(scores, lengths, overlaps, beta, 1e6).flatten().tolist()) == {1}
 
 
 def test_without_beta_every_word_has_its_best_region_and_with_much_all_have_one() -> None:

@@ -74,7 +74,9 @@ def site(
 ) -> Path:
     monkeypatch.setattr(alignment_site, "PER_PAGE", 3)
     monkeypatch.setattr(alignment_site, "BLOCK", 2)
-    write_site(tmp_path, matcher, corpus, corpus.images, store, title="A <site>", beta=0.1, sentences=4)
+    write_site(
+        tmp_path, matcher, corpus, corpus.images, store, title="A <site>", beta=0.1, temperature=0.0, sentences=4
+    )
     return tmp_path
 
 

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 RunOption = Annotated[Path, typer.Option("--run", metavar="RUN", help="The folder of a finished aligner.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
+BetaOption = Annotated[
+    float | None, typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's")
+]
+TemperatureOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Above 0, a word gets the region that shares most with all that suit it; at 0, that of the best chain.",
+        show_default="the recipe's",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
@@ -26,10 +37,8 @@ def align(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")],
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of it.")],
     run: RunOption,
-    beta: Annotated[
-        float | None,
-        typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's"),
-    ] = None,
+    beta: BetaOption = None,
+    temperature: TemperatureOption = None,
     count: Annotated[
         bool, typer.Option("--count", help="Give phrases with a number (three people) as many different regions.")
     ] = False,
@@ -59,15 +68,17 @@ def align(
     tokens = tokens_of(sentence)
     if not tokens:
         raise DeixisError("the sentence has no words")
-    smoothing = matcher.beta if beta is None else beta
+    beta = matcher.beta if beta is None else beta
+    temperature = matcher.temperature if temperature is None else temperature
     spans = Chunker.load().phrases_of([tokens])[0] if count else []
     aligned = Aligned(
         str(image),
         *seen.picture.size,
         tuple(tokens),
         float(matcher.score([seen.features], [tokens])[0, 0]),
-        smoothing,
-        tuple(align_sentence(matcher, seen.features, tokens, beta=smoothing, counted=spans)),
+        beta,
+        temperature,
+        tuple(align_sentence(matcher, seen.features, tokens, beta=beta, temperature=temperature, counted=spans)),
     )
     if out is not None:
         _draw(seen.picture, aligned, out)
@@ -120,5 +131,5 @@ def _draw(picture: Picture, aligned: Aligned, out: Path) -> None:
         Part(each.start, each.end, [Box(*box) for box in each.boxes], f"{each.score:.2f}", each.whole)
         for each in aligned.snippets
     ]
-    note = f"score {aligned.score:.2f}   ·   beta {aligned.beta:g}"
+    note = f"score {aligned.score:.2f}   ·   beta {aligned.beta:g}   ·   temperature {aligned.temperature:g}"
     write_drawing(draw_alignment(picture, aligned.tokens, parts, note), out)

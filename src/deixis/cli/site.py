@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deixis.cli.align import DeviceOption, JsonOption, load_aligner
+from deixis.cli.align import BetaOption, DeviceOption, JsonOption, TemperatureOption, load_aligner
 from deixis.cli.collection import CorpusOption, FeaturesOption, SplitOption, collection
 from deixis.cli.writing import check_free, put_in_place, system_faults
 from deixis.errors import DeixisError
@@ -22,10 +22,8 @@ def site(
     features: FeaturesOption = None,
     split: SplitOption = "test",
     sentences: Annotated[int, typer.Option(min=1, max=100, help="Best sentences of all on a picture's page.")] = 10,
-    beta: Annotated[
-        float | None,
-        typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's"),
-    ] = None,
+    beta: BetaOption = None,
+    temperature: TemperatureOption = None,
     title: Annotated[
         str | None, typer.Option(help="Of every page.", show_default="the recipe, the corpus and the split")
     ] = None,
@@ -63,6 +61,7 @@ def site(
                     store,
                     title=name,
                     beta=matcher.beta if beta is None else beta,
+                    temperature=matcher.temperature if temperature is None else temperature,
                     sentences=sentences,
                     progress=progress,
                 )

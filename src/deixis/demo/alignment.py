@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 
 from deixis.corpus import Box, Corpus, training_set
 from deixis.demo.networks import Trained, train
-from deixis.evaluation.alignment import alignment
+from deixis.evaluation.alignment import Smoothing, alignment
 from deixis.evaluation.describing import captioning
 from deixis.evaluation.matching import Pictures
 from deixis.features.store import FeatureStore
@@ -38,7 +38,7 @@ def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
     near = Pictures(
         corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=matcher.regions - 1
     )
-    return Trained("aligner", matcher, (alignment(matcher, near, matcher.beta, **told),))
+    return Trained("aligner", matcher, (alignment(matcher, near, Smoothing(matcher.beta), **told),))
 
 
 def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
@@ -58,7 +58,8 @@ def show(
     said = captioner.matcher.describe(next(read_images(pictures, [image.id])), 1)[0][0]
     features = next(read_images(find_store(stores, "proposals"), [image.id]))
     tokens = tokens_of(image.captions[0])
-    snippets = align_sentence(aligner.matcher, features, tokens, beta=aligner.matcher.beta)
+    matcher = aligner.matcher
+    snippets = align_sentence(matcher, features, tokens, beta=matcher.beta, temperature=matcher.temperature)
     parts = [Part(each.start, each.end, [Box(*box) for box in each.boxes], "", each.whole) for each in snippets]
     drawing = draw_alignment(read_picture(corpus, image), image.captions[0].tokens, parts)
     return Shown(as_written(said), drawing, tuple(snippets))

@@ -2,15 +2,15 @@
 
 A phrase's region is the one that its words are aligned with most, by the sum of their products, read in its sentence.
 It is right where it covers the phrase's merged box at IoU 0.5. Beside that stand answers that read no word: the whole
-picture, the largest of its other regions, and one at random. Phrases that say a number ("three people") are also held
-against each of their boxes.
+picture, the largest of its other regions, the one that shares most with all, and one at random. Phrases that say a
+number ("three people") are also held against each of their boxes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -35,27 +35,52 @@ IOU = 0.5
 ENDS = 40
 
 
+class Smoothing(NamedTuple):
+    """What neighbouring words of one region add, and the temperature of `Aligns.states`."""
+
+    beta: float
+    temperature: float = 0.0
+
+
 def alignment(
-    matcher: Aligns, pictures: Pictures, beta: float, *, beta_from_boxes: bool = False, **told: Unpack[Told]
+    matcher: Aligns,
+    pictures: Pictures,
+    best: Smoothing,
+    shared: Smoothing | None = None,
+    *,
+    chosen_by_boxes: bool = False,
+    **told: Unpack[Told],
 ) -> Result:
-    """Phrases whose region is right: by the best region of each word (`word_alignment`), and smoothed (`alignment`).
+    """Phrases whose region is right: by the best region of each word (`word_alignment`), smoothed (`alignment`), and by
+    what all chains of regions share (`shared_alignment`).
 
     Args:
-        beta: what neighbouring words of one region add; the words alone have 0.
-        beta_from_boxes: it was chosen by the drawn boxes of the validation split, which the result then says.
+        best: of the best chain, without a temperature.
+        shared: with one.
+        chosen_by_boxes: both were chosen by the drawn boxes of the validation split, which the result then says.
     """
     start = time.monotonic()
-    words, snippets = (
-        evaluate_localization(pictures.images, aligned_localizer(matcher, pictures, weight), recall_at=(1,))
-        for weight in (0.0, beta)
-    )
+    ways = {"alignment": best, "word_alignment": Smoothing(0.0)} | ({"shared_alignment": shared} if shared else {})
+    found = {
+        name: evaluate_localization(pictures.images, aligned_localizer(matcher, pictures, way), recall_at=(1,))
+        for name, way in ways.items()
+    }
+    words = found["word_alignment"]
     supervision = pictures.box_supervision(words.overall.upper_bound)
-    if beta_from_boxes:
-        statement = f"{supervision.statement}; β chosen by the boxes of the validation split"
+    if chosen_by_boxes:
+        statement = f"{supervision.statement}; smoothing chosen by the boxes of the validation split"
         supervision = msgspec.structs.replace(supervision, statement=statement)
+    parameters: dict[str, str | int | float | bool] = {
+        **pictures.parameters,
+        "boxes": "merged",
+        "iou": IOU,
+        "beta": best.beta,
+    }
+    if shared:
+        parameters |= {"shared_beta": shared.beta, "temperature": shared.temperature}
     return make_result(
-        Protocol("phrase alignment", TIES, {**pictures.parameters, "boxes": "merged", "iou": IOU, "beta": beta}),
-        {"alignment": snippets.as_dict(), "word_alignment": words.as_dict(), "wordless": wordless(pictures)},
+        Protocol("phrase alignment", TIES, parameters),
+        {**{name: each.as_dict() for name, each in found.items()}, "wordless": wordless(pictures)},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
@@ -65,8 +90,10 @@ def alignment(
 
 
 def wordless(pictures: Pictures) -> dict[str, float]:
-    """The percentage of phrases that are right without a word read: `whole`, `largest`, and `random` in expectation."""
-    found: dict[str, list[float]] = {"whole": [], "largest": [], "random": []}
+    """The percentage of phrases that are right without a word read: `whole`, `largest`, `central`, which shares most
+    with all regions, and `random` in expectation.
+    """
+    found: dict[str, list[float]] = {"whole": [], "largest": [], "central": [], "random": []}
     for image in pictures.images:
         queries, gold = gold_queries(image)
         if not queries:
@@ -77,13 +104,14 @@ def wordless(pictures: Pictures) -> dict[str, float]:
         areas = (boxes[1:, 2:] - boxes[1:, :2]).prod(1)
         found["whole"] += right[:, 0].tolist()
         found["largest"] += right[:, 1 + int(areas.argmax()) if len(areas) else 0].tolist()
+        found["central"] += right[:, iou_matrix(boxes, boxes).sum(0).argmax()].tolist()
         found["random"] += right.mean(1).tolist()
     return {name: 100 * float(np.mean(own)) for name, own in found.items()}
 
 
-def best_beta(matcher: Aligns, pictures: Pictures, betas: Sequence[float]) -> float:
-    """The β with which most phrases of a split have a region that is right; the smallest of several."""
-    hits = np.zeros(len(betas), int)
+def best_smoothing(matcher: Aligns, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
+    """The one with which most phrases of a split have a region that is right; the first of several."""
+    hits = np.zeros(len(ways), int)
     for image in pictures.images:
         queries, gold = gold_queries(image)
         if not queries:
@@ -92,21 +120,21 @@ def best_beta(matcher: Aligns, pictures: Pictures, betas: Sequence[float]) -> fl
         boxes, products = matcher.align_words(pictures.features(image), sentences)
         own = dict(zip(sentences, products, strict=True))
         right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), boxes) >= IOU
-        for number, beta in enumerate(betas):
-            states = dict(zip(sentences, matcher.states(products, beta), strict=True))
+        for number, way in enumerate(ways):
+            states = dict(zip(sentences, matcher.states(boxes, products, *way), strict=True))
             for query, there in zip(queries, right, strict=True):
                 sentence, span = tokens_of(query.caption), (query.phrase.start, query.phrase.end)
                 hits[number] += there[_aligned(own[sentence], states[sentence], *span).argmax()]
-    return betas[int(hits.argmax())]
+    return ways[int(hits.argmax())]
 
 
-def aligned_localizer(matcher: Aligns, pictures: Pictures, beta: float) -> Localizer:
+def aligned_localizer(matcher: Aligns, pictures: Pictures, way: Smoothing) -> Localizer:
     """Scores of a phrase's regions: the products of those of its words that are aligned with them, in its sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
         boxes, products = matcher.align_words(pictures.features(image), sentences)
-        states = dict(zip(sentences, matcher.states(products, beta), strict=True))
+        states = dict(zip(sentences, matcher.states(boxes, products, *way), strict=True))
         own = dict(zip(sentences, products, strict=True))
         scores = [
             _aligned(own[sentence], states[sentence], query.phrase.start, query.phrase.end)

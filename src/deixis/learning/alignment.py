@@ -51,6 +51,9 @@ class AlignmentTaskRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     fragment_weight: Annotated[float, Meta(ge=0)] = 0.0
     #: What neighbouring words of one region add when the finished matcher makes snippets.
     beta: Annotated[float, Meta(ge=0)] = 1.0
+    #: Above 0, the finished matcher gives a word the region that shares most with those of all chains, weighted by
+    #: their scores over this; at 0, as in the paper, the one of the best chain.
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -257,4 +260,4 @@ def load_matcher(folder: Path, recipe: AlignmentTaskRecipe, device: torch.device
     fragments, weights = load_fragments(folder / TEXT), read_weights(folder)
     network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
     network.load_state_dict(weights)
-    return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device)
+    return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from deixis.corpus import Corpus, training_set
-from deixis.evaluation.alignment import alignment, best_beta, counting, magnitudes
+from deixis.evaluation.alignment import Smoothing, alignment, best_smoothing, counting, magnitudes
 from deixis.evaluation.describing import captioning, region_captioning, sentence_baseline, word_neighbours
 from deixis.evaluation.localization import gold_queries
 from deixis.evaluation.matching import Pictures
@@ -22,8 +22,9 @@ from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.models.captioner import CaptionMatcher
 from deixis.text.features import training_captions
 
-#: Among which β is chosen on the validation split.
-BETAS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+#: Among which the smoothing of the best chain and that of all chains are chosen on the validation split.
+BEST = [Smoothing(beta) for beta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
+SHARED = [Smoothing(beta, heat) for heat in (0.25, 0.5, 1.0, 2.0) for beta in (0.125, 0.5, 1.0, 2.0)]
 #: Steps at the beginning of a training whose mean losses are told.
 EARLY = (10, 100, 300)
 
@@ -33,7 +34,7 @@ def judge_aligner(
 ) -> list[Result]:
     """Where words lie and what is counted, both where phrases have boxes; how long vectors are; the best old captions.
 
-    β is chosen on the validation split, where its phrases have boxes; elsewhere it is the recipe's.
+    How words are smoothed is chosen on the validation split, where its phrases have boxes; elsewhere the recipe tells.
     """
     # The picture itself is a region, too.
     near, val = (
@@ -47,8 +48,9 @@ def judge_aligner(
     ]
     if _has_boxes(near):
         chosen = _has_boxes(val)
-        beta = best_beta(matcher, val, BETAS) if chosen else matcher.beta
-        results.append(alignment(matcher, near, beta, beta_from_boxes=chosen, **told))
+        own = [Smoothing(matcher.beta)], [Smoothing(matcher.beta, matcher.temperature or 1.0)]
+        best, shared = (best_smoothing(matcher, val, ways) for ways in ((BEST, SHARED) if chosen else own))
+        results.append(alignment(matcher, near, best, shared, chosen_by_boxes=chosen, **told))
         counted = counting(matcher, near, **told)
         results += [counted] if counted else []
     return results

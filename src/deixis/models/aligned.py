@@ -40,6 +40,7 @@ class Aligned(msgspec.Struct, frozen=True):
     tokens: tuple[str, ...]
     score: float
     beta: float
+    temperature: float
     snippets: tuple[AlignedSnippet, ...]
 
 
@@ -49,16 +50,18 @@ def align_sentence(
     tokens: Tokens,
     *,
     beta: float,
+    temperature: float = 0.0,
     counted: Sequence[tuple[int, int]] = (),
 ) -> list[AlignedSnippet]:
     """The snippets of one sentence, in order.
 
     Args:
         beta: what neighbouring words of one region add.
+        temperature: above 0, all chains of regions have a say, not the best alone (`most_shared`).
         counted: phrases, as spans of tokens; one that says a number gets as many different regions.
     """
     boxes, (products,) = matcher.align_words(image, [tokens], matcher.regions)
-    (states,) = matcher.states([products], beta)
+    (states,) = matcher.states(boxes, [products], beta, temperature)
     numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
     # A phrase that is counted is a snippet of its own: a state that no region has keeps it apart from its neighbours.
     for place, (start, end) in enumerate(numbers):

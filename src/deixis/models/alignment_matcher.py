@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deixis.corpus.boxes import iou_matrix
 from deixis.matcher import ImageFeatures, Localized, Tokens
 from deixis.models.alignment import TEXTS, AlignmentNetwork
 from deixis.models.fragments import Fragments
 from deixis.models.matchers import regions_of
-from deixis.models.snippets import Snippet, smooth, snippets_of
+from deixis.models.snippets import Snippet, most_shared, smooth, snippets_of
 
 Array = NDArray[Any]
 #: What regions whose features tell their coordinates would have for the whole picture.
@@ -44,13 +45,21 @@ class AlignmentMatcher:
     Args:
         regions: how many a picture is scored by and aligned with: itself, and its best proposals.
         beta: what neighbouring words of one region add, for `align`.
+        temperature: as in `states`, for `align`.
     """
 
     def __init__(
-        self, network: AlignmentNetwork, fragments: Fragments, regions: int, beta: float, device: torch.device
+        self,
+        network: AlignmentNetwork,
+        fragments: Fragments,
+        regions: int,
+        beta: float,
+        device: torch.device,
+        *,
+        temperature: float = 0.0,
     ) -> None:
         self.network, self.fragments = network.eval().to(device), fragments
-        self.regions, self.beta, self._device = regions, beta, device
+        self.regions, self.beta, self.temperature, self._device = regions, beta, temperature, device
 
     def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
         ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
@@ -78,19 +87,25 @@ class AlignmentMatcher:
     def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
         """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
         boxes, products = self.align_words(image, sentences, self.regions)
-        states = self.states(products, self.beta)
+        states = self.states(boxes, products, self.beta, self.temperature)
         return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
 
-    def states(self, products: Sequence[Array], beta: float) -> list[list[int]]:
-        """The region of every word, smoothed over all sentences at once."""
+    def states(self, boxes: Array, products: Sequence[Array], beta: float, temperature: float = 0.0) -> list[list[int]]:
+        """The region of every word, for all sentences at once: of the best chain, or, with a temperature, the one that
+        shares most with those of all chains.
+        """
         lengths = [len(own) for own in products]
         if not any(lengths):
             return [[] for _ in products]
         padded = torch.zeros(len(products), max(lengths), products[0].shape[1])
         for row, own in zip(padded, products, strict=True):
             row[: len(own)] = torch.from_numpy(own)
-        found = smooth(padded, torch.tensor(lengths), beta).tolist()
-        return [own[:length] for own, length in zip(found, lengths, strict=True)]
+        if temperature:
+            overlaps = torch.from_numpy(iou_matrix(boxes, boxes))
+            found = most_shared(padded, torch.tensor(lengths), overlaps, beta, temperature)
+        else:
+            found = smooth(padded, torch.tensor(lengths), beta)
+        return [own[:length] for own, length in zip(found.tolist(), lengths, strict=True)]
 
     def word_magnitudes(self, texts: Sequence[Tokens], minimum_count: int = 5) -> list[Magnitude]:
         """The words of texts by the mean length of their vectors, longest first (Table 1 of the supplement)."""

@@ -1,12 +1,15 @@
 """From scores of words and regions to snippets: the chain of paper 4 solved exactly, and regions for number phrases.
 
 A sentence is a chain of words, each in the state of one region; the score of word t in region i is v_i·s_t, and
-neighbours of the same region add β. Words in a row with one region are a snippet. The supplement leaves counting open
-(section 2): `count_regions` gives "three people" the three best regions that are not parts of one another.
+neighbours of the same region add β. Words in a row with one region are a snippet. The best chain tends to the part of
+a thing that tells it best, a face or a wheel; `most_shared` asks all chains instead, and takes the region that shares
+most with wherever they put a word. The supplement leaves counting open (section 2): `count_regions` gives "three
+people" the three best regions that are not parts of one another.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -48,8 +51,7 @@ def smooth(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
         lengths: (sentences,) words of each.
         beta: at least 0.
     """
-    if beta < 0:
-        raise DeixisError(f"neighbours that agree add β = {beta:g}; it must not be negative")
+    _check(beta)
     sentences, longest, regions = scores.shape
     best, came_from = scores[:, 0], []
     own = torch.arange(regions, device=scores.device).expand(sentences, regions)
@@ -67,6 +69,45 @@ def smooth(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
     for previous in reversed(came_from):
         path.append(previous.gather(1, path[-1]))
     return torch.cat(path[::-1], 1)
+
+
+def marginals(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
+    """How likely each word is in each region, `(sentences, longest, regions)`, where a chain of regions is as likely as
+    e to the power of what `smooth` maximizes.
+
+    Exact, by sums forwards and backwards; arguments as those of `smooth`.
+    """
+    _check(beta)
+    stays = math.log(math.expm1(beta)) if beta else -math.inf
+
+    def passed(ways: Tensor) -> Tensor:
+        """From every region with weight 1, and from the same one with e^β − 1 more."""
+        return torch.logaddexp(ways.logsumexp(1, keepdim=True).expand_as(ways), ways + stays)
+
+    forwards, backwards = [scores[:, 0]], [torch.zeros_like(scores[:, 0])]
+    for word in range(1, scores.shape[1]):
+        forwards.append(passed(forwards[-1]) + scores[:, word])
+    for word in range(scores.shape[1] - 1, 0, -1):
+        over = (lengths <= word)[:, None]
+        backwards.append(passed(backwards[-1] + scores[:, word]).masked_fill(over, 0))
+    return (torch.stack(forwards, 1) + torch.stack(backwards[::-1], 1)).softmax(-1)
+
+
+def most_shared(scores: Tensor, lengths: Tensor, overlaps: Tensor, beta: float, temperature: float) -> Tensor:
+    """The region `(sentences, longest)` of every word whose expected overlap with the word's true one is greatest.
+
+    Args:
+        scores, lengths, beta: as those of `smooth`.
+        overlaps: (regions, regions) IoU.
+        temperature: what scores and β are divided by before they are taken for logarithms of weights: near 0 the best
+            chain alone counts, a great one leaves the region that shares most with all others.
+    """
+    return (marginals(scores / temperature, lengths, beta / temperature) @ overlaps.to(scores.dtype)).argmax(-1)
+
+
+def _check(beta: float) -> None:
+    if beta < 0:
+        raise DeixisError(f"neighbours that agree add β = {beta:g}; it must not be negative")
 
 
 def snippets_of(states: Sequence[int], scores: NDArray[Any]) -> list[Snippet]:

@@ -73,6 +73,7 @@ def write_site(
     *,
     title: str,
     beta: float,
+    temperature: float,
     sentences: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> SiteReport:
@@ -84,6 +85,7 @@ def write_site(
         store: their regions.
         title: of every page.
         beta: what neighbouring words of one region add.
+        temperature: above 0, all chains of regions have a say.
         sentences: the best so many of all are shown on each page.
         progress: called with the number of pictures done and of all.
     """
@@ -91,7 +93,7 @@ def write_site(
         write_text(folder / name, (files(__package__) / "static" / "alignments" / name).read_text("utf-8"))
     names = [f"{number:0{len(str(len(images)))}d}" for number in range(1, len(images) + 1)]
     ranks = []
-    for number, shown in enumerate(_shown(matcher, images, store, beta, sentences)):
+    for number, shown in enumerate(_shown(matcher, images, store, (beta, temperature), sentences)):
         around = [names[other] if 0 <= other < len(names) else "" for other in (number - 1, number + 1)]
         write_text(folder / "pictures" / f"{names[number]}.html", _picture_page(shown, names[number], around, title))
         _write_picture(corpus, shown.image, folder / "images" / f"{names[number]}.jpg")
@@ -110,7 +112,7 @@ def write_site(
 
 
 def _shown(
-    matcher: AlignmentMatcher, images: Sequence[Image], store: FeatureStore, beta: float, count: int
+    matcher: AlignmentMatcher, images: Sequence[Image], store: FeatureStore, smoothing: tuple[float, float], count: int
 ) -> Iterator[Shown]:
     captions = [caption for image in images for caption in image.captions]
     owner = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
@@ -120,7 +122,7 @@ def _shown(
         features = list(read_images(store, [image.id for image in block]))
         scores = matcher.score(features, texts) if texts else np.zeros((len(block), 0))
         for number, (image, seen, row) in enumerate(zip(block, features, scores, strict=True), start=start):
-            yield _page_of(matcher, image, seen, row, captions, owner == number, beta, count)
+            yield _page_of(matcher, image, seen, row, captions, owner == number, smoothing, count)
 
 
 def _page_of(
@@ -130,7 +132,7 @@ def _page_of(
     scores: NDArray[Any],
     captions: Sequence[Caption],
     own: NDArray[np.bool_],
-    beta: float,
+    smoothing: tuple[float, float],
     count: int,
 ) -> Shown:
     order = np.argsort(-scores, kind="stable")
@@ -145,7 +147,7 @@ def _page_of(
             1 + int((scores[~own] >= scores[each]).sum() if own[each] else (scores > scores[each]).sum()),
             bool(own[each]),
         )
-        for each, of, states in zip(wanted, products, matcher.states(products, beta), strict=True)
+        for each, of, states in zip(wanted, products, matcher.states(boxes, products, *smoothing), strict=True)
     }
     mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
     return Shown(image, features.size, boxes, tuple(mine), tuple(lines[each] for each in order[:count].tolist()))
