@@ -53,6 +53,7 @@ ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
     "cnp-gen": ({"concepts": "RUN"}, True),
     "cnp-ctx-c": ({"features": "image", "concepts": "RUN", "model": {**SMALL, "fusion": "sum"}}, True),
     "cnp-ctx-gen": ({"features": "image", "concepts": "RUN"}, True),
+    "cnp-places": ({"concepts": "RUN", "places": True, "loss": {"generation": 0.0}}, False),
     "ctx-gen-s": ({"features": "image", "loss": SAMPLED, "model": {**SMALL, "shared_words": True}}, True),
     "caption": ({"features": "image", "loss": {"matching": 0.0}}, True),
     "ctx-sen": ({"features": "image", "speaker": "caption", "loss": {"generation": 0.0}}, False),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deixis.corpus.boxes import iou_matrix
 from deixis.matcher import ImageFeatures
-from deixis.models.concepts import ConceptMatcher, ConceptNetwork, diverse_regions
+from deixis.models.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import Concept, ConceptVocabulary
 
 CPU = torch.device("cpu")
@@ -45,6 +45,24 @@ def test_confidences_are_the_maximum_over_the_picture_and_its_regions() -> None:
         own = torch.cat([wholes[number : number + 1], regions[image_of == number]])
         torch.testing.assert_close(found[number], torch.sigmoid(network(own)).amax(0))
     torch.testing.assert_close(network.confidences(wholes), torch.sigmoid(network(wholes)))
+
+
+def test_places_are_the_centres_of_where_concepts_are_seen_best() -> None:
+    torch.manual_seed(0)
+    network = ConceptNetwork(3, 4)
+    wholes, regions, image_of = torch.randn(2, 3), torch.randn(5, 3), torch.tensor([0, 0, 1, 1, 1])
+    boxes = np.random.default_rng(0).uniform(0, 50, (5, 2)).repeat(2, 1).astype(np.float32)[:, [0, 2, 1, 3]]
+    boxes[:, 2:] += 10
+    centres = torch.from_numpy(box_centres(boxes, (60, 80)))
+    assert box_centres(np.array([[0, 20, 30, 40]]), (60, 80)).tolist() == [[-0.5, -0.25]]
+    found = network.confidences(wholes, regions, image_of, centres, places=True)
+    torch.testing.assert_close(found[:, :4], network.confidences(wholes, regions, image_of))
+    for number in range(2):
+        rows = torch.cat([wholes[number : number + 1], regions[image_of == number]])
+        own = torch.cat([torch.zeros(1, 2), centres[image_of == number]])
+        for concept, place in enumerate(network(rows).argmax(0).tolist()):
+            told = found[number, [concept, 4 + concept, 8 + concept]]
+            torch.testing.assert_close(told[1:], told[0] * own[place])
 
 
 def test_a_matcher_tells_what_it_sees_and_where() -> None:

@@ -35,7 +35,7 @@ from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store
-from deixis.models.concepts import ConceptMatcher, ConceptNetwork, diverse_regions
+from deixis.models.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
 
@@ -55,6 +55,14 @@ class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     batch: Annotated[int, Meta(ge=2)] = 256
     #: All features are brought to the mean length of the whole pictures they are learned from.
     one_length: bool = False
+
+
+class Regions(NamedTuple):
+    """The diverse regions of images, one after another."""
+
+    vectors: Tensor  # (regions, channels)
+    image_of: Tensor  # (regions,) the row of each one's image
+    centres: Tensor  # (regions, 2) from −1 to 1
 
 
 class ConceptBatch(NamedTuple):
@@ -131,30 +139,38 @@ def whole_vectors(images: Sequence[Image], store: FeatureStore, device: torch.de
     return torch.from_numpy(vectors).to(device, torch.float32)
 
 
-def region_vectors(
-    images: Sequence[Image], store: FeatureStore, count: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The diverse regions of images, one after another `(regions, channels)`, and the row of each one's image."""
-    rows, image_of = [], []
+def region_vectors(images: Sequence[Image], store: FeatureStore, count: int, device: torch.device) -> Regions:
+    channels = cast(RaggedArray, store["regions"]).spec.shape
+    rows, image_of = [np.empty((0, *channels), np.float32)], [np.empty(0, np.int64)]
+    centres = [np.empty((0, 2), np.float32)]
     for place, number in enumerate(store.numbers(image.id for image in images).tolist()):
-        chosen = diverse_regions(store["boxes"][number], count)
+        boxes = store["boxes"][number]
+        chosen = diverse_regions(boxes, count)
         rows.append(store["regions"][number][chosen])
         image_of.append(np.full(len(chosen), place))
-    channels = cast(RaggedArray, store["regions"]).spec.shape
-    joined = np.concatenate([np.empty((0, *channels), np.float32), *rows], dtype=np.float32)
-    owners = np.concatenate([np.empty(0, np.int64), *image_of])
-    return torch.from_numpy(joined).to(device), torch.from_numpy(owners).to(device)
+        centres.append(box_centres(boxes[chosen], store["size"][number]))
+    vectors = np.concatenate(rows, dtype=np.float32)
+    parts = (torch.from_numpy(part).to(device) for part in (vectors, np.concatenate(image_of), np.concatenate(centres)))
+    return Regions(*parts)
 
 
 @torch.no_grad()
 def predicted_concepts(
-    network: ConceptNetwork, images: Sequence[Image], store: FeatureStore, count: int, device: torch.device
+    network: ConceptNetwork,
+    images: Sequence[Image],
+    store: FeatureStore,
+    count: int,
+    device: torch.device,
+    *,
+    places: bool = False,
 ) -> Tensor:
     """Confidences `(images, concepts)` over whole pictures and `count` regions of each; worked out once, then kept.
 
+    With `places`, these stand behind them (`ConceptNetwork.confidences`).
+
     Grouping regions takes longer than looking at them, and all rows of a table stand on the same network.
     """
-    digest = hashlib.sha256(f"{store.fingerprint} {count}".encode())
+    digest = hashlib.sha256(f"{store.fingerprint} {count}{' places' * places}".encode())
     for value in network.state_dict().values():
         digest.update(value.cpu().numpy().tobytes())
     for image in images:
@@ -166,9 +182,8 @@ def predicted_concepts(
     parts = []
     for start in range(0, len(images), _IMAGES):
         some = images[start : start + _IMAGES]
-        parts.append(
-            network.confidences(whole_vectors(some, store, device), *region_vectors(some, store, count, device))
-        )
+        regions = region_vectors(some, store, count, device)
+        parts.append(network.confidences(whole_vectors(some, store, device), *regions, places=places))
     found = torch.cat(parts)
     with atomic_write(path) as stream:
         stream.write(safetensors.torch.save({"confidences": found.cpu()}))

@@ -81,6 +81,8 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     speaker: str = ""
     #: r: regions in which concepts are looked for, beside the whole picture.
     regions: Annotated[int, Meta(ge=1)] = 50
+    #: Not in the paper: beside its concepts a picture's vector has where in it each of them is seen best.
+    places: bool = False
     text: TextRecipe = TextRecipe(kind="tokens")
     model: OrderRecipe = OrderRecipe()
     loss: OrderLossRecipe = OrderLossRecipe()
@@ -111,7 +113,7 @@ class OrderModule(nn.Module):
         speaker: ConceptsOrderNetwork | None,
     ) -> None:
         super().__init__()
-        count = concepts.output.out_features if concepts else 0
+        count = concepts.output.out_features * _numbers(recipe) if concepts else 0
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             self.network = make_network(recipe, count, context, words)
@@ -150,7 +152,7 @@ class ConceptsOrderTask:
             predictor: ConceptMatcher = kind_of(learned.kind).load_matcher(folder, learned, device)
             concepts, self.vocabulary = predictor.network, predictor.vocabulary
             self.predicted = tuple(  # type: ignore[assignment]
-                _concepts_of(data, images, concepts, regions, recipe.regions, device)
+                _concepts_of(recipe, data, images, concepts, regions, device)
                 for data, images in ((self.data, training.corpus), (self.held_out, held_out))
             )
         #: Of the training data and of what is held out: vectors, or the ids of spoken sentences.
@@ -296,17 +298,22 @@ def _concept_recipe(name: str) -> ConceptRecipe:
     return recipe
 
 
+def _numbers(recipe: ConceptsOrderRecipe) -> int:
+    """Of a concept: its confidence, and where it is."""
+    return 3 if recipe.places else 1
+
+
 def _concepts_of(
+    recipe: ConceptsOrderRecipe,
     data: SentenceData,
     source: Corpus,
     network: ConceptNetwork,
     regions: FeatureStore,
-    count: int,
     device: torch.device,
 ) -> Tensor:
     images = {image.id: image for image in source}
     chosen = [images[image_id] for image_id in data.image_ids]
-    return predicted_concepts(network, chosen, regions, count, device)
+    return predicted_concepts(network, chosen, regions, recipe.regions, device, places=recipe.places)
 
 
 RECIPE = ConceptsOrderRecipe
@@ -332,11 +339,12 @@ def load_matcher(folder: Path, recipe: ConceptsOrderRecipe, device: torch.device
     if recipe.concepts:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
         predictor = ConceptNetwork.of(_below("concepts.", stored))
-        concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device)
+        concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device, places=recipe.places)
     if recipe.speaker:
         spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
         speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
-    network = _filled(recipe, len(concepts.vocabulary) if concepts else 0, text.dim, _below("network.", stored))
+    count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
+    network = _filled(recipe, count, text.dim, _below("network.", stored))
     kind = DescribingOrderMatcher if network.generator else OrderMatcher
     return kind(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
 

@@ -42,6 +42,11 @@ def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
     return np.sort(np.unique(groups, return_index=True)[1])
 
 
+def box_centres(boxes: Array, size: Sequence[float]) -> Array:
+    """The centres of boxes `(boxes, 4)` in a picture of this width and height, from −1 to 1: `(boxes, 2)`."""
+    return ((boxes[:, :2] + boxes[:, 2:]) / np.asarray(size, np.float32) - 1).astype(np.float32)
+
+
 class ConceptNetwork(nn.Module):
     """Features of pictures or regions `(n, channels)` to logits `(n, concepts)`.
 
@@ -70,19 +75,38 @@ class ConceptNetwork(nn.Module):
         network.load_state_dict({"length": torch.tensor(0.0), **weights})
         return network
 
-    def confidences(self, wholes: Tensor, regions: Tensor | None = None, image_of: Tensor | None = None) -> Tensor:
+    def confidences(
+        self,
+        wholes: Tensor,
+        regions: Tensor | None = None,
+        image_of: Tensor | None = None,
+        centres: Tensor | None = None,
+        *,
+        places: bool = False,
+    ) -> Tensor:
         """`(images, concepts)` in [0, 1]: the maximum over the whole picture and its regions.
 
         Args:
             wholes: `(images, channels)`.
             regions: `(regions, channels)` of all images, or None: whole pictures alone.
             image_of: `(regions,)`, the row of each region's image.
+            centres: `(regions, 2)` of the regions, from −1 to 1 over their pictures.
+            places: beside the confidences also these times x, and times y, of the centre of where each is highest.
         """
         logits = self(wholes)
-        if regions is not None and image_of is not None:
-            rows = image_of[:, None].expand(-1, logits.shape[1])
-            logits = logits.scatter_reduce(0, rows, self(regions), "amax")
-        return torch.sigmoid(logits)
+        if regions is None or image_of is None:
+            return torch.sigmoid(logits)
+        each = torch.cat([logits, self(regions)])
+        owner = torch.cat([torch.arange(len(wholes), device=image_of.device), image_of])
+        best = logits.scatter_reduce(0, image_of[:, None].expand(-1, logits.shape[1]), each[len(wholes) :], "amax")
+        highest = torch.sigmoid(best)
+        if not places or centres is None:
+            return highest
+        there = (each == best[owner]).float()
+        count = torch.zeros_like(highest).index_add(0, owner, there)
+        centres = torch.cat([centres.new_zeros(len(wholes), 2), centres])
+        found = [torch.zeros_like(highest).index_add(0, owner, there * axis[:, None]) / count for axis in centres.T]
+        return torch.cat([highest, *(highest * axis for axis in found)], 1)
 
 
 class Seen(NamedTuple):
@@ -97,13 +121,20 @@ class ConceptMatcher:
 
     Args:
         regions: how many regions of a picture are looked at, beside the whole of it; 0 for none.
+        places: whether `predict` also tells where concepts are (`ConceptNetwork.confidences`).
     """
 
     def __init__(
-        self, network: ConceptNetwork, vocabulary: ConceptVocabulary, regions: int, device: torch.device
+        self,
+        network: ConceptNetwork,
+        vocabulary: ConceptVocabulary,
+        regions: int,
+        device: torch.device,
+        *,
+        places: bool = False,
     ) -> None:
         self.network, self.vocabulary, self.regions = network.eval().to(device), vocabulary, regions
-        self._device = device
+        self._device, self._tells_places = device, places
 
     @torch.no_grad()
     def look(self, image: ImageFeatures) -> Seen:
@@ -113,8 +144,15 @@ class ConceptMatcher:
         return Seen(boxes, torch.sigmoid(logits).cpu().numpy())
 
     def predict(self, images: Sequence[ImageFeatures]) -> Array:
-        """Confidences `(images, concepts)`."""
-        return np.stack([self.look(image).confidences.max(0) for image in images])
+        """Confidences `(images, concepts)`, and behind them, where these are told, places."""
+        return np.stack([self._told(self.look(image), image.size) for image in images])
+
+    def _told(self, seen: Seen, size: Sequence[float]) -> Array:
+        highest: Array = seen.confidences.max(0)
+        if not self._tells_places:
+            return highest
+        centres = box_centres(seen.boxes, size)[seen.confidences.argmax(0)]
+        return np.concatenate([highest, *(highest * centres.T)])
 
     def _places(self, image: ImageFeatures) -> tuple[Array, Array]:
         """Features and boxes of the whole picture and of the regions looked at."""
