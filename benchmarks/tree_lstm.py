@@ -5,7 +5,9 @@
 
 Forward and backward, 300-d words, 512-d states, on the file's texts of eight tokens and more. Nodes are those of the
 trees as they are given, for all three, though whole batches share equal subtrees. All three must give the same roots
-and, summed up, the same gradient. "products" are the bare matrix products of a batch's plan, forward and backward.
+and, summed up, the same gradient. Tree by tree and node by node take the first of a batch's trees alone, whose number
+has no part in their nodes a second. "products" are the bare matrix products of a batch's plan, forward and backward;
+"plan" is the making of the plan, which is in the batch's time.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ import torch
 from torch import Tensor
 
 from deixis.files import write_text
-from deixis.models.tree_lstm import Forest, Plan, TreeLSTM
+from deixis.models.tree_lstm import Forest, Plan, TreeLSTM, fused_levels
 from deixis.text.trees import Tree, read_trees
 
 WORD, HIDDEN, LEAST_TOKENS = 300, 512, 8
+#: Trees that are taken tree by tree and node by node.
+FEW = 16
 Batch = Sequence[tuple[Tree, list[int]]]
 
 
@@ -78,17 +82,16 @@ def timed(work: Callable[[], object], device: torch.device, repeats: int) -> flo
 
 def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repeats: int) -> dict[str, float]:
     device = vectors.device
-    numbers = np.arange(len(batch))
+    numbers, few = np.arange(len(batch)), np.arange(min(FEW, len(batch)))
 
     def by_levels(chosen: np.ndarray) -> Tensor:
         plan = forest.plan(chosen).to(device)
         hidden: Tensor = lstm(vectors[plan.word], plan)
         return hidden[plan.root]
 
-    ways: dict[str, Callable[[], Tensor]] = {
-        "batch": lambda: by_levels(numbers),
-        "tree_by_tree": lambda: torch.cat([by_levels(numbers[each : each + 1]) for each in numbers]),
-        "node_by_node": lambda: node_by_node(lstm, vectors, batch),
+    slow: dict[str, Callable[[], Tensor]] = {
+        "tree_by_tree": lambda: torch.cat([by_levels(few[each : each + 1]) for each in few]),
+        "node_by_node": lambda: node_by_node(lstm, vectors, batch[: len(few)]),
     }
 
     def step(way: Callable[[], Tensor]) -> Tensor:
@@ -97,25 +100,29 @@ def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repea
         return roots
 
     values = {}
-    for name, way in ways.items():
+    for name, way in {"batch": lambda: by_levels(few), **slow}.items():
         lstm.zero_grad()
         roots = step(way)
         assert lstm.recurrent.grad is not None
         values[name] = (roots.detach(), lstm.recurrent.grad.clone())
         for mine, theirs in zip(values[name], values["batch"], strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
-    nodes = sum(sum(1 for _ in tree.subtrees()) for tree, _ in batch)
+    nodes, nodes_of_few = (sum(1 for tree, _ in part for _ in tree.subtrees()) for part in (batch, batch[: len(few)]))
     plan = forest.plan(numbers)
-    seconds = {name: timed(partial(step, way), device, repeats if name == "batch" else 1) for name, way in ways.items()}
+    seconds = timed(lambda: step(lambda: by_levels(numbers)), device, repeats)
+    rates = {name: nodes_of_few / timed(partial(step, way), device, 3) for name, way in slow.items()}
     products = timed(lambda: bare_products(plan, lstm), device, repeats)
-    figures = {f"{name}_nodes_per_second": round(nodes / taken) for name, taken in seconds.items()}
+    planning = timed(lambda: forest.plan(numbers), device, repeats)
     return {
         "nodes": nodes,
         "different_nodes": plan.rows,
-        **figures,
-        "times_tree_by_tree": round(seconds["tree_by_tree"] / seconds["batch"], 1),
-        "times_node_by_node": round(seconds["node_by_node"] / seconds["batch"], 1),
-        "share_of_products": round(products / seconds["batch"], 3),
+        "levels": len(plan.levels),
+        "batch_nodes_per_second": round(nodes / seconds),
+        **{f"{name}_nodes_per_second": round(rate) for name, rate in rates.items()},
+        **{f"times_{name}": round(nodes / seconds / rate, 1) for name, rate in rates.items()},
+        "milliseconds": round(1000 * seconds, 2),
+        "share_of_products": round(products / seconds, 3),
+        "share_of_plan": round(planning / seconds, 3),
     }
 
 
@@ -147,7 +154,13 @@ def main() -> None:
             forest.add(tree, words)
         found[f"batch_{size}"] = measure(batch[:size], forest, lstm, vectors, options.repeats)
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
-    report = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": machine, **found}
+    report = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": machine,
+        "kernels": fused_levels(device) is not None,
+        **found,
+    }
     print(json.dumps(report, indent=2))
     if options.out:
         write_text(options.out, json.dumps(report, indent=2) + "\n")

@@ -44,6 +44,13 @@ def run(
     ] = None,
     split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
+    drawn_regions: Annotated[
+        bool,
+        typer.Option(
+            "--drawn-regions",
+            help="Also rank drawn regions and phrases (paper 2, Table 4), by features of the recipe `chains`.",
+        ),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write result records into this folder.", show_default=False)
@@ -65,7 +72,7 @@ def run(
     opened = open_corpus(corpus, pictures=pictures_in)
     stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {split}"):
-        results = judge(run, opened, stores, target, split=split, folds=folds)
+        results = judge(run, opened, stores, target, split=split, folds=folds, drawn_regions=drawn_regions)
     if out is not None:
         files = {out / f"{result.protocol.name.replace(' ', '-')}.json": result for result in results}
         for path in files:

@@ -161,7 +161,11 @@ def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told:
             raise DeixisError("region-phrase ranking needs features of drawn regions (the feature recipe `chains`)")
         drawn = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
         vectors.update(zip(((image.id, box) for box in drawn), regions, strict=True))
-    asked = [ImageFeatures(vectors[name, box], None, None, _size(box)) for name, box in items.regions]
+    # Who looks at a picture's regions as well has none but the whole of it.
+    none = np.zeros((0, 4), np.float32)
+    asked = [
+        ImageFeatures(vectors[name, box], vectors[name, box][None][:0], none, _size(box)) for name, box in items.regions
+    ]
     scores = _scores(matcher, asked, [tuple(string.split(" ")) for string in items.strings])
     metrics = evaluate_region_phrases(items, scores).as_dict()
     counts = {"images": len(pictures.images), "regions": len(asked), "strings": len(items.strings)}

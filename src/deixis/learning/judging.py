@@ -85,11 +85,13 @@ def judge(
     *,
     split: str = "test",
     folds: int = 1,
+    drawn_regions: bool = False,
 ) -> list[Result]:
     """Score a run on a split: retrieval and sentence to sentence, or phrase localization and presence.
 
     Args:
         folds: of the retrieval; two on the 2,000 test images of COCO-mini is the 1K protocol.
+        drawn_regions: also rank drawn regions and phrases (paper 2, Table 4) where the recipe does not ask for it.
     """
     recipe, matcher = read_recipe(run), load_matcher(run, device)
     told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
@@ -124,7 +126,7 @@ def judge(
             results += judge_aligner(matcher, corpus, split, find_store(stores, "proposals"), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
-        if getattr(recipe, "drawn_regions", False):
+        if drawn_regions or getattr(recipe, "drawn_regions", False):
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
             if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]

@@ -33,7 +33,7 @@ class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     encoder: Shape = "h-lstm"
     hidden: Annotated[int, Meta(ge=1)] = 512
     dim: Annotated[int, Meta(ge=1)] = 512
-    #: Of what enters the two branches, while learning.
+    #: Of the features of pictures and regions, while learning.
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     #: Whether word vectors are learned too.
     learn_words: bool = False
@@ -84,15 +84,11 @@ class HMLSTM(nn.Module):
 
     def embed_visual(self, features: Tensor) -> Tensor:
         """Pictures or regions `(n, visual_dim)` to unit rows `(n, dim)`."""
-        return functional.normalize(self.images(self._drop(features)), dim=-1)
+        return functional.normalize(self.images(functional.dropout(features, self.dropout, self.training)), dim=-1)
 
     def embed_nodes(self, plan: Plan, rows: Tensor) -> Tensor:
         """Nodes of a plan, by row, to unit rows `(rows, dim)`."""
-        states = self.encoder(self.words(plan.word), plan)[rows]
-        return functional.normalize(self.texts(self._drop(states)), dim=-1)
-
-    def _drop(self, values: Tensor) -> Tensor:
-        return functional.dropout(values, self.dropout, self.training)
+        return functional.normalize(self.texts(self.encoder(self.words(plan.word), plan)[rows]), dim=-1)
 
     def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
         """Whole texts `(trees, dim)`, some at a time."""
