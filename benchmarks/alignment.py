@@ -251,6 +251,8 @@ def on_card(pairs: Pairs, sizes: list[tuple[int, int]], compiled: bool) -> tuple
         "best_ms": good[best]["ms"],
         "operations_per_s": float(f"{pairs.operations / seconds:.4g}"),
         "share_of_matrix_rate": round(share, 4),
+        "floor_ms": round(1e3 * pairs.operations / max(rates), 3),
+        "share_of_floor": round(share, 4),
         "best_other": quickest,
         "times_as_fast_as_best_other": round(faster, 2),
         "ways": ways,

@@ -5,7 +5,9 @@
 Steps (networks forward and back, loss, Adam) at H = 1,024, D = 300, K = 256 and 1,280 numbers of context, on batches of
 129 made-up pairs whose sentences have 6 to 20 words of 8,000. Both models take turns on the same batches, and the
 median of the turns counts. That the packed pass over all sentences tells what one sentence at a time does is checked in
-the run. Beside it stands the same with words told from H numbers, without the map to D before the softmax.
+the run. Beside it stands the same with words told from H numbers, without the map to D before the softmax; and the
+floor of each: the operations of its matrices at the rate of one large product, or the bytes of weights, gradients and
+Adam at the rate of one large copy, in the same run.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ import platform
 import statistics
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import roofline
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -74,7 +77,7 @@ def check(network: ConceptsOrderNetwork, batch: Batch) -> None:
         torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-3, atol=1e-2)
 
 
-def measure(device: torch.device, turns: int) -> dict[str, float]:
+def measure(device: torch.device, turns: int) -> dict[str, Any]:
     batch = make_batch(device)
     networks: dict[str, ConceptsOrderNetwork] = {
         "matching": make_network(device, generates=False),
@@ -97,11 +100,35 @@ def measure(device: torch.device, turns: int) -> dict[str, float]:
             if turn:
                 seconds[name].append(time.perf_counter() - began)
     medians = {name: statistics.median(own) for name, own in seconds.items()}
+    ceiling = roofline.measure(device, "float32")
+    floors = {name: floor(network, batch, ceiling) for name, network in networks.items()}
+    for name, own in floors.items():
+        own["share_of_floor"] = round(own["floor_s"] / medians[name], 4)
     return {
         **{f"{name}_milliseconds": round(1000 * own, 2) for name, own in medians.items()},
         "times_matching": round(medians["with_generation"] / medians["matching"], 2),
         "times_matching_without_the_map": round(medians["without_the_map"] / medians["matching"], 2),
+        "roofline": ceiling.record(),
+        "floors": floors,
     }
+
+
+def floor(network: ConceptsOrderNetwork, batch: Batch, ceiling: roofline.Roofline) -> dict[str, Any]:
+    """Of a step: each matrix forward, and backward twice, for each row that goes through it."""
+    read = int((batch.ids != 0).sum())
+    told = read + PAIRS  # and the end of each sentence
+    operations = 0
+    for name, weight in network.named_parameters():
+        if weight.dim() != 2:
+            continue
+        rows = {"fusion": PAIRS, "sentences": read, "generator": told}[name.partition(".")[0]]
+        # A word that is read is looked up; one that is told is a product with all words.
+        if "words" in name and not name.startswith("generator"):
+            continue
+        operations += 6 * rows * weight.numel()
+    parameters = sum(weight.numel() for weight in network.parameters())
+    # Weights read forward and back, gradients written; Adam reads four arrays and writes three.
+    return ceiling.floor(operations, 4 * (2 + 1 + 7) * parameters, "float32")
 
 
 def main() -> None:

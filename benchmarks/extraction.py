@@ -10,7 +10,9 @@ PICTURES is any corpus or folder of pictures; where it has fewer than asked for,
    folded, convolutions in oneDNN's layout.
 2. The recipe `regions`, learned proposals and all, and each of its stages by itself: reading and decoding alone, the
    networks alone on pictures that are ready, writing alone. Extraction is bound by decoding where it is about as fast
-   as that alone.
+   as that alone. Of the networks, what each part takes by itself: putting pixels together and bringing them to the
+   device, proposals, backbone and regions. The floor is the longest of what decoding takes on all processors at the
+   speed of one thread that nobody disturbs, and what operations and bytes take at the rates of the device.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import cycle, islice
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
@@ -30,17 +33,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import roofline
 import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
+from torch.utils.flop_counter import FlopCounterMode
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features import FeatureStore, extract
-from deixis.features.extraction import batches, map_batch, read
-from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
+from deixis.features.boxes import LearnedBoxes
+from deixis.features.extraction import batches, map_batch
+from deixis.features.mapper import BackboneMapper, BoxMapper, PreparedPicture, make_mapper
+from deixis.features.reading import read
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe
 from deixis.files import write_text
-from deixis.vision.backbones import DEFAULT, Backbone, NetworkBackbone, NetworkInput, load_backbone
+from deixis.vision.backbones import DEFAULT, Backbone, NetworkBackbone, NetworkInput, load_backbone, stacked
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from deixis.vision.reading import read_picture
 from deixis.vision.regions import region_vectors
@@ -203,6 +210,60 @@ def networks_alone(corpus: Corpus, mapper: BoxMapper, workers: int) -> float:
         return time.perf_counter() - start
 
 
+def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[str, float]:
+    """Seconds that each part of the networks takes by itself, one batch after the other, and its operations."""
+    assert isinstance(mapper, BackboneMapper)
+    assert isinstance(mapper._box_source, LearnedBoxes)
+    assert ready.pictures is not None
+    device = torch.device(mapper._device)
+    taken = dict.fromkeys(("to_device", "proposals", "backbone_and_regions"), 0.0)
+    operations = moved = 0.0
+    with mapper.running():
+        for batch in batches(read(ready.pictures, mapper, ready, workers), mapper.batch_size):
+            pictures = [reading.picture for reading in batch if reading.picture is not None]
+            pixels = [values for each in pictures for values in (each.squashed, each.whole) if values is not None]
+            taken["to_device"] += once(lambda own=pictures: to_device(own, device), device)
+            taken["proposals"] += once(lambda own=pictures: mapper._with_boxes(own), device)
+            boxed = [replace(each, squashed=None) for each in mapper._with_boxes(pictures)]
+            taken["backbone_and_regions"] += once(lambda own=boxed: mapper(own), device)
+            # Pixels in and features out, and nothing between: what no way of doing it can save.
+            moved += sum(values.numel() for values in pixels)
+            moved += sum(values.nbytes for each in mapper(boxed) for values in each.values())
+            if not operations:
+                with FlopCounterMode(display=False) as counter:
+                    mapper(pictures)
+                operations = counter.get_total_flops() / len(pictures) * len(ready)
+    return {**taken, "operations": operations, "bytes": moved}
+
+
+def to_device(pictures: Sequence[PreparedPicture], device: torch.device) -> None:
+    shapes: dict[tuple[int, ...], list[torch.Tensor]] = {}
+    for each in pictures:
+        for values in (each.squashed, each.whole):
+            if values is not None:
+                shapes.setdefault(tuple(values.shape), []).append(values)
+    for alike in shapes.values():
+        stacked(alike).to(device)
+
+
+def once(work: Callable[[], object], device: torch.device) -> float:
+    roofline.wait(device)
+    start = time.perf_counter()
+    work()
+    roofline.wait(device)
+    return time.perf_counter() - start
+
+
+def undisturbed(corpus: Corpus, mapper: BoxMapper) -> float:
+    """Seconds of one thread that decodes a picture, with nothing beside it."""
+    assert corpus.pictures is not None
+    some = corpus.images[:64]
+    start = time.perf_counter()
+    for image in some:
+        mapper.prepare(image, corpus.pictures.read(image))
+    return (time.perf_counter() - start) / len(some)
+
+
 def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
     mapper = make_mapper(BUILT_IN["regions"], device=device)
     workers = os.cpu_count() or 1
@@ -216,6 +277,18 @@ def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
     work = time.process_time() - work
     decoding = (before + decoding_alone(corpus, mapper, workers)) / 2
     networks = networks_alone(ready, mapper, workers)
+    parts = parts_of_networks(ready, mapper, workers)
+    operations, moved = parts.pop("operations"), parts.pop("bytes")
+    floors = {"decoding on all processors": undisturbed(corpus, mapper) / workers}
+    ceiling: dict[str, Any] = {}
+    # On a processor convolutions are oneDNN's own, whose operations are not counted.
+    if device == "cuda":
+        rates = roofline.measure(torch.device(device), "float32", "bfloat16")
+        # Proposals are found in half precision: its rate for all is the lower floor.
+        own = rates.floor(operations, moved, "bfloat16")
+        floors[f"{own['floor_is']} on the device"] = own["floor_s"] / len(ready)
+        ceiling = rates.record() | own
+    longest = max(floors, key=lambda name: floors[name])
     count, seconds = len(corpus), report.seconds
     return {
         "recipe": "regions",
@@ -227,6 +300,13 @@ def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
             "writing alone": count / seconds["write"],
         },
         "share_of_decoding_alone": decoding / seconds["all"],
+        "ms_per_picture_of_networks_by_part": {name: 1e3 * value / len(ready) for name, value in parts.items()},
+        "ms_per_picture": 1e3 * seconds["all"] / count,
+        "floors_ms_per_picture": {name: 1e3 * value for name, value in floors.items()},
+        "floor_is": longest,
+        "floor_ms_per_picture": 1e3 * floors[longest],
+        "share_of_floor": floors[longest] / (seconds["all"] / count),
+        "roofline": ceiling,
         "processor_ms_per_picture": 1e3 * work / count,
         "ms_per_picture_by_stage": {name: 1e3 * seconds[name] / count for name in ("read", "map", "write")},
     }

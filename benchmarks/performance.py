@@ -50,8 +50,7 @@ RATIOS = (
     Ratio("two_branch", "a step of 500 pairs: a loop's time to ours",
           lambda found: found["settings"]["sentences"]["times_faster"]["loop"]),
     Ratio("two_branch-full", "an epoch at Flickr30k's size on a GPU (tf32), to its floor",
-          lambda found: found["runs"]["tf32"]["epoch_s"]
-          / max(found["runs"]["tf32"]["floor_operations_s"], found["runs"]["tf32"]["floor_bytes_s"])),
+          lambda found: found["runs"]["tf32"]["epoch_s"] / _floor(found["runs"]["tf32"])),
     Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
           lambda found: found["share_of_matrix_rate"]),
     Ratio("alignment-gpu", "alignment kernel: time of the best other way to ours",
@@ -67,6 +66,11 @@ RATIOS = (
     Ratio("fisher", "Fisher vectors of 100,000 captions: seconds to the limit",
           lambda found: found["encode_and_write_s"] / found["limits"]["encode_and_write_s"], lambda found: "≤ 1"),
 )  # fmt: skip
+
+
+def _floor(run: Any) -> float:
+    """Of a file as it is written now, or as it was before the longer of both floors was told by itself."""
+    return float(run["floor_s"] if "floor_s" in run else max(run["floor_operations_s"], run["floor_bytes_s"]))
 
 
 class Benchmark(NamedTuple):

@@ -13,7 +13,9 @@ is checked in the run: the loop with the K hardest, the library with all triplet
 The second: 29,000 images with five captions each, made on the card with 64 shared dimensions planted in noise; batches
 of 500 with neighbourhood sampling and the constraint among sentences, in single precision, TF32 and bfloat16. It needs
 PyTorch, NumPy and msgspec alone. Beside the seconds of an epoch stands the floor: the operations of the layers at the
-rate of one large product, and the bytes of features and of Adam at the rate of one large copy, of the same run.
+rate of one large product, and the bytes of features and of Adam at the rate of one large copy, of the same run. Batches
+there differ in size, since not every image has a second sentence at hand; with batches of one size, without
+neighbourhoods, a step is timed eagerly, with the network and its loss compiled, and as one CUDA graph.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import roofline
 import torch
 from torch import Tensor
 
@@ -48,6 +52,8 @@ FULL_LIMIT, SPEED_LIMIT = 10, 1
 #: Name → pairs a batch, widths of the branches, K (paper 1, sections 4.3 and 5.3).
 SETTINGS = {"phrases": (100, (1024, 512), 30), "sentences": (500, (2048, 512), 10)}
 TURNS = 6
+#: Steps of one size that are timed.
+STEPS = 200
 #: A loss of unit rows of images, unit rows of texts and a batch.
 Way = Callable[[Tensor, Tensor, RankingBatch], Tensor]
 
@@ -259,8 +265,11 @@ def full(device: torch.device, images: int, compiled: bool) -> tuple[dict[str, A
     runs = {
         name: epoch(data, sampler, precision, mixed, compiled, device) for name, (precision, mixed) in kinds.items()
     }
-    for name, (precision, mixed) in kinds.items():
-        runs[name] |= floor(rows, precision, mixed, device)
+    ceiling = roofline.measure(device, *kinds)
+    for name, own in runs.items():
+        own |= floor(rows, name, ceiling)
+        own["share_of_floor"] = round(own["floor_s"] / own["epoch_s"], 4)
+    fixed = steps_of_one_size(data, device, ceiling)
     torch.set_float32_matmul_precision("highest")
     fastest = min(run["epoch_s"] for run in runs.values())
     record = {
@@ -275,11 +284,18 @@ def full(device: torch.device, images: int, compiled: bool) -> tuple[dict[str, A
         "compiled": compiled,
         "making_data_s": round(making, 2),
         "sampling_alone_s": round(sampling, 2),
+        **ceiling.record(),
         "runs": runs,
         "fastest_epoch_s": fastest,
+        "steps_of_one_size": fixed,
         "limits": {"fastest_epoch_s": FULL_LIMIT},
     }
     return record, fastest <= FULL_LIMIT
+
+
+def new_network(device: torch.device) -> TwoBranchEmbedding:
+    widths = SETTINGS["sentences"][1]
+    return TwoBranchEmbedding(IMAGE_DIM, TEXT_DIM, EmbeddingRecipe(widths, widths, dropout=0.5)).to(device)
 
 
 def epoch(
@@ -288,8 +304,7 @@ def epoch(
     """Seconds of one epoch after a few steps of warming up, and what the loss did in it."""
     torch.set_float32_matmul_precision(precision)
     torch.manual_seed(0)
-    widths = SETTINGS["sentences"][1]
-    network = TwoBranchEmbedding(IMAGE_DIM, TEXT_DIM, EmbeddingRecipe(widths, widths, dropout=0.5)).to(device)
+    network = new_network(device)
     if compiled:
         network.images.compile(dynamic=True)
         network.texts.compile(dynamic=True)
@@ -322,8 +337,8 @@ def epoch(
     }
 
 
-def floor(rows: list[tuple[int, int]], precision: str, mixed: bool, device: torch.device) -> dict[str, Any]:
-    """Operations and bytes of an epoch, and the seconds they would take at the rates of a large product and copy."""
+def floor(rows: list[tuple[int, int]], kind: str, ceiling: roofline.Roofline) -> dict[str, Any]:
+    """Operations and bytes of steps with so many images and texts, and the seconds they would take at best."""
     hidden, out = SETTINGS["sentences"][1]
     operations = traffic = 0
     weights = (IMAGE_DIM + TEXT_DIM) * hidden + 2 * hidden * out
@@ -335,39 +350,102 @@ def floor(rows: list[tuple[int, int]], precision: str, mixed: bool, device: torc
             traffic += 4 * 4 * count * width
         # Weights read forward and back, gradients written; Adam reads four arrays and writes three.
         traffic += 4 * (2 + 1 + 7) * weights
-    torch.set_float32_matmul_precision(precision)
-    side = 8192 if device.type == "cuda" else 1024
-    kind = torch.bfloat16 if mixed else torch.float32
-    left, right = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
-    product = best(lambda: left @ right, device)
-    source = torch.empty(1 << (30 if device.type == "cuda" else 26), dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    copy = best(lambda: target.copy_(source), device)
-    rate, bandwidth = 2 * side**3 / product, 2 * source.numel() / copy
+    return ceiling.floor(operations, traffic, kind)
+
+
+def steps_of_one_size(data: Made, device: torch.device, ceiling: roofline.Roofline) -> dict[str, Any]:
+    """Milliseconds of a step (tf32) eagerly, compiled and as one CUDA graph."""
+    torch.set_float32_matmul_precision("high")
+    batches = [
+        batch
+        for batch in SentenceSampler(data, SentenceSamplerRecipe(FULL_BATCH), seed=0).triplets(1)
+        if len(batch.images) == FULL_BATCH
+    ]
+    found = floor([(FULL_BATCH, FULL_BATCH)], "tf32", ceiling)
+    ways: dict[str, Any] = {}
+    for name in ("eager", "compiled", "graph"):
+        if name != "eager" and device.type != "cuda":
+            continue
+        try:
+            own = one_size(name, batches[:STEPS], data, device)
+        # A machine may lack what compiling needs; the other ways go on.
+        except Exception as fault:
+            ways[name] = {"fault": " ".join(str(fault).split())[:300]}
+        else:
+            ways[name] = own | {"share_of_floor": round(1e3 * found["floor_s"] / own["step_ms"], 4)}
+    return {"pairs": FULL_BATCH, **found, "ways": ways}
+
+
+def one_size(name: str, batches: list[RankingBatch], data: Made, device: torch.device) -> dict[str, Any]:
+    torch.manual_seed(0)
+    network = new_network(device)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-4, fused=True, capturable=device.type == "cuda")
+    loss = own_loss(RankingRecipe((1.0, 1.5, 0.0, 0.0), hardest=SETTINGS["sentences"][2]))
+    if name == "compiled":
+        network.images.compile()
+        network.texts.compile()
+        loss = torch.compile(loss)
+    work: Callable[[RankingBatch], Tensor] = partial(step, network, optimizer, data, loss=loss)
+    start = time.perf_counter()
+    if name == "graph":
+        work = captured(work, batches[0])
+    for batch in batches:
+        work(batch)
+    wait(device)
+    ready = time.perf_counter() - start
+    start = time.perf_counter()
+    for batch in batches:
+        last = work(batch)
+    wait(device)
+    taken = (time.perf_counter() - start) / len(batches)
     return {
-        "operations": operations,
-        "bytes": traffic,
-        "product_operations_per_s": float(f"{rate:.3g}"),
-        "copy_bytes_per_s": float(f"{bandwidth:.3g}"),
-        "floor_operations_s": round(operations / rate, 4),
-        "floor_bytes_s": round(traffic / bandwidth, 4),
+        "step_ms": round(1e3 * taken, 3),
+        "getting_ready_s": round(ready, 2),
+        "last_loss": round(last.item(), 4),
     }
 
 
-def best(work: Callable[[], object], device: torch.device, times: int = 5) -> float:
-    seconds = []
-    for _ in range(times):
-        wait(device)
-        start = time.perf_counter()
-        work()
-        wait(device)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+def captured(work: Callable[[RankingBatch], Tensor], first: RankingBatch) -> Callable[[RankingBatch], Tensor]:
+    """A step as one graph: what differs between batches is copied to where the graph reads it."""
+    held = RankingBatch(
+        first.images.clone(), first.texts.clone(), copied(first.contrast), first.pairs, first.statistics
+    )
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            work(held)
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outcome = work(held)
+
+    def replay(batch: RankingBatch) -> Tensor:
+        for place, value in zip(tensors(held), tensors(batch), strict=True):
+            place.copy_(value)
+        graph.replay()
+        return outcome
+
+    return replay
+
+
+def copied(contrast: Contrast) -> Contrast:
+    return Contrast(
+        contrast.epoch,
+        *(
+            Direction(*(None if value is None else value.clone() for value in direction))
+            for direction in (contrast.image_to_text, contrast.text_to_image)
+        ),
+    )
+
+
+def tensors(batch: RankingBatch) -> list[Tensor]:
+    both = (*batch.contrast.image_to_text, *batch.contrast.text_to_image)
+    return [batch.images, batch.texts, *(value for value in both if value is not None)]
 
 
 def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    roofline.wait(device)
 
 
 def main() -> int:
