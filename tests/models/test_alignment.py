@@ -120,12 +120,15 @@ def test_scores_are_eq_1_of_the_supplement_and_keep_the_length_of_vectors() -> N
     torch.testing.assert_close(network.score_all(regions, present, ids), 2 * scores)
 
 
-def test_regions_may_be_read_at_unit_length() -> None:
+def test_regions_may_be_read_by_how_their_directions_differ_from_the_mean_one() -> None:
     torch.manual_seed(0)
-    network = AlignmentNetwork(7, 11, msgspec.structs.replace(RECIPE, unit_regions=True), scale=3.0).eval()
+    centre = torch.randn(7)
+    recipe = msgspec.structs.replace(RECIPE, centred_regions=True)
+    network = AlignmentNetwork(7, 11, recipe, scale=3.0, centre=centre).eval()
     regions = torch.randn(2, 3, 7)
     torch.testing.assert_close(network.embed_regions(5 * regions), network.embed_regions(regions))
-    expected = regions / regions.norm(dim=-1, keepdim=True) @ network.regions.weight.T + network.regions.bias
+    differs = regions / regions.norm(dim=-1, keepdim=True) - centre
+    expected = differs / differs.norm(dim=-1, keepdim=True) @ network.regions.weight.T + network.regions.bias
     torch.testing.assert_close(network.embed_regions(regions), expected)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
@@ -136,10 +137,9 @@ class AlignmentTask:
         self.data = alignment_data(training, store, self.fragments, recipe.regions, device=device)
         self.held_out = alignment_data(corpus.split("val"), store, self.fragments, recipe.regions, device=device)
         vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
-        lengths = self.data.regions.float().norm(dim=-1)[self.data.present]
-        self.module: nn.Module = make_network(
-            recipe, self.data.regions.shape[2], self.fragments, vectors, 1 / float(lengths.mean())
-        ).to(device)
+        scale, centre = region_statistics(self.data)
+        channels = self.data.regions.shape[2]
+        self.module: nn.Module = make_network(recipe, channels, self.fragments, vectors, scale, centre).to(device)
 
     def batches(self, epoch: int) -> Batches[AlignmentBatch]:
         data, recipe = self.data, self.recipe
@@ -215,6 +215,16 @@ def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Te
         return shown / positive.sum().clamp(min=1) + missed / others.clamp(min=1)
 
 
+def region_statistics(data: AlignmentData) -> tuple[float, Tensor]:
+    """What brings region features to length 1 in the mean, and the mean of their directions, `(channels,)`."""
+    total, lengths, count = torch.zeros(data.regions.shape[2], dtype=torch.float64), 0.0, 0
+    for rows, present in zip(torch.split(data.regions, 256), torch.split(data.present, 256), strict=True):
+        own = rows[present].float()
+        total += functional.normalize(own, dim=-1).double().sum(0).cpu()
+        lengths, count = lengths + float(own.norm(dim=-1).double().sum()), count + len(own)
+    return count / lengths, (total / count).float()
+
+
 def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet, corpus: Corpus) -> Fragments:
     if recipe.model.fragments == "words":
         return WordFragments(text)
@@ -227,6 +237,7 @@ def make_network(
     fragments: Fragments,
     vectors: Tensor | None = None,
     scale: float = 1.0,
+    centre: Tensor | None = None,
 ) -> AlignmentNetwork:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(recipe.seed)
@@ -240,6 +251,7 @@ def make_network(
             # Who trains in half precision scores in it.
             rounded=recipe.schedule.precision != "float32",
             scale=scale,
+            centre=centre,
         )
 
 

@@ -43,9 +43,11 @@ class AlignmentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     #: Of the word vectors.
     word: Width = 300
     dropout: Share = 0.5
-    #: Region features are brought to unit length. Pooled from one map of the picture, those of small boxes are longer
-    #: than those of large ones and of the picture itself, so that a word's best region tends to be a small one.
-    unit_regions: bool = False
+    #: Region features are brought to unit length, their mean over the training regions is taken off, and what is left
+    #: is brought to unit length. Pooled from one map of the picture, features of small boxes are longer than those of
+    #: large ones and of the picture itself, so that a word's best region would tend to be a small one; and what all
+    #: regions have in common tells none from another.
+    centred_regions: bool = False
     #: DeFrag's n, which keeps short sentences from an advantage.
     smoothing: Annotated[float, Meta(ge=0)] = 5.0
 
@@ -110,6 +112,7 @@ class AlignmentNetwork(nn.Module):
         rounded: all pairs are scored by vectors in bfloat16 (`score_all`), on a GPU by the fused kernel.
         scale: what region features are multiplied by, so that they are about as long as word vectors, 1. Else the
             margin of 1 is lost in the first scores, and whichever side is longer alone learns.
+        centre: (channels,) the mean of region features at unit length, for `centred_regions`.
     """
 
     def __init__(
@@ -123,9 +126,12 @@ class AlignmentNetwork(nn.Module):
         fixed: bool = False,
         rounded: bool = False,
         scale: float = 1.0,
+        centre: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.recipe, self.rounded = recipe, rounded
+        if recipe.centred_regions:
+            self.centre = nn.Buffer(torch.zeros(channels) if centre is None else centre.clone())
         self.regions = nn.Linear(channels, recipe.dim)
         self.scale = nn.Buffer(torch.tensor(scale))
         self.words = nn.Embedding(words, recipe.word, padding_idx=0)
@@ -144,7 +150,9 @@ class AlignmentNetwork(nn.Module):
 
     def embed_regions(self, regions: Tensor) -> Tensor:
         """v: (…, channels) to (…, dim)."""
-        given = functional.normalize(regions, dim=-1) if self.recipe.unit_regions else regions * self.scale
+        given = regions * self.scale
+        if self.recipe.centred_regions:
+            given = functional.normalize(functional.normalize(regions, dim=-1) - self.centre, dim=-1)
         embedded: Tensor = self.regions(self.dropout(given))
         return embedded
 
