@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import DeixisError, InputError
+from deixis.evaluation.papers import paper_tables
 from deixis.features import FeatureStore
 from deixis.learning import runs as run_files
 from deixis.learning.concepts import concept_loss
@@ -27,7 +28,7 @@ from deixis.learning.concepts_order import (
 )
 from deixis.learning.end_to_end import contrast
 from deixis.learning.judging import judge, load_matcher
-from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.running import run_recipe
 from deixis.matcher import Describes, Encodes, Localizes, Scores, TellsLikelihood, read_images
 from deixis.text.concepts import Concept, ConceptVocabulary
@@ -376,3 +377,43 @@ def test_recipes_that_cannot_be_learned_are_refused(concept_run: tuple[Path, dic
     with pytest.raises(DeixisError, match="not of a concept network"):
         feature_recipes(check_recipe({**ORDER, "name": "x", "concepts": "paper1/sentences-bi"}, "x"))  # type: ignore[arg-type]
     assert len(feature_recipes(order_recipe("cnp-ctx-gen", concept_run[0]))) == 2
+
+
+def test_recipes_of_paper_3_have_its_numbers() -> None:
+    """Section 4.2 and Tables 1 to 4: what differs from row to row is the row's subject, and nothing else does."""
+    seen: set[str] = set()
+    for name in package_recipes():
+        paper, _, row = name.partition("/")
+        row = row.removeprefix("coco-")
+        recipe: Any = load_recipe(name).recipe
+        if paper != "paper3" or row.startswith("scenes") or recipe.kind != "concepts-order":
+            continue
+        seen |= set(recipe.rows)
+        words = set(row.split("-"))
+        whole = row.startswith(("lambda", "ours"))
+        assert (recipe.model.hidden, recipe.model.word, recipe.model.longest) == (1024, 300, 50), name
+        assert (recipe.loss.margin, recipe.mismatched, recipe.regions) == (0.2, 128, 50), name
+        assert bool(recipe.concepts) == (whole or "cnp" in words), name
+        assert (recipe.features is not None) == (row not in ("cnp", "cnp-gen")), name
+        assert recipe.model.fusion == ("sum" if row == "cnp-ctx-c" else "gate"), name
+        assert recipe.model.shared_words == (row == "ctx-gen-e"), name
+        assert bool(recipe.loss.sampling) == (row == "ctx-gen-s"), name
+        told = row == "caption" or whole or "gen" in words
+        expected = float(row.removeprefix("lambda-")) if row.startswith("lambda") else float(told)
+        assert recipe.loss.generation == expected, name
+        assert bool(recipe.loss.order) == ("order" in words), name
+        if recipe.features is not None:
+            assert recipe.feature_recipe.crops == ("centre" if row == "ctx-1-crop" else "ten"), name
+            weak = row == "ours"
+            assert recipe.feature_recipe.backbone == f"efficientnet-lite{0 if weak else 2}", name
+        if recipe.concepts:
+            network: Any = load_recipe(recipe.concepts).recipe
+            assert network.vocabulary.size == 256, name
+            backbone = network.feature_recipe.backbone
+            assert backbone == f"efficientnet-lite{0 if row.startswith('ours') else 2}", "the context alone is stronger"
+    for table in ("table2", "table3", "table4"):
+        for corpus in ("flickr30k", "mscoco"):
+            rows = paper_tables()[f"paper3/{table}-{corpus}"].rows
+            ours = [row for row in rows if table != "table4" or row.id.startswith("ours")]
+            missing = [row.id for row in ours if f"paper3/{table}-{corpus}/{row.id}" not in seen]
+            assert not missing, (table, corpus)
