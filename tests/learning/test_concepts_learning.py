@@ -313,6 +313,7 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
     false = {(own.image, own.true): own.false for own in corpus_twins(corpus.split("train"))}
     batch = next(iter(task.batches(1)))
     found, network = task.loss(batch), task.module.network
+    parts: Any = found.parts
     total, twins = 0.0, 0
     for row in batch.texts.tolist():
         number = int(task.data.image_of[row])
@@ -325,8 +326,8 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
         true, exchanged = (picture @ network.embed_texts(ids).T)[0].tolist()
         total += max(0.0, 0.2 - true + exchanged)
     assert 0 < twins < len(batch.texts)
-    assert float(found.parts["order"].detach()) == pytest.approx(total / len(batch.texts), rel=1e-4)
-    expected = found.parts["matching"] + 3 * found.parts["order"]
+    assert float(parts["order"].detach()) == pytest.approx(total / len(batch.texts), rel=1e-4)
+    expected = parts["matching"] + 3 * parts["order"]
     assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
     results = judge(tmp_path / "run", corpus, stores, CPU, split="val")
