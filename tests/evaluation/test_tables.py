@@ -6,7 +6,6 @@ import statistics
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 
 from deixis.errors import DeixisError
@@ -153,8 +152,18 @@ def test_results_that_name_no_row_have_a_table_of_their_own() -> None:
     assert [entry["files"] for entry in as_data(comparison, [])["others"]] == [("a.json",), ("b.json",)]
 
 
+def test_a_long_breakdown_is_named_and_not_printed() -> None:
+    by_word = {f"word{number}": {"ap": 1.0 * number} for number in range(40)}
+    by_type = {"people": {"ap": 3.5}, "animals": {"ap": 4.5}}
+    own = result(rows=[], metrics={"found": {"by_word": by_word, "by_type": by_type}})
+    text = markdown(compare({"a.json": own}), [])
+    assert "| `found.by_type.people.ap` | 3.50 |" in text
+    assert "word7" not in text
+    assert "In the files alone: `found.by_word` (40)." in text
+
+
 def test_the_text_does_not_depend_on_the_order_of_files() -> None:
-    results = {f"{name}.json": result(seed=seed, rows=rows) for seed, name in enumerate("abc") for rows in [[]]}
+    results = {f"{name}.json": result(seed=seed, rows=[]) for seed, name in enumerate("abc")}
     results |= {f"{name}.json": result(seed=seed) for seed, name in enumerate("xyz")}
     backwards = dict(reversed(results.items()))
     tables = list(paper_tables().values())

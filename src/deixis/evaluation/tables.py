@@ -21,6 +21,8 @@ from deixis.evaluation.results import Result, flatten
 
 #: Parts of a name that a column head leaves out: the table's title says them.
 _UNSAID = {"overall", "strings"}
+#: A breakdown (`by_concept`) of more members is named and not printed.
+LONGEST = 30
 #: Column heads for people; other names are shown as they are.
 _HEADS = {
     "image_to_text": "image→text", "text_to_image": "text→image", "sentence_to_sentence": "sentence→sentence",
@@ -167,12 +169,27 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
 
 
 def _others(protocol: str, entries: Sequence[Entry]) -> str:
-    """Results of one protocol that name no row: a figure a line, an entry a column."""
+    """Results of one protocol that name no row: a figure a line, an entry a column; long breakdowns in a word."""
     figures = [entry.figures() for entry in entries]
-    names = list(dict.fromkeys(name for own in figures for name in own))
+    members: dict[str, set[str]] = {}
+    for name in (name for own in figures for name in own):
+        whole, member = _breakdown(name)
+        members.setdefault(whole, set()).add(member)
+    long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}
+    names = list(dict.fromkeys(name for own in figures for name in own if _breakdown(name)[0] not in long))
     lines = [[f"`{name}`", *(_figure(own.get(name), None) for own in figures)] for name in names]
     head = ["Figure", *(f"{_corpus(entry)} [{number}]" for number, entry in enumerate(entries, 1))]
-    return "\n\n".join([f"### {_text(protocol)}", _grid(head, lines, texts=1), *_notes(entries)])
+    parts = [f"### {_text(protocol)}", _grid(head, lines, texts=1)]
+    if long:
+        left = ", ".join(f"{_code(whole)} ({count:,})" for whole, count in long.items())
+        parts.append(f"In the files alone: {left}.")
+    return "\n\n".join([*parts, *_notes(entries)])
+
+
+def _breakdown(name: str) -> tuple[str, str]:
+    """The breakdown that a figure is part of, and which member's it is: `concepts.by_concept`, `dog`."""
+    found = re.match(r"(.*?\bby_\w+)\.([^.]+)", name)
+    return (found[1], found[2]) if found else ("", "")
 
 
 def _notes(entries: Sequence[Entry]) -> list[str]:
