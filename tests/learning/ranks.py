@@ -41,11 +41,11 @@ def small_corpus() -> Corpus:
     return whole.with_images([*training, *[image for image in whole if image.split == "val"][:8]])
 
 
-def train(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str]) -> str:
+def train(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], device: str = "cpu") -> str:
     """Train a recipe; the fault, where there is one."""
-    recipe = check_recipe(settings, "here")
+    recipe, opened = check_recipe(settings, "here"), [*map(FeatureStore, stores)]
     try:
-        run_recipe(RecipeFile("", recipe), small_corpus(), [*map(FeatureStore, stores)], out, CPU, ranks=ranks)
+        run_recipe(RecipeFile("", recipe), small_corpus(), opened, out, torch.device(device), ranks=ranks)
     except DeixisError as fault:
         return str(fault)
     return ""
@@ -167,7 +167,9 @@ def run_job(job: str, count: int, arguments: list[Any]) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         free.close()
-        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        if count > 1:  # Without it a process is alone.
+            common["WORLD_SIZE"] = str(count)
         places = [Path(folder) / str(rank) for rank in range(count)]
         children = [
             _child(job, arguments, place, {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -179,9 +181,9 @@ def run_job(job: str, count: int, arguments: list[Any]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in JOBS:  # Started by torchrun.
+    if sys.argv[1] in JOBS:  # Started by torchrun, or alone: JOB ARGUMENTS [DEVICE]
         quick()
-        with joined("cpu") as ranks:
+        with joined(sys.argv[3] if len(sys.argv) > 3 else "cpu") as ranks:
             JOBS[sys.argv[1]](ranks, *msgspec.json.decode(sys.argv[2]))
     else:
         # This process computes nothing itself, so that it can be forked safely; what takes long to import it imports.

@@ -23,6 +23,7 @@ from tests.learning.ranks import small_corpus
 from tests.stores import make_store, random_boxes
 
 ROOT = Path(__file__).parents[2]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SCHEDULE = {"epochs": 2, "learning_rate": 0.02, "optimizer": "sgd", "momentum": 0.5, "clip": {"kind": "norm", "at": 1}}
 RECURRENT = {"word": 6, "hidden": 7, "bidirectional": True, "pooling": "max", "dropout": 0.3}
 SENTENCES: dict[str, Any] = {
@@ -212,6 +213,23 @@ def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
     # A sum of two does not depend on their order: the same bits as without the death.
     assert (broken / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert steps_of(broken) == steps_of(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_a_group_of_one_trains_as_a_process_without_one(
+    device: str, folder: Path, stores: list[str], environment: dict[str, str]
+) -> None:
+    """All that is said among processes is said, by gloo or, on a GPU, by NCCL."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    for name, how in (("group", torchrun), ("alone", [])):
+        given = json.dumps([RECIPES["constraints"], str(folder / f"{name} {device}"), stores, device])
+        command = [sys.executable, *how, "-m", "tests.learning.ranks", "train", given, device]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stderr
+    group, alone = (steps_of(folder / f"{name} {device}") for name in ("group", "alone"))
+    assert len(group) == len(alone) > 4
+    assert [step.loss for step in group] == pytest.approx([step.loss for step in alone], rel=1e-4)
 
 
 def test_shares_are_consecutive_and_nothing_is_left_out() -> None:

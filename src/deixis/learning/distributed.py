@@ -42,6 +42,13 @@ class Ranks:
 
     number: int = 0
     count: int = 1
+    #: Whether torchrun started it: a group of one talks as a larger one does.
+    started: bool = False
+
+    @property
+    def together(self) -> bool:
+        """Whether there is a group of processes."""
+        return self.started or self.count > 1
 
     @property
     def first(self) -> bool:
@@ -54,7 +61,7 @@ class Ranks:
 
     def told(self, message: bytes) -> bytes:
         """The first process' message, in all of them."""
-        if self.count == 1:
+        if not self.together:
             return message
         length = torch.tensor([len(message)])
         dist.broadcast(length, 0)
@@ -66,7 +73,7 @@ class Ranks:
 
     def told_checkpoint(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
         """The first process' checkpoint, in all of them: files on its disk need not be on the others'."""
-        if self.count == 1:
+        if not self.together:
             return checkpoint
         position = self.told(msgspec.json.encode(checkpoint.position) if checkpoint else b"")
         tensors = self.told(save(checkpoint.tensors) if checkpoint else b"")
@@ -90,7 +97,7 @@ ALONE: Final = Ranks()
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun started, by the variables it sets; without torchrun this one is alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if "WORLD_SIZE" not in os.environ:
         yield ALONE
         return
     if device == "cuda":
@@ -101,7 +108,7 @@ def joined(device: str) -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=PATIENCE)
     try:
-        yield Ranks(rank, count)
+        yield Ranks(rank, count, started=True)
     finally:
         dist.destroy_process_group()
 
@@ -163,12 +170,12 @@ class Sharing:
     def __init__(self, ranks: Ranks, module: nn.Module) -> None:
         self.ranks = ranks
         self._at_work = _RowsAtWork()
-        if ranks.count > 1:
+        if ranks.together:
             _make_global(module, ranks, self._at_work)
 
     def embedded(self, rows: Tensor, held: Held, embed: Callable[[Tensor], Tensor]) -> Tensor:
         """Embeddings `(rows, dim)` of rows of a table, each made where it is held."""
-        if self.ranks.count == 1:
+        if not self.ranks.together:
             return embed(held.values[rows])
         places = held.places(rows)
         return self.gathered(places, len(rows), lambda: embed(held.values[rows[places] - held.first]))
@@ -177,7 +184,7 @@ class Sharing:
         """What `compute` gives for the places 0 to `count`, every process taking some of them."""
         own = self.ranks.share(count)
         places = torch.arange(own.start, own.stop, device=device)
-        return compute(places) if self.ranks.count == 1 else self.gathered(places, count, lambda: compute(places))
+        return self.gathered(places, count, lambda: compute(places)) if self.ranks.together else compute(places)
 
     def gathered(self, places: Tensor, count: int, compute: Callable[[], Tensor]) -> Tensor:
         """The outcomes of all processes `(count, …)`, of which this one computes those at `places`."""

@@ -38,12 +38,14 @@ def run_recipe(
     """
     recipe, kind = file.recipe, kind_of(file.recipe.kind)
     refuse_unshared(recipe, ranks)
+    if not hasattr(kind, "build_share"):
+        ranks = ALONE
     plan = make_run_plan(recipe, corpus, stores)
     with RunFolder(out, plan, file.text) if ranks.first else FollowingRun(out) as run:
         report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
         if report:
             return msgspec.json.decode(report, type=TrainingReport)
-        if ranks.count > 1:
+        if ranks.together:
             task = kind.build_share(recipe, corpus, stores, device, ranks)  # type: ignore[attr-defined]
         else:
             task = kind.build_task(recipe, corpus, stores, device)

@@ -144,7 +144,7 @@ class _Training:
         self.task, self.schedule, self.run = task, schedule, run
         self.seed, self.device, self.progress, self.saving = seed, device, progress, saving
         self.ranks = ranks
-        self.loss_of = task.loss if ranks.count == 1 else agreed_loss(task)
+        self.loss_of = agreed_loss(task) if ranks.together else task.loss
         self.learner = Learner(task.module, schedule)
         self.position = Position()
         #: The weights to keep, as things stand: those of the best epoch so far.
@@ -281,7 +281,7 @@ class _Training:
         if self.ranks.first:
             with self.learner.evaluating():
                 figures = {name: float(value) for name, value in self.task.validate().items()}
-        if self.ranks.count > 1:
+        if self.ranks.together:
             # As hexadecimals, since JSON has no NaN.
             told = self.ranks.told(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
             figures = {
