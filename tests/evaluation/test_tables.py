@@ -6,6 +6,7 @@ import statistics
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from deixis.errors import DeixisError
