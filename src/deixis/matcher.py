@@ -112,6 +112,14 @@ class Aligns(Protocol):
 
 
 @runtime_checkable
+class FindsRegions(Protocol):
+    """Tells how well the regions of pictures suit pieces of text."""
+
+    def best_regions(self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens]) -> NDArray[Any]:
+        """`(images, snippets)`: the score of each image's best region, the picture as a whole left out."""
+
+
+@runtime_checkable
 class DetectsPresence(Protocol):
     """Tells how likely phrases are in pictures, by scores that compare across pictures and phrases."""
 

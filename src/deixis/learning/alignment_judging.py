@@ -15,6 +15,7 @@ from deixis.evaluation.describing import captioning, region_captioning, sentence
 from deixis.evaluation.localization import gold_queries
 from deixis.evaluation.matching import Pictures
 from deixis.evaluation.results import Result
+from deixis.evaluation.snippet_queries import snippet_queries
 from deixis.features.store import FeatureStore
 from deixis.learning.run_records import StepRecord
 from deixis.learning.runs import read_log, read_model
@@ -32,7 +33,8 @@ EARLY = (10, 100, 300)
 def judge_aligner(
     matcher: AlignmentMatcher, corpus: Corpus, split: str, store: FeatureStore, told: dict[str, Any]
 ) -> list[Result]:
-    """Where words lie and what is counted, both where phrases have boxes; how long vectors are; the best old captions.
+    """Where words lie and what is counted, both where phrases have boxes; how long vectors are; the best old captions;
+    whether colours tell things apart.
 
     How words are smoothed is chosen on the validation split, where its phrases have boxes; elsewhere the recipe tells.
     """
@@ -53,7 +55,8 @@ def judge_aligner(
         results.append(alignment(matcher, near, best, shared, chosen_by_boxes=chosen, **told))
         counted = counting(matcher, near, **told)
         results += [counted] if counted else []
-    return results
+    asked = snippet_queries(matcher, near, **told)
+    return [*results, asked] if asked else results
 
 
 def _has_boxes(pictures: Pictures) -> bool:

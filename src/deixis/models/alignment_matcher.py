@@ -135,8 +135,18 @@ class AlignmentMatcher:
 
         A snippet's score with a region is Σ_t v·s_t of its words, read by themselves. The collection is read once.
         """
-        words = np.stack([own.sum(0) for own in self._read(snippets)], 1)
+        words = self._snippets(snippets)
         return _best_regions(images, count, of_one, lambda rows: self._embed(rows) @ words)
+
+    def best_regions(self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens]) -> Array:
+        """`(images, snippets)`: the best of such scores of each image."""
+        words = self._snippets(snippets)
+        found = [(self._embed(regions_of(image)[0]) @ words).max(0, initial=-np.inf) for image in images]
+        return np.stack(found)
+
+    def _snippets(self, snippets: Sequence[Tokens]) -> Array:
+        """(dim, snippets)"""
+        return np.stack([own.sum(0) for own in self._read(snippets)], 1)
 
     @torch.no_grad()
     def _embed(self, regions: Array) -> Array:
