@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from deixis.files import write_text
-from deixis.models.tree_lstm import Forest, Plan, TreeLSTM, fused_levels
+from deixis.models.forest import Forest, Plan
+from deixis.models.tree_lstm import TreeLSTM, fused_levels
 from deixis.text.trees import Tree, read_trees
 
 WORD, HIDDEN, LEAST_TOKENS = 300, 512, 8

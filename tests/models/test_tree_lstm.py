@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from deixis.models.tree_lstm import Forest, Shape, TreeLSTM
+from deixis.models.forest import Forest, Shape
+from deixis.models.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 
 INPUTS, HIDDEN, WORDS = 5, 4, 7

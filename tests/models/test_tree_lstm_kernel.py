@@ -13,7 +13,8 @@ if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
     pytest.skip("the kernels need a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
 from deixis.models import tree_lstm, tree_lstm_kernel
-from deixis.models.tree_lstm import Forest, Shape, TreeLSTM
+from deixis.models.forest import Forest, Shape
+from deixis.models.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 from tests.models import test_tree_lstm as oracle
 

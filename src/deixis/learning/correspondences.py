@@ -23,8 +23,8 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.arrays import RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write
+from deixis.models.forest import NOUN_PHRASE
 from deixis.models.hm_lstm import HMLSTM, TEXTS, TreeTexts
-from deixis.models.tree_lstm import NOUN_PHRASE
 from deixis.text.tokens import tokens_of
 
 #: The file in a run folder.

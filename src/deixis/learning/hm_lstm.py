@@ -38,8 +38,8 @@ from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled, spread
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store, region_recipes
+from deixis.models.forest import NOUN_PHRASE, Plan, send
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
-from deixis.models.tree_lstm import NOUN_PHRASE, Plan, send
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deixis.models.forest import Forest, Plan, Shape
 from deixis.models.matchers import BLOCK, Embedding
-from deixis.models.tree_lstm import Forest, Plan, Shape, TreeLSTM
+from deixis.models.tree_lstm import TreeLSTM
 from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
 

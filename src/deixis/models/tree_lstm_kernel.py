@@ -17,7 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deixis.models.tree_lstm import Plan, kinds_of, recurrent_gradient
+from deixis.models.forest import Plan
+from deixis.models.tree_lstm import kinds_of, recurrent_gradient
 
 #: Columns of a state that one program works on.
 BLOCK = 128
