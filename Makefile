@@ -45,9 +45,10 @@ $(VENV)/.made:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
+# Python compiles what is imported when it is; compiling all that is installed takes longer than the rest.
 $(VENV)/.installed: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis into $(VENV) …"
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install --no-compile -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-test: $(SOURCES) | $(VENV)/.made

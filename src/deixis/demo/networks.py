@@ -27,7 +27,7 @@ from deixis.vision.reading import read_picture
 
 CPU = torch.device("cpu")
 #: Scenes whose regions are extracted, by split; whole pictures are extracted of all.
-REGION_SCENES = {"train": 200, "val": 30, "test": 30}
+REGION_SCENES = {"train": 150, "val": 20, "test": 30}
 DRAWN = 3
 
 
