@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
-from deixis.corpus import Corpus, Image, open_corpus
+from deixis.corpus import Corpus, Image, make_caption, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError, InputError
 from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
@@ -28,7 +29,7 @@ from deixis.matcher import Encodes, Localizes, read_images
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import chunk_tree, corpus_texts
-from deixis.text.trees import Tree, write_trees
+from deixis.text.trees import Tree, read_trees, write_trees
 from tests.stores import make_store, random_boxes
 
 CPU = torch.device("cpu")
@@ -361,6 +362,54 @@ def test_epochs_must_be_shared_out(coarse: int, rounds: int, epochs: int, text: 
 def test_rounds_begin_where_the_recipe_says(text: dict[str, str]) -> None:
     recipe = recipe_of(text)
     assert [recipe.round_of(epoch) for epoch in range(1, 6)] == [0, 1, 1, 2, 2]
+
+
+ODD = ("", "!!! ...", "dog", " ".join(["very"] * 59 + ["deep"]))
+
+
+@pytest.mark.parametrize("encoder", ["h-lstm", "chain"])
+def test_odd_captions_train_and_embed_like_others(
+    encoder: str, text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    """None at all, one that no parser reads, one of a word, one whose tree has 60 nodes from root to leaf."""
+    deep = Tree("NP", (Tree("RB", token=58), Tree("NN", token=59)))
+    for token in reversed(range(58)):
+        deep = Tree("NP", (Tree("RB", token=token), deep))
+    assert deep.depth == 60
+    images = [
+        msgspec.structs.replace(image, captions=tuple(make_caption(caption) for caption in ODD)) if odd else image
+        for image, odd in ((image, image.split == "train" and number % 2 == 0) for number, image in enumerate(corpus))
+    ]
+    with_odd = corpus.with_images(images)
+    known = dict(read_trees(text["trees"]))
+    own: dict[tuple[str, ...], Tree] = {tuple(ODD[3].split()): deep}
+    for tokens in corpus_texts(with_odd):
+        own.setdefault(tokens, known.get(tokens) or chunk_tree(len(tokens), []))
+    write_trees(tmp_path / "odd.jsonl", own.items())
+    recipe = recipe_of(
+        {**text, "trees": str(tmp_path / "odd.jsonl")},
+        model={"encoder": encoder, "hidden": 7, "dim": 8, "dropout": 0.5},
+        alternation={"coarse": 1, "rounds": 1},
+        schedule={"epochs": 2, "learning_rate": 1e-3},
+    )
+    run_recipe(RecipeFile("", recipe), with_odd, [store], tmp_path / "run", CPU)
+    rows = load_matcher(tmp_path / "run", CPU).encode_texts([tokens_of(caption) for caption in ODD])
+    assert np.linalg.norm(rows, axis=1) == pytest.approx([0, 1, 1, 1], abs=1e-5)
+
+
+def test_dropout_is_of_visual_features_while_learning(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    plain, dropped = (
+        build_task(recipe_of(text, model={"hidden": 7, "dim": 8, "dropout": share}), corpus, [store], CPU)
+        for share in (0.0, 0.5)
+    )
+    networks = [task.module.network for task in (plain, dropped)]
+    features, plan = plain.data.visual[:9].float(), plain.texts.forest.plan(plain.data.tree[:9])
+    for training in (False, True):
+        mine, theirs = (network.train(training).embed_visual(features) for network in networks)
+        assert torch.equal(mine, theirs) != training
+        assert torch.equal(*(network.embed_nodes(plan, plan.root) for network in networks))
 
 
 def test_a_file_without_a_caption_s_tree_says_so(
