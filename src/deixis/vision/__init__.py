@@ -1,7 +1,11 @@
 """From pixels to features: safe picture reading, drawing, crops, backbones, proposals, region features.
 
-Nothing is imported here, so that reading or drawing a picture never waits for the networks.
+Nothing of the networks is imported here, so that reading or drawing a picture never waits for them.
 """
+
+from typing import Literal
 
 #: Before the file of a trained tower, where a backbone is named.
 TOWER = "tower:"
+#: What may run a network on a processor.
+Runtime = Literal["torch", "onnxruntime"]

@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
-from deixis.vision import TOWER
+from deixis.vision import TOWER, Runtime
 from deixis.vision.crops import centre_crop, fit, squash, ten_crops
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
 from deixis.vision.regions import Maps
@@ -163,7 +163,9 @@ def mean_vectors(backbone: Backbone, batch: Tensor) -> Tensor:
     return backbone.vectors(batch.flatten(0, 1)).reshape(*batch.shape[:2], -1).mean(1)
 
 
-def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, device: str = "cpu") -> Backbone:
+def load_backbone(
+    name: str = DEFAULT, *, weights: str | Path | None = None, device: str = "cpu", runtime: Runtime = "torch"
+) -> Backbone:
     """A pretrained network by name.
 
     Args:
@@ -171,11 +173,14 @@ def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, dev
             optional package, `package:network`.
         weights: a file with other weights for it; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
+        runtime: what runs it, on a processor; networks of other packages are PyTorch's.
     """
     if name in VARIANTS:
-        return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device)
+        return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device, runtime)
     if name.startswith(TOWER):
-        return tower_backbone(load_tower(name.removeprefix(TOWER)), device)
+        return tower_backbone(load_tower(name.removeprefix(TOWER)), device, runtime)
+    if runtime != "torch":
+        raise DeixisError(f"{name!r} is run by PyTorch alone")
     from deixis.vision.extra_backbones import FAMILIES
 
     family, _, network = name.partition(":")
@@ -185,13 +190,15 @@ def load_backbone(name: str = DEFAULT, *, weights: str | Path | None = None, dev
     return FAMILIES[family](network, weights, device)
 
 
-def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str = "cpu") -> NetworkBackbone:
+def efficientnet_lite_backbone(
+    name: str, network: EfficientNetLite, device: str = "cpu", runtime: Runtime = "torch"
+) -> NetworkBackbone:
     """Wrap an EfficientNet-Lite, which is fused and so taken over. Its input is (x − 127) / 128.
 
     The crop is that of the published evaluation: the shorter side to `side` + 32 pixels, the middle `side` of them.
     """
     weights_sha256, side = state_sha256(network), VARIANTS[name].side
-    network.fuse(device)
+    network.fuse(device, runtime)
     return NetworkBackbone(
         name,
         network,
@@ -205,10 +212,10 @@ def efficientnet_lite_backbone(name: str, network: EfficientNetLite, device: str
     )
 
 
-def tower_backbone(tower: PictureTower, device: str = "cpu") -> NetworkBackbone:
+def tower_backbone(tower: PictureTower, device: str = "cpu", runtime: Runtime = "torch") -> NetworkBackbone:
     """Wrap a trained tower: vectors are its rows (`PictureTower.rows`), of pictures squashed as in its training."""
     weights_sha256, network = state_sha256(tower), tower.backbone
-    network.fuse(device)
+    network.fuse(device, runtime)
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,

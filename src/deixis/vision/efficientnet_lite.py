@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision import Runtime
+from deixis.vision.onnx_maps import OnnxMaps
 from deixis.vision.packed import PackedConv2d, PlanlessConv2d, can_pack, same_padded
 from deixis.vision.weights import file_sha256, load_weights
 
@@ -99,6 +101,7 @@ class EfficientNetLite(nn.Module):
     def __init__(self, variant: Variant) -> None:
         super().__init__()
         self._shift = variant.shift
+        self._graph: OnnxMaps | None = None
         self._activate: nn.Module = nn.ReLU6()
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
         self._bn0 = _norm(_STEM)
@@ -130,6 +133,8 @@ class EfficientNetLite(nn.Module):
 
     def map(self, pictures: Tensor) -> Tensor:
         """The last convolution's output `(batch, 1280, ⌈height/32⌉, ⌈width/32⌉)`."""
+        if self._graph is not None:
+            return self._graph.map(pictures)
         return self.head(self.pyramid(pictures)[-1])
 
     def head(self, level: Tensor) -> Tensor:
@@ -139,6 +144,8 @@ class EfficientNetLite(nn.Module):
 
     def pyramid(self, pictures: Tensor) -> list[Tensor]:
         """Maps at strides 8, 16 and 32, with `pyramid_channels` channels."""
+        if self._graph is not None:
+            return self._graph.pyramid(pictures)
         levels = []
         x = self._activate(self._bn0(self._conv_stem(pictures)))
         for number, block in enumerate(self._blocks):
@@ -159,12 +166,17 @@ class EfficientNetLite(nn.Module):
             size, stride = -(-size // 2), stride * 2
         return centre + self._shift
 
-    def fuse(self, device: str = "") -> None:
+    def fuse(self, device: str = "", runtime: Runtime = "torch") -> None:
         """Fold every normalization into the convolution before it: the same function, faster, for inference only.
 
         With a `device`, `cpu` or `cuda`, convolutions become those that do best there with pictures of many shapes.
+        A `runtime` other than PyTorch is for a processor, and takes the folded ones as they are.
         """
         self.eval()
+        if runtime == "onnxruntime":
+            self.fuse()
+            self._graph = OnnxMaps(self)
+            return
         for part in (self, *self._blocks):
             for name, norm in FOLLOWED_BY.items():
                 if hasattr(part, name):

@@ -16,6 +16,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
+from deixis.vision import Runtime
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.packed import planless_pointwise
 from deixis.vision.proposals import Proposals
@@ -40,12 +41,12 @@ class LearnedProposals:
     saw_boxes = True
     overlap = 0.6
 
-    def __init__(self, model: Proposer, side: int, weights_sha256: str = "") -> None:
+    def __init__(self, model: Proposer, side: int, weights_sha256: str = "", runtime: Runtime = "torch") -> None:
         self.model, self.side = model.eval(), side
         # The same function without normalizations, in the layout that convolutions are fastest in.
         self._network = deepcopy(self.model)
         device = next(model.parameters()).device.type
-        self._network.backbone.fuse(device)
+        self._network.backbone.fuse(device, runtime)
         if device == "cuda":
             planless_pointwise(self._network)
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -85,10 +86,10 @@ class LearnedProposals:
         return boxes, top.values.sigmoid()
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu") -> LearnedProposals:
+    def load(cls, path: str | Path, *, device: str = "cpu", runtime: Runtime = "torch") -> LearnedProposals:
         """Open a file that `save_proposer` wrote; anything else is an `InputError`."""
         model, side = _load_proposer(Path(path))
-        return cls(model.to(checked_device(device)), side, file_sha256(Path(path)))
+        return cls(model.to(checked_device(device)), side, file_sha256(Path(path)), runtime)
 
 
 def checked_device(name: str) -> torch.device:
