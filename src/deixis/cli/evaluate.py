@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.evaluate_captions import captions
 from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.result_record import Force, Json, Out, Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deixis.evaluation.ranking import Ranking
-    from deixis.evaluation.results import CorpusReference
     from deixis.evaluation.scores import Scores
 
 app = typer.Typer(
@@ -30,6 +28,7 @@ app = typer.Typer(
     help="Score a trained run (`deixis evaluate RUN`), or any model's output, under the papers' protocols.",
 )
 app.command()(run)
+app.command()(captions)
 app.command()(order)
 app.command()(random)
 
@@ -49,9 +48,6 @@ Folds = Annotated[int, typer.Option(min=1, help="Rank within this many equal par
 Workers = Annotated[
     int, typer.Option(min=1, help="Processes that count, with 128 MB of tiles each; the outcome is the same.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -73,7 +69,7 @@ def scores(
 
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
-    record = _Record(out, force, {"scores": file})
+    record = Record(out, force, {"scores": file})
     _report(str(file), lambda: MatrixScores(matrix), owners, folds, workers, record, as_json)
 
 
@@ -104,138 +100,9 @@ def embeddings(
             captions, f"has {right.shape[1]} dimensions, but {images.name} has {left.shape[1]}", f"shape {right.shape}"
         )
     owners = _owners(captions, (len(left), len(right)), captions_per_image, caption_images)
-    record = _Record(
-        out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"}
-    )
+    record = Record(out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"})
     sources = f"{images} and {captions}"
     _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, workers, record, as_json)
-
-
-@app.command()
-def captions(
-    candidates: Annotated[
-        Path,
-        typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
-    ],
-    references: Annotated[
-        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus, whose captions are taken.')
-    ],
-    split: Annotated[str | None, typer.Option(help="The split of the corpus that was captioned.")] = None,
-    out: Out = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Score generated captions: BLEU-1 to 4, ROUGE-L and CIDEr-D in percent, as pycocoevalcap computes them.
-
-    Example: deixis evaluate captions generated.json dataset_flickr8k.json --split test
-    """
-    from deixis.cli.output import print_json, print_table
-    from deixis.evaluation.captions import caption_scores
-
-    start = time.monotonic()
-    record = _Record(out, force, {"candidates": candidates})
-    generated = _read_candidates(candidates)
-    known, corpus = _read_references(references, split)
-    try:
-        figures = caption_scores(generated, known)
-    except DeixisError as fault:
-        raise InputError(candidates, str(fault)) from fault
-    counts = {"images": len(known), "references": sum(map(len, known.values()))}
-    parameters: dict[str, str | float] = {"tokenizer": "as PTBTokenizer of pycocoevalcap"}
-    record.write("caption metrics", "not applicable", parameters, figures, counts, start, corpus)
-    if as_json:
-        print_json({**figures, **counts})
-    else:
-        title = f"{counts['images']:,} captions against {counts['references']:,} references, in percent"
-        print_table(title, ["metric", "score"], [(name, f"{value:.2f}") for name, value in figures.items()])
-
-
-def _read_candidates(path: Path) -> dict[str, str]:
-    data = _read_json(path)
-    found: dict[str, Any] = data if isinstance(data, dict) else {}
-    if isinstance(data, list):
-        for number, row in enumerate(data):
-            if not isinstance(row, dict) or not {"image_id", "caption"} <= row.keys():
-                raise InputError(path, "has no image_id and caption", f"entry {number + 1}")
-            if str(row["image_id"]) in found:
-                raise InputError(path, f"captions image {row['image_id']} twice", f"entry {number + 1}")
-            found[str(row["image_id"])] = row["caption"]
-    for image, caption in found.items():
-        if not isinstance(caption, str):
-            raise InputError(path, "must be one caption, a text", f"image {image}")
-    return found
-
-
-def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]], CorpusReference | None]:
-    """The captions of each image, and what a result says of the corpus they are from."""
-    from deixis.corpus import open_corpus
-    from deixis.evaluation.results import corpus_reference
-
-    data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
-    if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):
-        if split is not None:
-            raise InputError(path, f"lists captions by image and has no split {split!r}; leave --split away")
-        return data, None
-    corpus = open_corpus(path)
-    chosen = corpus if split is None else corpus.split(split)
-    texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
-    return texts, corpus_reference(corpus, split)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _read_json(path: Path) -> Any:
-    import msgspec
-
-    try:
-        data = msgspec.json.decode(path.read_bytes())
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from fault
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise InputError(path, f"is not JSON: {fault}") from fault
-    if not isinstance(data, dict | list):
-        raise InputError(path, "must be a JSON object or list")
-    return data
-
-
-@dataclass(frozen=True)
-class _Record:
-    """The result file that was asked for, if one was: its inputs are told by name and SHA-256."""
-
-    out: Path | None
-    force: bool
-    inputs: dict[str, Path]
-    parameters: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.out is not None:
-            check_free(self.out, self.force)
-
-    def write(
-        self,
-        protocol: str,
-        ties: str,
-        parameters: dict[str, str | float],
-        figures: dict[str, Any],
-        counts: dict[str, int],
-        start: float,
-        corpus: CorpusReference | None = None,
-    ) -> None:
-        if self.out is None:
-            return
-        from deixis.evaluation.results import Protocol, make_result, save
-
-        told: dict[str, str | float] = {**self.parameters, **parameters}
-        for name, path in self.inputs.items():
-            with path.open("rb") as stream:
-                told |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
-        result = make_result(
-            Protocol(protocol, ties, {**told}), figures, duration=time.monotonic() - start, counts=counts, corpus=corpus
-        )
-        with system_faults(self.out):
-            save(result, self.out)
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
@@ -314,7 +181,7 @@ def _report(
     owners: npt.NDArray[np.int64],
     folds: int,
     workers: int,
-    record: _Record,
+    record: Record,
     as_json: bool,
 ) -> None:
     """Rank, print, and write the record; scores that cannot be ranked are laid to the file."""

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.evaluate_run import RunFolder, ScoredCorpus, StoresOfIt
+from deixis.cli.result_record import Force, Json, Out
 from deixis.cli.writing import check_free, system_faults
 
 if TYPE_CHECKING:
     from deixis.evaluation.results import Result
-
-Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def order(

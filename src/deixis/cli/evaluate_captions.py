@@ -1,0 +1,103 @@
+"""`deixis evaluate captions`: score generated captions, whatever made them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deixis.cli.result_record import Force, Json, Out, Record
+from deixis.errors import DeixisError, InputError
+
+if TYPE_CHECKING:
+    from deixis.evaluation.results import CorpusReference
+
+
+def captions(
+    candidates: Annotated[
+        Path,
+        typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
+    ],
+    references: Annotated[
+        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus, whose captions are taken.')
+    ],
+    split: Annotated[str | None, typer.Option(help="The split of the corpus that was captioned.")] = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Score generated captions: BLEU-1 to 4, ROUGE-L and CIDEr-D in percent, as pycocoevalcap computes them.
+
+    Example: deixis evaluate captions generated.json dataset_flickr8k.json --split test
+    """
+    from deixis.cli.output import print_json, print_table
+    from deixis.evaluation.captions import caption_scores
+
+    start = time.monotonic()
+    record = Record(out, force, {"candidates": candidates})
+    generated = _read_candidates(candidates)
+    known, corpus = _read_references(references, split)
+    try:
+        figures = caption_scores(generated, known)
+    except DeixisError as fault:
+        raise InputError(candidates, str(fault)) from fault
+    counts = {"images": len(known), "references": sum(map(len, known.values()))}
+    parameters: dict[str, str | float] = {"tokenizer": "as PTBTokenizer of pycocoevalcap"}
+    record.write("caption metrics", "not applicable", parameters, figures, counts, start, corpus)
+    if as_json:
+        print_json({**figures, **counts})
+    else:
+        title = f"{counts['images']:,} captions against {counts['references']:,} references, in percent"
+        print_table(title, ["metric", "score"], [(name, f"{value:.2f}") for name, value in figures.items()])
+
+
+def _read_candidates(path: Path) -> dict[str, str]:
+    data = _read_json(path)
+    found: dict[str, Any] = data if isinstance(data, dict) else {}
+    if isinstance(data, list):
+        for number, row in enumerate(data):
+            if not isinstance(row, dict) or not {"image_id", "caption"} <= row.keys():
+                raise InputError(path, "has no image_id and caption", f"entry {number + 1}")
+            if str(row["image_id"]) in found:
+                raise InputError(path, f"captions image {row['image_id']} twice", f"entry {number + 1}")
+            found[str(row["image_id"])] = row["caption"]
+    for image, caption in found.items():
+        if not isinstance(caption, str):
+            raise InputError(path, "must be one caption, a text", f"image {image}")
+    return found
+
+
+def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]], CorpusReference | None]:
+    """The captions of each image, and what a result says of the corpus they are from."""
+    from deixis.corpus import open_corpus
+    from deixis.evaluation.results import corpus_reference
+
+    data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
+    if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):
+        if split is not None:
+            raise InputError(path, f"lists captions by image and has no split {split!r}; leave --split away")
+        return data, None
+    corpus = open_corpus(path)
+    chosen = corpus if split is None else corpus.split(split)
+    texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
+    return texts, corpus_reference(corpus, split)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _read_json(path: Path) -> Any:
+    import msgspec
+
+    try:
+        data = msgspec.json.decode(path.read_bytes())
+    except OSError as fault:
+        raise InputError(path, fault.strerror or "cannot be read") from fault
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise InputError(path, f"is not JSON: {fault}") from fault
+    if not isinstance(data, dict | list):
+        raise InputError(path, "must be a JSON object or list")
+    return data

@@ -1,0 +1,58 @@
+"""The result record that the commands of `deixis evaluate` write on request, and the options that ask for it."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deixis.cli.writing import check_free, system_faults
+
+if TYPE_CHECKING:
+    from deixis.evaluation.results import CorpusReference
+
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The result file that was asked for, if one was: its inputs are told by name and SHA-256."""
+
+    out: Path | None
+    force: bool
+    inputs: dict[str, Path]
+    parameters: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            check_free(self.out, self.force)
+
+    def write(
+        self,
+        protocol: str,
+        ties: str,
+        parameters: dict[str, str | float],
+        figures: dict[str, Any],
+        counts: dict[str, int],
+        start: float,
+        corpus: CorpusReference | None = None,
+    ) -> None:
+        if self.out is None:
+            return
+        from deixis.evaluation.results import Protocol, make_result, save
+
+        told: dict[str, str | float] = {**self.parameters, **parameters}
+        for name, path in self.inputs.items():
+            with path.open("rb") as stream:
+                told |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        result = make_result(
+            Protocol(protocol, ties, {**told}), figures, duration=time.monotonic() - start, counts=counts, corpus=corpus
+        )
+        with system_faults(self.out):
+            save(result, self.out)
