@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.files import write_text
-from deixis.learning.concepts_order import structured_ranking
 from deixis.learning.end_to_end import contrast
+from deixis.learning.order_losses import structured_ranking
 from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
 
 PAIRS, CONCEPTS, CONTEXT, WORDS, SHORTEST, LONGEST = 129, 256, 1280, 8000, 6, 20

@@ -24,10 +24,10 @@ from deixis.learning.concepts_order import (
     OrderLossRecipe,
     build_task,
     feature_recipes,
-    structured_ranking,
 )
 from deixis.learning.end_to_end import contrast
 from deixis.learning.judging import judge, load_matcher
+from deixis.learning.order_losses import structured_ranking
 from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.running import run_recipe
 from deixis.matcher import Describes, Encodes, Localizes, Scores, TellsLikelihood, read_images
