@@ -281,6 +281,17 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
         assert measured["overall"]["right"] == pytest.approx(100 * np.mean(right))
         assert measured["hierarchy"]["inside_pairs"] == len(covered) > 0
         assert measured["hierarchy"]["inside_covered"] == pytest.approx(100 * np.mean(covered), rel=1e-4)
+    whole = []
+    for image in (images[name] for name in found.image_ids):
+        place = found.image_ids.index(image.id)
+        size = found.candidates[found.offsets[place]].astype(float)
+        for number, caption in enumerate(image.captions):
+            mine = found.spans[(found.image == place) & (found.caption == number)].tolist()
+            for phrase in caption.phrases:
+                drawn = box_array(image.chain_boxes(phrase.chain)) if phrase.visual else ()
+                if [phrase.start, phrase.end] in mine and len(drawn):
+                    whole += [iou_matrix(merge(drawn)[None], size[None])[0, 0] >= 0.5] * len(phrase.types)
+    assert metrics["whole_picture"]["overall"]["right"] == pytest.approx(100 * np.mean(whole))
 
 
 def _inside(inner: Any, outer: Any) -> float:
