@@ -1,8 +1,9 @@
 """How good learned correspondences are (paper 2, section 5.3.2), by the drawn boxes that training did not see.
 
 A noun phrase that is also an annotated phrase with a box, token for token, is right where its region has an IoU of 0.5
-with that box; the candidates' upper bound stands beside it, and who always answers with the whole picture. The paper's 82 % is people's judgment of all kinds of
-phrases and cannot be compared. A hierarchy is consistent where a phrase's region covers those of the phrases inside it.
+with that box; the candidates' upper bound stands beside it, and who always answers with the whole picture. The paper's
+82 % is people's judgment of all kinds of phrases and cannot be compared. A hierarchy is consistent where a phrase's
+region covers those of the phrases inside it.
 """
 
 from __future__ import annotations
