@@ -27,7 +27,7 @@ from deixis.features.layout import ArraySpec
 from deixis.features.memory import freed_memory_is_kept
 from deixis.features.recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
 from deixis.features.writing import Features
-from deixis.vision import TOWER
+from deixis.vision import TOWER, Runtime
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors, stacked
 from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
@@ -97,8 +97,10 @@ class PreparedPicture:
 class BoxMapper:
     """Boxes alone, for later extractions. Build it with `make_mapper`."""
 
-    def __init__(self, recipe: FeatureRecipe, box_source: BoxSource, device: str = "cpu") -> None:
-        self._recipe, self._box_source, self._device = recipe, box_source, device
+    def __init__(
+        self, recipe: FeatureRecipe, box_source: BoxSource, device: str = "cpu", runtime: Runtime = "torch"
+    ) -> None:
+        self._recipe, self._box_source, self._device, self._runtime = recipe, box_source, device, runtime
         self.batch_size = PASS[device]
         # On a processor batches side by side keep all cores busier than one batch cut into pieces; on a GPU one batch
         # is made ready while another is computed.
@@ -115,7 +117,9 @@ class BoxMapper:
         del settings["file"]
         if self._recipe.regions:
             settings["regions"] |= self._box_source.provenance
-        return {**settings, "version": VERSION}
+        # PyTorch, which made all stores before there was a choice, goes without saying.
+        made_by = {} if self._runtime == "torch" else {"runtime": self._runtime}
+        return {**settings, **made_by, "version": VERSION}
 
     def begin_thread(self) -> None:
         if self._device != "cpu":
@@ -170,8 +174,15 @@ class BoxMapper:
 class BackboneMapper(BoxMapper):
     """Build it with `make_mapper`."""
 
-    def __init__(self, recipe: FeatureRecipe, backbone: Backbone, box_source: BoxSource, device: str = "cpu") -> None:
-        super().__init__(recipe, box_source, device)
+    def __init__(
+        self,
+        recipe: FeatureRecipe,
+        backbone: Backbone,
+        box_source: BoxSource,
+        device: str = "cpu",
+        runtime: Runtime = "torch",
+    ) -> None:
+        super().__init__(recipe, box_source, device, runtime)
         self._backbone = backbone
         self._cuts_out = recipe.regions is not None and recipe.regions.features == "crops"
         self._mixes = device == "cuda" and recipe.one_pass
@@ -288,10 +299,13 @@ def _passes(batch: Sequence[PreparedPicture], size: int) -> Iterator[list[int]]:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False) -> BoxMapper:
+def make_mapper(
+    recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False, runtime: Runtime = "torch"
+) -> BoxMapper:
     """The mapper that a recipe describes, on `cpu` or `cuda`; one that `only_reads` prepares pictures for that device.
 
-    A reader's networks lie on the processor, so that it needs no GPU.
+    A reader's networks lie on the processor, so that it needs no GPU. What runs networks on a processor may be chosen
+    (`deixis.features.runtimes`).
     """
     if device not in PASS:
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(PASS)}")
@@ -299,10 +313,11 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool 
         raise DeixisError("no CUDA device is at hand; use --device cpu")
     place = "cpu" if only_reads else device
     # The file of a proposer may be missing: found out before the backbone is loaded.
-    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place)
+    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place, runtime=runtime)
     if recipe.backbone == NO_BACKBONE:
-        return BoxMapper(recipe, box_source, device)
-    mapper = BackboneMapper(recipe, load_backbone(recipe.backbone, device=place), box_source, device)
+        return BoxMapper(recipe, box_source, device, runtime)
+    backbone = load_backbone(recipe.backbone, device=place, runtime=runtime)
+    mapper = BackboneMapper(recipe, backbone, box_source, device, runtime)
     if only_reads and device == "cuda" and mapper._cuts_out and isinstance(box_source, LearnedBoxes):
         raise DeixisError(
             "boxes that a network finds to be cut out are found by who reads: use --engine local on a GPU"
@@ -316,9 +331,10 @@ class MapperMaker:
 
     recipe: FeatureRecipe
     device: str
+    runtime: Runtime = "torch"
 
     def reader(self) -> BoxMapper:
-        return make_mapper(self.recipe, device=self.device, only_reads=True)
+        return make_mapper(self.recipe, device=self.device, only_reads=True, runtime=self.runtime)
 
     def mapper(self) -> BoxMapper:
-        return make_mapper(self.recipe, device=self.device)
+        return make_mapper(self.recipe, device=self.device, runtime=self.runtime)

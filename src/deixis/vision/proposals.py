@@ -17,6 +17,7 @@ from PIL import Image as Pillow
 
 from deixis.corpus.boxes import Boxes, suppress
 from deixis.errors import DeixisError
+from deixis.vision import Runtime
 
 #: Names of the methods; the file of a trained proposer (.safetensors) is one more.
 METHODS = ("learned", "edge-boxes", "selective-search", "selective-search-quality", "grid")
@@ -47,13 +48,16 @@ def diversified(boxes: Boxes, scores: NDArray[np.floating], overlap: float, coun
     return Proposals(boxes[kept].astype(np.float32), scores[kept].astype(np.float32))
 
 
-def load_method(name: str | Path, *, edge_model: str | Path | None = None, device: str = "cpu") -> ProposalMethod:
+def load_method(
+    name: str | Path, *, edge_model: str | Path | None = None, device: str = "cpu", runtime: Runtime = "torch"
+) -> ProposalMethod:
     """A method by name, or a trained proposer by its file.
 
     Args:
         name: one of `METHODS`, or a path that ends in .safetensors.
         edge_model: a structured-forest model for `edge-boxes`.
         device: where the learned proposer runs.
+        runtime: what runs its backbone on a processor.
     """
     if edge_model is not None and name != "edge-boxes":
         raise DeixisError(f"an edge model serves edge-boxes alone, not {name}")
@@ -61,7 +65,7 @@ def load_method(name: str | Path, *, edge_model: str | Path | None = None, devic
     if name == "learned" or str(name).endswith(".safetensors"):
         from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
 
-        return LearnedProposals.load(BUNDLED if name == "learned" else name, device=device)
+        return LearnedProposals.load(BUNDLED if name == "learned" else name, device=device, runtime=runtime)
     if name == "edge-boxes":
         from deixis.vision.edge_boxes import EdgeBoxes
 
