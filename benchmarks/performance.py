@@ -61,6 +61,8 @@ RATIOS = (
           lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
     Ratio("extraction", "extraction of regions: pictures a second to a pass a box",
           lambda found: found["against_a_plain_loop"]["ratio_to_a_pass_a_box"]),
+    Ratio("runtimes", "maps of efficientnet-lite2 on a processor: PyTorch's time to onnxruntime's",
+          lambda found: found["networks"]["efficientnet-lite2"]["map"]["times_as_fast"]),
     Ratio("extraction-gpu", "extraction on a GPU, to decoding alone",
           lambda found: found["by_stage"]["share_of_decoding_alone"]),
     Ratio("fisher", "Fisher vectors of 100,000 captions: seconds to the limit",
@@ -87,6 +89,7 @@ def benchmarks(data: Path | None) -> Iterator[Benchmark]:
     yield Benchmark("ranking_workers.py")
     yield Benchmark("cca.py", ("--limit", "60", "--out", str(BENCHMARKS / "cca.json")))
     yield Benchmark("two_branch.py", ("--out", str(BENCHMARKS / "two_branch.json")))
+    yield Benchmark("runtimes.py")
     yield Benchmark("concepts_order.py", ("--out", str(BENCHMARKS / "concepts_order.json")))
     extraction = ("--pictures", "120", "--json", str(BENCHMARKS / "extraction.json"))
     yield Benchmark("extraction.py", (str(flickr8k), *extraction), "flickr8k")
