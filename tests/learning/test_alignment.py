@@ -222,8 +222,10 @@ def test_a_snippet_finds_the_best_regions_of_a_whole_collection(
     everywhere = []
     for number, image in enumerate(images):
         boxes, scores = matcher.localize(image, [snippet])
+        # The proposals that a picture is scored by, and not the picture itself.
+        own = slice(1, matcher.regions)
         everywhere += [
-            (float(score), number, tuple(box)) for score, box in zip(scores[0, 1:], boxes[1:].tolist(), strict=True)
+            (float(score), number, tuple(box)) for score, box in zip(scores[0, own], boxes[own].tolist(), strict=True)
         ]
     everywhere.sort(key=lambda entry: -entry[0])
     found, other = matcher.find_regions(images, [snippet, tokens_of("a dog")], 7)
@@ -235,8 +237,10 @@ def test_a_snippet_finds_the_best_regions_of_a_whole_collection(
     one_each = sorted(first.values(), key=lambda entry: -entry[0])[:7]
     found = matcher.find_regions(images, [snippet], 7, of_one=1)[0]
     assert [(each.image, each.box) for each in found] == [entry[1:] for entry in one_each]
+    best = matcher.best_regions(images, [snippet])
+    assert best[:, 0] == pytest.approx([first[k][0] if k in first else -np.inf for k in range(len(images))], rel=1e-4)
     longest = matcher.longest_regions(images, 7)
-    regions = np.concatenate([image.regions for image in images if image.regions is not None])
+    regions = np.concatenate([image.regions[: matcher.regions - 1] for image in images if image.regions is not None])
     regions = regions.astype(np.float32) * float(matcher.network.scale)
     lengths = np.linalg.norm(
         regions @ matcher.network.regions.weight.detach().numpy().T + matcher.network.regions.bias.detach().numpy(),

@@ -126,7 +126,8 @@ class AlignmentMatcher:
         Args:
             of_one: at most so many of one picture; None sets no limit.
         """
-        return _best_regions(images, count, of_one, lambda rows: np.linalg.norm(self._embed(rows), axis=1)[:, None])[0]
+        own = map(self._own, images)
+        return _best_regions(own, count, of_one, lambda rows: np.linalg.norm(self._embed(rows), axis=1)[:, None])[0]
 
     def find_regions(
         self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens], count: int, *, of_one: int | None = None
@@ -136,13 +137,18 @@ class AlignmentMatcher:
         A snippet's score with a region is Σ_t v·s_t of its words, read by themselves. The collection is read once.
         """
         words = self._snippets(snippets)
-        return _best_regions(images, count, of_one, lambda rows: self._embed(rows) @ words)
+        return _best_regions(map(self._own, images), count, of_one, lambda rows: self._embed(rows) @ words)
 
     def best_regions(self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens]) -> Array:
         """`(images, snippets)`: the best of such scores of each image."""
         words = self._snippets(snippets)
-        found = [(self._embed(regions_of(image)[0]) @ words).max(0, initial=-np.inf) for image in images]
+        found = [(self._embed(self._own(image)[0]) @ words).max(0, initial=-np.inf) for image in images]
         return np.stack(found)
+
+    def _own(self, image: ImageFeatures) -> tuple[Array, Array]:
+        """Features and boxes of the proposals that a picture is scored by."""
+        rows, boxes = regions_of(image)
+        return rows[: self.regions - 1], boxes[: self.regions - 1]
 
     def _snippets(self, snippets: Sequence[Tokens]) -> Array:
         """(dim, snippets)"""
@@ -183,12 +189,11 @@ def stacked(regions: Sequence[Array]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _best_regions(
-    images: Iterable[ImageFeatures], count: int, of_one: int | None, score: Callable[[Array], Array]
+    regions: Iterable[tuple[Array, Array]], count: int, of_one: int | None, score: Callable[[Array], Array]
 ) -> list[list[FoundRegion]]:
-    """By each column of the scores (regions, columns)."""
+    """By each column of the scores (regions, columns); `regions` are features and boxes of one image after another."""
     best: dict[int, list[tuple[float, int, int, tuple[float, float, float, float]]]] = defaultdict(list)
-    for number, image in enumerate(images):
-        rows, boxes = regions_of(image)
+    for number, (rows, boxes) in enumerate(regions):
         for column, scores in enumerate(score(rows).T):
             for place in np.argsort(-scores, kind="stable")[: count if of_one is None else of_one].tolist():
                 x1, y1, x2, y2 = boxes[place].tolist()
