@@ -152,6 +152,14 @@ class DescribesRegions(Protocol):
 
 
 @runtime_checkable
+class RatesDescriptions(DescribesRegions, Protocol):
+    """Knows how much of a description is owed to its region."""
+
+    def told_by_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> NDArray[Any]:
+        """`(regions,)`: how much more each region says its text, one a region, than others would."""
+
+
+@runtime_checkable
 class HasNeighbours(Protocol):
     """Has word vectors of its own."""
 

@@ -167,6 +167,12 @@ def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_
     wanted = ImageFeatures(image.regions[1], image.regions, image.boxes, image.size)
     if not context:
         assert regions[1] == matcher.describe(wanted, 2)
+        own = [said[0][0] for said in regions]
+        alone = [
+            matcher.score([ImageFeatures(row, None, None, image.size)], [text])[0, 0]
+            for row, text in zip(image.regions, own, strict=True)
+        ]
+        assert matcher.told_by_regions(image, own) == pytest.approx(alone, abs=1e-4)
 
 
 def test_neighbours_are_by_the_cosine_of_word_vectors() -> None:

@@ -239,13 +239,26 @@ class CaptionMatcher:
         """At most `count` descriptions of each region of a picture, best first."""
         return self._said(captioner_input(regions_of(image)[0], image.image, self.context), count)
 
+    def told_by_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> Array:
+        """`(regions,)`: log p(text | region) − log p(text) of each region's own text."""
+        rows = self._send(captioner_input(regions_of(image)[0], image.image, self.context))
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        with torch.no_grad():
+            likelihood = self.network.log_likelihood(rows, ids)
+        different, place = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
+        prior = self._prior(torch.from_numpy(different).to(self._device))
+        told: Tensor = likelihood - prior[torch.from_numpy(place.reshape(-1)).to(self._device)]
+        return told.cpu().numpy()
+
     def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
         """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
         ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
         likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
-        prior = self.network.score_all(self.background, ids).logsumexp(0) - np.log(len(self.background))
-        scores: Tensor = likelihood - prior
-        return scores.cpu().numpy()
+        return (likelihood - self._prior(ids)).cpu().numpy()
+
+    def _prior(self, ids: Tensor) -> Tensor:
+        """`(texts,)`: log p(text)."""
+        return self.network.score_all(self.background, ids).logsumexp(0) - float(np.log(len(self.background)))
 
     def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
         """log p(text | picture), `(images, texts)`, the end of each text included."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus.boxes import suppress
 from deixis.errors import DeixisError
-from deixis.matcher import Describes, DescribesRegions, ImageFeatures, Tokens
+from deixis.matcher import Describes, ImageFeatures, RatesDescriptions, Tokens
 
 By = Literal["retrieval", "generation"]
 #: Regions of a greater overlap with one that is better described are left out.
@@ -57,11 +57,15 @@ def generated_captions(matcher: Any, image: ImageFeatures, count: int) -> list[S
 
 
 def generated_regions(matcher: Any, image: ImageFeatures, regions: int, count: int) -> list[SaidOfRegion]:
-    """At most `count` sentences for each of at most `regions` regions that a matcher describes best."""
-    if not isinstance(matcher, DescribesRegions) or image.boxes is None:
+    """At most `count` sentences for each of at most `regions` regions.
+
+    Those come first whose sentence they tell more than others would: by its likelihood alone, what is said of every
+    region ("a man") would stand before what is said of one.
+    """
+    if not isinstance(matcher, RatesDescriptions) or image.boxes is None:
         raise DeixisError("this run does not make sentences of regions; a captioner that learned from regions does")
     said = matcher.describe_regions(image, count)
-    best = np.array([own[0][1] if own else -np.inf for own in said])
+    best = matcher.told_by_regions(image, [own[0][0] if own else () for own in said])
     return of_regions(np.asarray(image.boxes), said, best, regions, "generation")
 
 
