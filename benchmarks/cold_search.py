@@ -2,9 +2,9 @@
 
     python benchmarks/cold_search.py [--encoder deixis-base] [--pictures 10000] [--json results/search/cold.json]
 
-The index holds random rows: what a search costs does not depend on what they are. Each cold search is a process of its
-own, whose time on the clock and on the processors is told; the best of several is what a quiet machine would give. Warm
-ones are asked in one process.
+The index holds random rows and cells: what a search costs does not depend on what they are. Each cold search is a
+process of its own, whose time on the clock and on the processors is told; the best of several is what a quiet machine
+would give. Warm ones are asked in one process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 from deixis.evaluation.results import versions
 from deixis.files import write_text
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Encoder, absolute_name, load_encoder
+from deixis.search.encoders import Encoder, Pictures, absolute_name, load_encoder
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
-from deixis.search.vectors import append_rows
+from deixis.search.vectors import append_pictures
 from deixis.search.walking import Stamp
 
 QUERIES = ("two dogs playing in the snow", "a man in a red shirt", "children at the beach", '"a boat" "water" -people')
@@ -68,10 +68,12 @@ def main() -> None:
 
 
 def make_index(index: Path, encoder: Encoder, name: str, count: int) -> None:
-    rows = np.random.default_rng(0).normal(size=(count, encoder.identity.dim)).astype(np.float32)
-    generation = new_generation(index, encoder.identity)
-    Catalogue.create(generation, encoder.identity, name)
-    append_rows(generation, 0, rows / np.linalg.norm(rows, axis=1, keepdims=True))
+    random, identity = np.random.default_rng(0), encoder.identity
+    rows = random.normal(size=(count, identity.dim)).astype(np.float32)
+    generation = new_generation(index, identity)
+    Catalogue.create(generation, identity, name)
+    cells = random.integers(-127, 128, (count, identity.cells, identity.cell_dim), np.int8)
+    append_pictures(generation, 0, Pictures(rows / np.linalg.norm(rows, axis=1, keepdims=True), cells))
     catalogue = Catalogue.write(generation)
     with catalogue.transaction():
         ids = catalogue.add_contents({hashlib.sha256(b"%d" % row).digest(): row for row in range(count)})

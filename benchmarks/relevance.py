@@ -1,9 +1,9 @@
 """How often search is right when it says that something is not there.
 
-    python benchmarks/relevance.py CORPUS --elsewhere OTHER [--encoder NAME] [--json results/search/relevance.json]
+    python benchmarks/relevance.py INDEX CORPUS --elsewhere OTHER [--json results/search/relevance.json]
 
-The collection is the test split of CORPUS. Asked for is what its captions mention (present), and what none of them does
-(absent), which are two kinds of queries:
+INDEX is an index of the test pictures of CORPUS (`benchmarks/search_quality.py` leaves one). Asked for is what their
+captions mention (present), and what none of them does (absent), which are two kinds of queries:
 
 words      single words that the encoder knows, mentioned by three pictures or more, or by none
 phrases    noun phrases of the collection's own captions; and of the test captions of OTHER, those whose last word the
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,45 +26,49 @@ import msgspec
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from deixis.corpus import Corpus, Image, open_corpus
+from deixis.corpus import Image, open_corpus
 from deixis.evaluation.results import versions
 from deixis.files import write_text
-from deixis.search.calibration import encoded, known_words, singular
-from deixis.search.encoders import OnnxEncoder, Rows, load_encoder
-from deixis.search.relevance import log_odds, thresholds
-from deixis.text.chunker import Chunker
-from deixis.text.tokens import tokens_of
+from deixis.search.calibration import held_out_phrases, singular
+from deixis.search.encoders import OnnxEncoder, Rows
+from deixis.search.engine import SearchEngine
+from deixis.search.queries import Query
+from deixis.text.tokens import has_content, tokens_of
+from deixis.text.vocabulary import Vocabulary
 
-#: Phrases of either kind at most.
-PHRASES = 2000
+#: A word is shown if captions of so many pictures have it; the encoder knows one that it has read so often and that is
+#: among so many. Rarer ones have hardly a meaning to it, and nobody's pictures are told by them.
+SHOWN, KNOWN, COMMON = 3, 20, 2500
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("index", metavar="INDEX", type=Path)
     parser.add_argument("corpus", metavar="CORPUS")
-    parser.add_argument("--pictures-in", type=Path, default=None)
     parser.add_argument("--elsewhere", metavar="OTHER", required=True)
-    parser.add_argument("--encoder", default="deixis-base")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     start = time.perf_counter()
-    encoder = load_encoder(options.encoder)
+    engine = SearchEngine(options.index)
+    encoder = engine.encoder
     if not isinstance(encoder, OnnxEncoder):
-        parser.error("the encoder must be a bundle")
-    corpus, other = open_corpus(options.corpus, pictures=options.pictures_in), open_corpus(options.elsewhere)
-    images = list(corpus.split("test"))
-    rows = encoded(encoder, corpus, images)
-    shown, absent = known_words(encoder.vocabulary, images)
-    queries = {"words": (shown, absent), "phrases": held_out_phrases(encoder, images, other)}
+        parser.error("the index' encoder must be a bundle")
+    corpus, other = open_corpus(options.corpus), open_corpus(options.elsewhere)
+    images, others = list(corpus.split("test")), list(other.split("test"))
+    assert len(engine.collection) == len(images), "the index is not of the test pictures"
+    queries = {
+        "words": known_words(encoder.vocabulary, images),
+        "phrases": held_out_phrases(encoder.vocabulary, images, others, np.random.default_rng(0)),
+    }
     told: dict[str, Any] = {
         "encoder": str(encoder.identity),
         "relevance": encoder.relevance,
         "background": 0 if encoder.background is None else len(encoder.background),
-        "pictures": len(rows),
+        "pictures": len(images),
         "collection": f"{corpus.name}, test, {corpus.split_hash('test')}",
-        **{kind: judged(encoder, rows, *own) for kind, own in queries.items()},
+        **{kind: judged(engine, *own) for kind, own in queries.items()},
         "seconds": round(time.perf_counter() - start, 1),
-        "command": f"python benchmarks/relevance.py {corpus.name} --elsewhere {other.name} --encoder BUNDLE",
+        "command": f"python benchmarks/relevance.py INDEX {corpus.name} --elsewhere {other.name}",
         "versions": versions(),
     }
     text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
@@ -72,33 +77,23 @@ def main() -> None:
         write_text(options.json, text + "\n")
 
 
-def held_out_phrases(encoder: OnnxEncoder, images: Sequence[Image], other: Corpus) -> tuple[list[str], list[str]]:
-    """Phrases of the collection's captions, and of others that name what these never do."""
-    own = [tokens_of(caption) for image in images for caption in image.captions]
-    elsewhere = [tokens_of(caption) for image in other.split("test") for caption in image.captions]
-    mentioned = {singular(token) for tokens in own for token in tokens}
-    found = []
-    for lists in (own, elsewhere):
-        spans = Chunker.load().phrases_of(lists)
-        phrases = {
-            tokens[start:end]
-            for tokens, all_of in zip(lists, spans, strict=True)
-            for start, end in all_of
-            if end > start
-        }
-        found.append(sorted(phrase for phrase in phrases if all(token in encoder.vocabulary for token in phrase)))
-    present, absent = found
-    absent = [phrase for phrase in absent if singular(phrase[-1]) not in mentioned and phrase[-1].isalpha()]
-    random = np.random.default_rng(0)
-    first, second = (
-        [" ".join(phrases[place]) for place in random.permutation(len(phrases))[:PHRASES]]
-        for phrases in (present, absent)
-    )
-    return first, second
+def known_words(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[str], list[str]]:
+    """Of the words that an encoder knows well, those that several pictures show, and those that none does."""
+    words, numbers = Counter[str](), Counter[str]()
+    for image in images:
+        tokens = {token for caption in image.captions for token in tokens_of(caption)}
+        words.update(tokens)
+        numbers.update({singular(token) for token in tokens})
+    known = [
+        word
+        for word, count in zip(vocabulary.words[:COMMON], vocabulary.counts[:COMMON], strict=True)
+        if count >= KNOWN and has_content(word) and word.isalpha() and len(word) > 2
+    ]
+    return [word for word in known if words[word] >= SHOWN], [word for word in known if not numbers[singular(word)]]
 
 
-def judged(encoder: OnnxEncoder, rows: Rows, present: list[str], absent: list[str]) -> dict[str, Any]:
-    odds = [best_odds(encoder, rows, queries) for queries in (present, absent)]
+def judged(engine: SearchEngine, present: list[str], absent: list[str]) -> dict[str, Any]:
+    odds = [best_odds(engine, queries) for queries in (present, absent)]
     said_of_present, said_of_absent = (float((own <= 0).mean()) for own in odds)
     labels = np.repeat([1, 0], [len(present), len(absent)])
     return {
@@ -112,17 +107,10 @@ def judged(encoder: OnnxEncoder, rows: Rows, present: list[str], absent: list[st
     }
 
 
-def best_odds(encoder: OnnxEncoder, rows: Rows, queries: list[str]) -> Rows:
-    """Log odds of the best picture, as the engine has them."""
-    terms = encoder.encode_texts(queries)
-    least = thresholds(terms, np.zeros(len(terms), bool), encoder)
-    best = (terms @ rows.T).max(1)
-    return np.concatenate(
-        [
-            log_odds(score.reshape(1, 1), threshold.reshape(1), np.array([False]), encoder.relevance)
-            for score, threshold in zip(best, least, strict=True)
-        ]
-    )
+def best_odds(engine: SearchEngine, queries: list[str]) -> Rows:
+    """Log odds of the best picture, from the engine itself."""
+    terms = engine.terms([Query(text, (text,), ()) for text in queries], [None] * len(queries))
+    return np.array([ranking.odds[0] for ranking in engine.rank(terms, 1)], np.float32)
 
 
 if __name__ == "__main__":

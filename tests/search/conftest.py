@@ -117,8 +117,8 @@ def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -
     """A bundle that does everything, of networks that learned nothing; it takes no time to make."""
     torch.manual_seed(0)
     words = Vocabulary.of(tokens_of(caption) for image in corpus for caption in image.captions)
-    model = TowerRecipe(backbone="efficientnet-lite0", side=64, dim=16, queries=2, recurrent=SMALL_TEXT)
-    tower = PictureTower(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 64, 16, 2).eval()
+    model = TowerRecipe(backbone="efficientnet-lite0", side=64, dim=16, queries=2, fine=4, recurrent=SMALL_TEXT)
+    tower = PictureTower(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 64, 16, 2, 4).eval()
     recipe = GroundingRecipe(
         backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=2, width=16, hidden=8
     )

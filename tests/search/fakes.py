@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from deixis.search.bundles import Relevance
-from deixis.search.encoders import Bytes, Identity, Rows
+from deixis.search.encoders import Bytes, Identity, Pictures, Rows, Texts, rounded, whole_pictures, whole_texts
 
 SIDE = 4
 COLOURS = {
@@ -35,16 +35,50 @@ class ColourEncoder:
     def prepare(self, picture: Pillow.Image) -> Bytes:
         return np.asarray(picture.resize((SIDE, SIDE))).transpose(2, 0, 1).copy()
 
-    def encode_pictures(self, batch: Bytes) -> Rows:
+    def encode_pictures(self, batch: Bytes) -> Pictures:
         self.encoded += len(batch)
-        return unit(batch.reshape(len(batch), 3, -1).mean(2))
+        return whole_pictures(unit(batch.reshape(len(batch), 3, -1).mean(2)))
 
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
         named = [[COLOURS[word] for word in text.split() if word in COLOURS] for text in texts]
-        return unit(np.array([np.mean(colours or [(128, 128, 128)], 0) for colours in named]))
+        return whole_texts(unit(np.array([np.mean(colours or [(128, 128, 128)], 0) for colours in named])))
 
     def unknown_words(self, text: str) -> list[str]:
         return [word for word in text.split() if word not in COLOURS]
+
+
+class CellEncoder(ColourEncoder):
+    """The same with cells: the mean colours of a picture's quarters; every colour that is named is a word."""
+
+    relevance = Relevance(threshold=1.6, slope=10.0, alike=0.9)
+
+    def __init__(self, name: str = "cells") -> None:
+        super().__init__(name)
+        self.identity = Identity(name, f"{len(name):064}", 4, {"side": SIDE}, 4, 4)
+
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        half = SIDE // 2
+        quarters = batch.reshape(len(batch), 3, 2, half, 2, half).mean((3, 5)).reshape(len(batch), 3, 4)
+        cells = unit(quarters.transpose(0, 2, 1)).reshape(len(batch), 4, 4)
+        return Pictures(super().encode_pictures(batch).rows, rounded(cells))
+
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
+        words = np.zeros((len(texts), 3, 4), np.float32)
+        for own, text in zip(words, texts, strict=True):
+            named = [COLOURS[word] for word in text.split() if word in COLOURS]
+            own[: len(named)] = unit(named) / max(1, len(named))
+        return Texts(super().encode_texts(texts).rows, words)
+
+
+def paint_quarters(path: Path, *colours: tuple[int, int, int]) -> Path:
+    """A picture of four quarters, from the upper left one on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = Pillow.new("RGB", (8, 8))
+    for number, colour in enumerate(colours):
+        x, y = 4 * (number % 2), 4 * (number // 2)
+        picture.paste(colour, (x, y, x + 4, y + 4))
+    picture.save(path, "PNG")
+    return path
 
 
 def unit(colours: Any) -> Rows:

@@ -22,7 +22,7 @@ from deixis.search import indexing, tidying
 from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
 from deixis.search.vector_index import load_faiss
-from tests.search.fakes import ColourEncoder
+from tests.search.fakes import CellEncoder
 
 
 class Killer:
@@ -58,16 +58,18 @@ class Killer:
 
 
 def contents(index: Path) -> dict[str, list[float]]:
-    """Path → row of all that an index holds, and that a search for them finds."""
+    """Path → row and cells of all that an index holds, and that a search for them finds."""
     if not (index / "current").exists():
         return {}
     collection = Collection(index)
     rows = collection.rows_of(collection.ids)
     assert len(rows) == 0 or (collection.nearest.search(rows, 1).scores > 0.999).all()
     found = {}
-    for picture, row in zip(collection.ids.tolist(), rows, strict=True):
+    cells = collection.cells_of(collection.ids).reshape(len(rows), 16)
+    assert cells.any(1).all()
+    for picture, row, own in zip(collection.ids.tolist(), rows, cells, strict=True):
         for path in collection.paths(picture):
-            found[os.fsdecode(path)] = np.round(row, 3).tolist()
+            found[os.fsdecode(path)] = np.round(row, 3).tolist() + own.tolist()
     collection.close()
     return found
 
@@ -97,7 +99,7 @@ def run(index: Path, pictures: Path, name: str, store: str, told: int | None = N
         if told is not None:
             os.write(told, f"{done}\n".encode())
 
-    encoder = ColourEncoder(name)
+    encoder = CellEncoder(name)
     # A file of milvus-lite is one process' alone, so that each index has its own.
     store = str(index.with_suffix(store)) if store.startswith(".") else store
     indexing.index_folders(index, [pictures], encoder, name, store=store, progress=progress)

@@ -20,6 +20,7 @@ from deixis.search.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_
 from deixis.search.encoders import load_encoder
 from deixis.search.export import export_bundle
 from deixis.search.grounding import Grounder
+from deixis.search.scoring import scores
 from deixis.search.weight_files import SCALE, WeightFile, write_weights
 from deixis.vision.tower import load_tower
 
@@ -55,11 +56,22 @@ def test_a_bundle_points_where_its_run_does(base_run: Path, whole_bundle: Path, 
         assert own.score == pytest.approx(other.score, abs=0.03)
 
 
-def test_a_bundle_encodes_as_its_run_whose_cells_are_left_out(base_run: Path, whole_bundle: Path) -> None:
+def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundle: Path) -> None:
     ours, theirs = load_encoder(f"onnx:{whole_bundle}"), load_encoder(f"run:{base_run}")
     assert ours.identity == theirs.identity
+    assert (ours.identity.cells, ours.identity.cell_dim) == (1, 4)
     batch = np.random.default_rng(0).integers(0, 255, (4, 3, 64, 64)).astype(np.uint8)
-    assert ((ours.encode_pictures(batch) * theirs.encode_pictures(batch)).sum(1) > 0.9998).all()
+    own, other = ours.encode_pictures(batch), theirs.encode_pictures(batch)
+    assert ((own.rows * other.rows).sum(1) > 0.9998).all()
+    assert own.cells.shape == other.cells.shape == (4, 1, 4)
+    first, second = (F.normalize(torch.from_numpy(each.cells).float(), dim=-1) for each in (own, other))
+    assert (first * second).sum(-1).min() > 0.999
+    sentences = ["a dog", "a man in a red shirt waits", "red"]
+    said, told = ours.encode_texts(sentences), theirs.encode_texts(sentences)
+    assert ((said.rows * told.rows).sum(1) > 0.9998).all()
+    assert np.allclose(said.words, told.words, atol=0.005)
+    assert np.linalg.norm(said.words, axis=2).sum(1) == pytest.approx(1, abs=1e-3)
+    assert np.allclose(scores(said, own), scores(told, other), atol=0.02)
 
 
 def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) -> None:
@@ -69,9 +81,9 @@ def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) 
     with torch.no_grad():
         rows = F.normalize(tower((torch.from_numpy(batch).float() - 127) / 128)).numpy()
         words = F.normalize(texts(torch.tensor([[4, 5, 6]]))).numpy()
-    assert np.allclose(rows, encoder.encode_pictures(batch), atol=2e-4)
+    assert np.allclose(rows, encoder.encode_pictures(batch).rows, atol=2e-4)
     vocabulary = encoder.vocabulary  # type: ignore[attr-defined]
-    assert np.allclose(words, encoder.encode_texts([" ".join(map(vocabulary.token, (4, 5, 6)))]), atol=2e-4)
+    assert np.allclose(words, encoder.encode_texts([" ".join(map(vocabulary.token, (4, 5, 6)))]).rows, atol=2e-4)
 
 
 def test_a_bundle_says_what_its_captioner_does(captioner_run: Path, base_run: Path, whole_bundle: Path) -> None:

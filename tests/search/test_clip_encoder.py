@@ -94,9 +94,9 @@ def test_rows_are_the_models_own(asked: list[str]) -> None:
     with torch.no_grad():
         pictures = F.normalize(model.encode_image((torch.from_numpy(pixels).float() / 255 - 0.5) / 0.25))
         texts = F.normalize(model.encode_text(tokenizer(TEXTS)))
-    assert np.allclose(encoder.encode_pictures(pixels), pictures.numpy(), atol=1e-5)
-    assert np.allclose(encoder.encode_texts(TEXTS), texts.numpy(), atol=1e-6)
-    assert encoder.encode_texts([]).shape == (0, 6)
+    assert np.allclose(encoder.encode_pictures(pixels).rows, pictures.numpy(), atol=1e-5)
+    assert np.allclose(encoder.encode_texts(TEXTS).rows, texts.numpy(), atol=1e-6)
+    assert encoder.encode_texts([]).rows.shape == (0, 6)
     with pytest.raises(DeixisError, match="no words"):
         encoder.encode_texts([" "])
 
@@ -127,5 +127,5 @@ def test_a_real_clip_with_random_weights(tmp_path: Path) -> None:
     encoder = load_encoder(f"open_clip:ViT-B-32/{tmp_path}/weights.pth")
     with torch.no_grad():
         wanted = F.normalize(model.encode_text(open_clip.get_tokenizer("ViT-B-32")(TEXTS)))
-    assert np.allclose(encoder.encode_texts(TEXTS), wanted.numpy(), atol=1e-5)
-    assert encoder.encode_pictures(encoder.prepare(Pillow.new("RGB", (50, 40), "red"))[None]).shape == (1, 512)
+    assert np.allclose(encoder.encode_texts(TEXTS).rows, wanted.numpy(), atol=1e-5)
+    assert encoder.encode_pictures(encoder.prepare(Pillow.new("RGB", (50, 40), "red"))[None]).rows.shape == (1, 512)

@@ -27,10 +27,10 @@ from deixis.vision.tower import PictureTower
 TEXT_LIST = ["a dog", "two red cars stand beside a tall tree and a man waits", "zyxwv", "dog"]
 
 
-def graph_rows(path: Path, **inputs: Any) -> Any:
+def run_graph(path: Path, *names: str, **inputs: Any) -> Any:
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(["rows"], inputs)[0]
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(list(names), inputs)
 
 
 def kept(network: torch.nn.Module, prefix: str, folder: Path, weights: Any) -> WeightFile:
@@ -49,15 +49,15 @@ def test_a_bundle_gives_the_embeddings_of_its_run(run: Path, bundle: Path) -> No
     assert np.array_equal(ours.prepare(picture), theirs.prepare(picture))
     batch = random.integers(0, 255, (5, 3, 64, 64)).astype(np.uint8)
     for got, wanted in (
-        (ours.encode_pictures(batch), theirs.encode_pictures(batch)),
-        (ours.encode_texts(TEXT_LIST), theirs.encode_texts(TEXT_LIST)),
+        (ours.encode_pictures(batch).rows, theirs.encode_pictures(batch).rows),
+        (ours.encode_texts(TEXT_LIST).rows, theirs.encode_texts(TEXT_LIST).rows),
     ):
         assert got.dtype == wanted.dtype == np.float32
         assert np.linalg.norm(got, axis=1) == pytest.approx(1, abs=1e-4)
         # Both are rounded to float16, one before normalizations are folded and one after.
         assert ((got * wanted).sum(1) > 0.9998).all()
     assert ours.unknown_words("a zyxwv dog") == theirs.unknown_words("a zyxwv dog") == ["zyxwv"]
-    assert ours.encode_texts([]).shape == theirs.encode_texts([]).shape == (0, 16)
+    assert ours.encode_texts([]).rows.shape == theirs.encode_texts([]).rows.shape == (0, 16)
 
 
 @pytest.mark.parametrize("encoder", ["run", "onnx"])
@@ -67,11 +67,15 @@ def test_a_text_without_words_is_refused(encoder: str, run: Path, bundle: Path) 
         opened.encode_texts(["a dog", "  "])
 
 
-def test_a_text_is_encoded_alike_alone_and_in_company(bundle: Path) -> None:
-    encoder = load_encoder(f"onnx:{bundle}")
+def test_a_text_is_encoded_alike_alone_and_in_company(whole_bundle: Path) -> None:
+    encoder = load_encoder(f"onnx:{whole_bundle}")
     together = encoder.encode_texts(TEXT_LIST * 100)
-    alone = np.concatenate([encoder.encode_texts([text]) for text in TEXT_LIST])
-    assert np.allclose(together, np.tile(alone, (100, 1)), atol=1e-6)
+    alone = [encoder.encode_texts([text]) for text in TEXT_LIST]
+    assert np.allclose(together.rows, np.tile(np.concatenate([each.rows for each in alone]), (100, 1)), atol=1e-6)
+    for place, each in enumerate(alone * 100):
+        own = together.words[place]
+        assert np.allclose(own[: each.words.shape[1]], each.words[0], atol=1e-6)
+        assert not own[each.words.shape[1] :].any()
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean", "max"])
@@ -80,28 +84,37 @@ def test_a_text_is_encoded_alike_alone_and_in_company(bundle: Path) -> None:
 def test_every_text_branch_becomes_the_same_graph(cell: Any, pooling: Any, bidirectional: bool, tmp_path: Path) -> None:
     torch.manual_seed(3)
     recurrent = RecurrentRecipe(cell=cell, word=12, hidden=20, bidirectional=bidirectional, pooling=pooling)
-    tower = TextTower(TowerRecipe(dim=9, recurrent=recurrent), 30).eval()
+    tower = TextTower(TowerRecipe(dim=9, fine=6, recurrent=recurrent), 30).eval()
     lengths = np.array([3, 7, 1, 7], np.int64)
     ids = np.random.default_rng(1).integers(1, 30, (4, 7)) * (np.arange(7) < lengths[:, None])
     with torch.no_grad():
-        wanted = F.normalize(tower(torch.from_numpy(ids))).numpy()
+        embedded, told = tower.with_words(torch.from_numpy(ids))
+    wanted = F.normalize(embedded).numpy()
     write_text_graph(tower, kept(tower, "texts.", tmp_path, "float32"), tmp_path / TEXTS)
-    assert np.allclose(graph_rows(tmp_path / TEXTS, ids=ids, lengths=lengths), wanted, atol=1e-5)
+    rows, words = run_graph(tmp_path / TEXTS, "rows", "words", ids=ids, lengths=lengths)
+    assert np.allclose(rows, wanted, atol=1e-5)
+    assert np.allclose(words[ids != 0], (told.vectors * told.weights[:, None]).numpy(), atol=1e-5)
+    assert not words[ids == 0].any()
     write_text_graph(tower, kept(tower, "texts.", tmp_path, "mixed"), tmp_path / TEXTS)
-    assert ((graph_rows(tmp_path / TEXTS, ids=ids, lengths=lengths) * wanted).sum(1) > 0.999).all()
+    (rows,) = run_graph(tmp_path / TEXTS, "rows", ids=ids, lengths=lengths)
+    assert ((rows * wanted).sum(1) > 0.999).all()
 
 
-@pytest.mark.parametrize("side", [64, 75])
+@pytest.mark.parametrize("side", [64, 75, 128])
 def test_a_tower_of_any_side_becomes_the_same_graph(side: int, tmp_path: Path) -> None:
     torch.manual_seed(4)
     name = "efficientnet-lite0"
-    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, 24, 3).eval()
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, 24, 3, fine=5).eval()
     batch = np.random.default_rng(2).integers(0, 255, (3, 3, side, side)).astype(np.uint8)
     with torch.no_grad():
-        wanted = F.normalize(tower((torch.from_numpy(batch).float() - 127) / 128)).numpy()
+        maps = tower.backbone.map((torch.from_numpy(batch).float() - 127) / 128)
+        wanted, few = F.normalize(tower.pooled(maps)).numpy(), tower.few_cells(tower.embed_cells(maps)).numpy()
     tower.backbone.fuse()
     write_picture_graph(tower, kept(tower, "pictures.", tmp_path, "float32"), tmp_path / PICTURES)
-    assert np.allclose(graph_rows(tmp_path / PICTURES, pictures=batch), wanted, atol=1e-5)
+    rows, cells = run_graph(tmp_path / PICTURES, "rows", "cells", pictures=batch)
+    assert np.allclose(rows, wanted, atol=1e-5)
+    assert cells.shape == (3, tower.cell_count, 5)
+    assert np.allclose(cells, few, atol=1e-5)
 
 
 def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: Path) -> None:
@@ -111,7 +124,7 @@ def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: P
     # Graphs hold no weights but a few constants, whatever the weights are.
     assert whole.files[PICTURES].bytes + whole.files[TEXTS].bytes < 100_000
     exact, rounded = (load_encoder(f"onnx:{tmp_path / name}") for name in ("whole", "mixed"))
-    assert ((exact.encode_texts(TEXT_LIST) * rounded.encode_texts(TEXT_LIST)).sum(1) > 0.999).all()
+    assert ((exact.encode_texts(TEXT_LIST).rows * rounded.encode_texts(TEXT_LIST).rows).sum(1) > 0.999).all()
 
 
 @pytest.mark.parametrize("name", [TEXTS, WEIGHTS])

@@ -11,6 +11,7 @@ import pytest
 from deixis.errors import DeixisError, InputError
 from deixis.search.calibration import fitted
 from deixis.search.doctor import examine
+from deixis.search.encoders import whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import thresholds
@@ -113,18 +114,16 @@ def test_an_example_that_is_no_picture_is_told(engine: SearchEngine, tmp_path: P
 
 def test_the_curve_lies_between_what_is_shown_and_what_is_not() -> None:
     random = np.random.default_rng(0)
-    pictures = unit(random.integers(0, 255, (200, 3)))
+    rows = unit(random.integers(0, 255, (200, 3)))
+    pictures = whole_pictures(rows)
     # Words of what is shown point at pictures; others point away from all of them.
-    away = -pictures[:50] * np.float32(0.5)
-    nothing = pictures[:0]
-    relevance = fitted(pictures, pictures[:50], away, nothing)
+    shown, away, nothing = whole_texts(rows[:50]), whole_texts(-rows[:50] * np.float32(0.5)), rows[:0]
+    relevance = fitted(pictures, shown, away, nothing)
     assert relevance.share == 0
-    assert (away @ pictures.T).max() < relevance.threshold < 1
-    assert relevance.alike == pytest.approx(
-        np.quantile((pictures @ pictures.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6
-    )
+    assert (away.rows @ rows.T).max() < relevance.threshold < 1
+    assert relevance.alike == pytest.approx(np.quantile((rows @ rows.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6)
     with pytest.raises(DeixisError, match="do not tell"):
-        fitted(pictures, away, pictures[:50], nothing)
+        fitted(pictures, away, shown, nothing)
 
 
 def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> None:
@@ -135,12 +134,13 @@ def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> No
     strength = np.where(np.arange(count) % 2, 0.4, 0.8).astype(np.float32)
     words = axes[random.integers(0, dim, count)] * strength[:, None]
     background = axes
-    pictures = axes[: dim // 2]
+    pictures = whole_pictures(axes[: dim // 2])
     is_shown = words[:, : dim // 2].any(1)
     noise = random.uniform(0.45, 0.55, (count, 1)).astype(np.float32)
     # Of words that are not shown, the best picture gets about half of what it would get.
     faint = np.concatenate([words[:, dim // 2 :] * noise, words[:, : dim // 2]], 1)
-    relevance = fitted(pictures, words[is_shown], words[~is_shown] + faint[~is_shown], background)
+    not_shown = whole_texts(words[~is_shown] + faint[~is_shown])
+    relevance = fitted(pictures, whole_texts(words[is_shown]), not_shown, background)
     assert relevance.share > 0.2
 
     class Encoder(ColourEncoder):

@@ -2,8 +2,8 @@
 
 manifest.json         name, weights' hash, settings of the networks, size and SHA-256 of every other file
 weights.safetensors   all weights, each once, under PyTorch's names; normalizations folded into their convolutions
-pictures.onnx         bytes (batch, 3, side, side) → unit rows; its weights are places in weights.safetensors
-texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows; likewise
+pictures.onnx         bytes (batch, 3, side, side) → unit rows and cells; its weights are places in weights.safetensors
+texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows and weighted words; likewise
 vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
 background.npy        unit rows of training pictures, which stand for "any picture", where relevance was calibrated
 README.md             the model card, where there is one
@@ -44,16 +44,21 @@ class FileRecord(msgspec.Struct, frozen=True):
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
 
-    #: The cosine of words and picture at which it is as likely relevant as not, for words that are met as usual.
+    #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual.
     threshold: float = 0.43
-    #: How fast the log odds grow with the cosine.
+    #: How fast the log odds grow with the score.
     slope: Annotated[float, Meta(gt=0)] = 9.6
     #: How words are usually met by the background's best pictures, and how much the threshold of those that are met
-    #: better or worse moves along.
+    #: better moves, up or down.
     usual: float = 0.0
     share: float = 0.0
     #: The cosine from which on two pictures count as alike.
     alike: float = 0.53
+
+
+def usual_relevance(cells: int) -> Relevance:
+    """Of what was not calibrated: as fitted for models like it, with so many cells or without."""
+    return Relevance(threshold=1.17, slope=9.2) if cells else Relevance()
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +68,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weights: Weights
     dim: Annotated[int, Meta(ge=1, le=65536)]
     side: Annotated[int, Meta(ge=1, le=4096)]
+    #: Cells of a picture, which words are compared with, and the numbers of each; none where the towers have none.
+    cells: Annotated[int, Meta(ge=0, le=65536)]
+    cell_dim: Annotated[int, Meta(ge=0, le=65536)]
     files: dict[str, FileRecord]
     #: Settings of the networks, as their recipes have them: both towers, and where they are there the other two.
     towers: dict[str, Any]
@@ -70,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captioner: dict[str, Any] | None = None
     relevance: Relevance = Relevance()
     deixis: Literal["bundle"] = "bundle"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -132,7 +140,7 @@ def read_bundle(folder: Path) -> Bundle:
     except OSError as fault:
         raise InputError(path, fault.strerror or str(fault)) from None
     except msgspec.DecodeError as fault:
-        raise InputError(path, f"is damaged, or of another version of Deixis ({fault})") from None
+        raise InputError(path, f"is damaged, or of another version of Deixis; export it again ({fault})") from None
     if missing := {WEIGHTS, PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
         raise InputError(path, f"names no {', '.join(sorted(missing))}")
     return Bundle(folder, manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,17 +14,20 @@ from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 from deixis.search.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
-from deixis.search.encoders import Bytes, OnnxEncoder, Rows
+from deixis.search.encoders import Bytes, OnnxEncoder, Pictures, Rows, Texts
 from deixis.search.relevance import best_known
-from deixis.text.tokens import has_content, tokens_of
+from deixis.search.scoring import scores
+from deixis.text.chunker import Chunker
+from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.reading import read_picture
 
+Tokens = tuple[str, ...]
+
 #: Validation pictures and background pictures at most, and how many are encoded at a time.
 PICTURES, BACKGROUND_PICTURES, BATCH = 1000, 1500, 16
-#: A word is shown if captions of so many pictures have it; the encoder knows one that it has read so often and that is
-#: among so many. Rarer ones have hardly a meaning to it, and nobody's pictures are told by them.
-SHOWN, KNOWN, COMMON = 3, 20, 2500
+#: Training images whose phrases are looked through, and phrases of either kind at most.
+IMAGES, PHRASES = 6000, 2000
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -33,21 +35,23 @@ ALIKE = 0.01
 def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     """Fit and keep the relevance of a bundle; a corpus that has too few pictures or words is a `DeixisError`.
 
-    The background is drawn from the corpus' training pictures, so it should be what the encoder was trained on.
+    The background, and phrases that validation pictures do not show, are drawn from the corpus' training images, so it
+    should be what the encoder was trained on.
     """
-    encoder = OnnxEncoder(read_bundle(folder))
+    encoder, random = OnnxEncoder(read_bundle(folder)), np.random.default_rng(0)
     images = [image for image in corpus.split("val") if image.captions][:PICTURES]
-    rows = encoded(encoder, corpus, images)
-    shown, absent = known_words(encoder.vocabulary, images)
-    if len(rows) < 2 or len(shown) < 2 or len(absent) < 2:
-        raise DeixisError(f"the validation split of {corpus.name} has too few pictures and words to calibrate on")
+    training = list(training_set(corpus).corpus)
     there = corpus.pictures
-    trained = [image for image in training_set(corpus).corpus if there is not None and there.has(image)]
-    order = np.random.default_rng(0).permutation(len(trained))[:BACKGROUND_PICTURES]
-    background = encoded(encoder, corpus, [trained[place] for place in order])
-    relevance = fitted(rows, encoder.encode_texts(shown), encoder.encode_texts(absent), background)
+    trained = [image for image in training if there is not None and there.has(image)]
+    background = [trained[place] for place in random.permutation(len(trained))[:BACKGROUND_PICTURES]]
+    others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
+    shown, absent = held_out_phrases(encoder.vocabulary, images, others, random)
+    if len(shown) < 2 or len(absent) < 2:
+        raise DeixisError(f"the validation split of {corpus.name} has too few pictures and phrases to calibrate on")
+    rows, pictures = encoded(encoder, corpus, background).rows, encoded(encoder, corpus, images)
+    relevance = fitted(pictures, encoder.encode_texts(shown), encoder.encode_texts(absent), rows)
     with atomic_write(folder / BACKGROUND) as stream:
-        np.save(stream, background.astype(np.float16))
+        np.save(stream, rows.astype(np.float16))
     manifest = encoder.bundle.manifest
     files = {**manifest.files, BACKGROUND: file_record(folder / BACKGROUND)}
     manifest = msgspec.structs.replace(manifest, relevance=relevance, files=files)
@@ -55,34 +59,38 @@ def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     return manifest
 
 
-def fitted(pictures: Rows, shown: Rows, absent: Rows, background: Rows) -> Relevance:
-    """The curve between the best scores of words that pictures show and of words that none of them does."""
-    words = np.concatenate([shown, absent])
-    present = np.arange(len(words)) < len(shown)
-    best, known = (words @ pictures.T).max(1), best_known(words, background)
+def fitted(pictures: Pictures, shown: Texts, absent: Texts, background: Rows) -> Relevance:
+    """The curve between the best scores of phrases that pictures show and of phrases that none of them does."""
+    if len(pictures.rows) < 2:
+        raise DeixisError("there are too few pictures to calibrate on")
+    best = np.concatenate([scores(texts, pictures).max(1) for texts in (shown, absent)])
+    present = np.arange(len(best)) < len(shown.rows)
+    known = best_known(np.concatenate([shown.rows, absent.rows]), background)
     usual = 0.0 if known is None else float(known.mean())
     columns = best[:, None] if known is None else np.stack([best, known - usual], 1)
     model = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(columns, present)
     slope, *moves = model.coef_[0].tolist()
     if slope <= 0:
-        raise DeixisError("the encoder's scores do not tell words that pictures show from words that they do not")
-    pairs = (pictures @ pictures.T)[np.triu_indices(len(pictures), 1)]
+        raise DeixisError("the encoder's scores do not tell phrases that pictures show from phrases that they do not")
+    pairs = (pictures.rows @ pictures.rows.T)[np.triu_indices(len(pictures.rows), 1)]
     return Relevance(
         threshold=-float(model.intercept_[0]) / slope,
         slope=slope,
         usual=usual,
-        # Words that are met well everywhere need more, and never less.
-        share=max(0.0, -moves[0] / slope) if moves else 0.0,
+        share=-moves[0] / slope if moves else 0.0,
         alike=float(np.quantile(pairs, 1 - ALIKE)),
     )
 
 
-def encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Rows:
-    """Rows of the pictures that can be read."""
-    return np.concatenate([np.empty((0, encoder.identity.dim), np.float32), *_encoded(encoder, corpus, images)])
+def encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Pictures:
+    """The pictures that can be read."""
+    identity = encoder.identity
+    none = Pictures(np.empty((0, identity.dim), np.float32), np.empty((0, identity.cells, identity.cell_dim), np.int8))
+    parts = [none, *_encoded(encoder, corpus, images)]
+    return Pictures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Iterator[Rows]:
+def _encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Iterator[Pictures]:
     def prepared(image: Image) -> Bytes | None:
         try:
             return encoder.prepare(read_picture(corpus, image))
@@ -96,19 +104,29 @@ def _encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> I
                 yield encoder.encode_pictures(np.stack(read))
 
 
-def known_words(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[str], list[str]]:
-    """Of the words that an encoder knows well, those that several pictures show, and those that none does."""
-    words, numbers = Counter[str](), Counter[str]()
-    for image in images:
-        tokens = {token for caption in image.captions for token in tokens_of(caption)}
-        words.update(tokens)
-        numbers.update({singular(token) for token in tokens})
-    known = [
-        word
-        for word, count in zip(vocabulary.words[:COMMON], vocabulary.counts[:COMMON], strict=True)
-        if count >= KNOWN and has_content(word) and word.isalpha() and len(word) > 2
-    ]
-    return [word for word in known if words[word] >= SHOWN], [word for word in known if not numbers[singular(word)]]
+def held_out_phrases(
+    vocabulary: Vocabulary, images: Sequence[Image], others: Sequence[Image], random: np.random.Generator
+) -> tuple[list[str], list[str]]:
+    """Noun phrases of images' captions, and of others those whose last word the images' captions never mention.
+
+    All their words are known. Captions do not mention everything, so some of what counts as absent is there.
+    """
+    own, elsewhere = ([tokens_of(caption) for each in part for caption in each.captions] for part in (images, others))
+    mentioned = {singular(token) for tokens in own for token in tokens}
+    absent = [phrase for phrase in _phrases(vocabulary, elsewhere) if singular(phrase[-1]) not in mentioned]
+    first, second = (
+        [" ".join(phrases[place]) for place in random.permutation(len(phrases))[:PHRASES]]
+        for phrases in (_phrases(vocabulary, own), absent)
+    )
+    return first, second
+
+
+def _phrases(vocabulary: Vocabulary, sentences: Sequence[Tokens]) -> list[Tokens]:
+    spans = Chunker.load().phrases_of(sentences)
+    found = {
+        tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start
+    }
+    return sorted(phrase for phrase in found if phrase[-1].isalpha() and all(token in vocabulary for token in phrase))
 
 
 def singular(word: str) -> str:

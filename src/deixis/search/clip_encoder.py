@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from deixis.errors import DeixisError
 from deixis.search.bundles import Relevance
-from deixis.search.encoders import BATCH, Bytes, Identity, Rows, words_of
+from deixis.search.encoders import BATCH, Bytes, Identity, Pictures, Rows, Texts, whole_pictures, whole_texts, words_of
 from deixis.vision.extra_backbones import clip_tower, open_clip_model, require
 from deixis.vision.weights import state_sha256
 
@@ -57,16 +57,16 @@ class ClipEncoder:
         pixels: Bytes = self._tower.preprocess(picture)[0].numpy()
         return pixels
 
-    def encode_pictures(self, batch: Bytes) -> Rows:
-        return _unit(self._tower.vectors(torch.from_numpy(batch)))
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        return whole_pictures(_unit(self._tower.vectors(torch.from_numpy(batch))))
 
     @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
         for text in texts:
             words_of(text)
         parts = [list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
         rows = [_unit(self._model.encode_text(self._tokenizer(part).to(self._device))) for part in parts]
-        return np.concatenate(rows) if rows else np.empty((0, self.identity.dim), np.float32)
+        return whole_texts(np.concatenate([np.empty((0, self.identity.dim), np.float32), *rows]))
 
     def unknown_words(self, text: str) -> list[str]:
         """None: it reads pieces of words."""

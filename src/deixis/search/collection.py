@@ -9,7 +9,7 @@ import numpy as np
 
 from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue
-from deixis.search.encoders import Encoder, Rows
+from deixis.search.encoders import Cells, Encoder, Rows
 from deixis.search.generations import current_generation
 from deixis.search.stores import nearest_rows
 from deixis.search.vector_index import Ids, NearestRows
@@ -45,7 +45,7 @@ class Collection:
             places, rows = self._catalogue.places(), self._catalogue.rows
             self.roots = self._catalogue.roots()
             self._changes = self._catalogue.changes()
-        self._rows = PictureRows(generation, places, rows, self.identity.dim)
+        self._rows = PictureRows(generation, places, rows, self.identity)
         #: The pictures' ids, rising.
         self.ids: Ids = self._rows.ids
 
@@ -59,6 +59,10 @@ class Collection:
     def rows_of(self, ids: Ids) -> Rows:
         """The rows of pictures of the collection, in the order of `ids`."""
         return self._rows.of(ids)
+
+    def cells_of(self, ids: Ids) -> Cells:
+        """The cells of pictures of the collection, in the order of `ids`."""
+        return self._rows.cells_of(ids)
 
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""

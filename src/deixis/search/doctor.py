@@ -71,9 +71,12 @@ def _contents(index: Path, collection: Collection) -> Iterator[Finding]:
     catalogue.close()
     anew = f"index again into another folder: deixis index DIR --into {index}-2"
     yield Finding("catalogue", not faults, "; ".join(faults[:3]) or "is whole", anew if faults else "")
-    lengths = [np.linalg.norm(collection.rows_of(part), axis=1) for part in np.array_split(collection.ids, 16)]
-    sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3))
-    told = f"{len(collection):,} rows" + ("" if sound else ", some of them damaged")
+    parts = np.array_split(collection.ids, 1 + len(collection) // 4096)
+    lengths = [np.linalg.norm(collection.rows_of(part), axis=1) for part in parts]
+    whole = all(bool(collection.cells_of(part).any(2).all()) for part in parts)
+    sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3)) and whole
+    cells = f", {collection.identity.cells} cells each" if collection.identity.cells else ""
+    told = f"{len(collection):,} rows{cells}" + ("" if sound else ", some of them damaged")
     yield Finding("vectors", sound, told, "" if sound else anew)
     sample = collection.ids[:: max(1, len(collection) // FILES)]
     gone = sum(not any(map(os.path.exists, collection.paths(picture))) for picture in sample.tolist())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deixis.search.bundles import DEFAULT
-from deixis.search.encoders import Encoder, Rows, load_encoder
+from deixis.search.encoders import Encoder, Pictures, Rows, load_encoder
+from deixis.search.scoring import scores
 from deixis.search.walking import as_picture
 
 if TYPE_CHECKING:
@@ -32,18 +33,29 @@ class Embedder:
 
     def encode_images(self, images: Sequence[str | Path | Picture]) -> Rows:
         """Picture files, or pictures in RGB, to rows of length 1, `(images, dim)`."""
-        at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
         rows = [np.empty((0, self.encoder.identity.dim), np.float32)]
-        for start in range(0, len(images), BATCH):
-            read = [as_picture(image, at_least=at_least) for image in images[start : start + BATCH]]
-            rows.append(self.encoder.encode_pictures(np.stack([self.encoder.prepare(each) for each in read])))
-        return np.concatenate(rows)
+        return np.concatenate([*rows, *(part.rows for part in self._encoded(images))])
 
     def encode_texts(self, texts: Sequence[str]) -> Rows:
         """Texts to rows of length 1, `(texts, dim)`."""
-        return self.encoder.encode_texts(texts)
+        return self.encoder.encode_texts(texts).rows
 
     @staticmethod
     def similarity(rows: Rows, others: Rows) -> Rows:
         """Cosines `(rows, others)`, from −1 to 1."""
         return rows @ others.T
+
+    def scores(self, images: Sequence[str | Path | Picture], texts: Sequence[str]) -> Rows:
+        """How well texts meet pictures `(images, texts)`, as search ranks them (`deixis.search.scoring`).
+
+        That is the rows' cosine, and beside it, of an encoder that has them, the best cells of the texts' words.
+        """
+        encoded = self.encoder.encode_texts(texts)
+        found = [np.empty((0, len(texts)), np.float32)]
+        return np.concatenate([*found, *(scores(encoded, part).T for part in self._encoded(images))])
+
+    def _encoded(self, images: Sequence[str | Path | Picture]) -> Iterator[Pictures]:
+        at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
+        for start in range(0, len(images), BATCH):
+            read = [as_picture(image, at_least=at_least) for image in images[start : start + BATCH]]
+            yield self.encoder.encode_pictures(np.stack([self.encoder.prepare(each) for each in read]))

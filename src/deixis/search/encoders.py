@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+Cells = NDArray[np.int8]
 
 RUN, CLIP = "run:", "open_clip:"
 #: Texts encoded at a time.
@@ -55,9 +56,24 @@ class Identity(msgspec.Struct, frozen=True):
     weights_sha256: str
     dim: int
     preprocessing: dict[str, Any]
+    #: Cells of a picture, which words are compared with, and the numbers of each; none where an encoder has no cells.
+    cells: int = 0
+    cell_dim: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.weights_sha256[:12]}, {self.dim} numbers)"
+        cells = f", {self.cells} cells of {self.cell_dim}" if self.cells else ""
+        return f"{self.name} ({self.weights_sha256[:12]}, {self.dim} numbers{cells})"
+
+
+class Pictures(NamedTuple):
+    rows: Rows  # (pictures, dim) of unit length
+    cells: Cells  # (pictures, cells, cell_dim), directions
+
+
+class Texts(NamedTuple):
+    rows: Rows  # (texts, dim) of unit length
+    #: (texts, longest, cell_dim): unit vectors times weights that sum to 1 in every text; zero where a text has ended.
+    words: Rows
 
 
 class Encoder(Protocol):
@@ -74,11 +90,11 @@ class Encoder(Protocol):
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as the network sees it, `(3, side, side)`; may be called from many threads."""
 
-    def encode_pictures(self, batch: Bytes) -> Rows:
-        """Prepared pictures `(n, 3, side, side)` to unit rows `(n, dim)`."""
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        """Prepared pictures `(n, 3, side, side)`, as they compare with texts and with each other."""
 
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
-        """Texts to unit rows `(n, dim)`; one without words is a `DeixisError`."""
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
+        """Texts, as they compare with pictures; one without words is a `DeixisError`."""
 
     def unknown_words(self, text: str) -> list[str]:
         """The words of a text that the encoder has never seen."""
@@ -122,6 +138,34 @@ def squashed(picture: Picture, side: int) -> Bytes:
     return np.ascontiguousarray(np.asarray(squash(picture, side)).transpose(2, 0, 1))
 
 
+def rounded(cells: Rows) -> Cells:
+    """Cells `(…, cell_dim)` as directions of 8-bit integers, which tell all of a unit vector but a rounding."""
+    largest = np.maximum(np.abs(cells).max(-1, keepdims=True, initial=0), 1e-12)
+    directions: Cells = np.rint(cells * (127 / largest)).astype(np.int8)
+    return directions
+
+
+def whole_pictures(rows: Rows) -> Pictures:
+    """Pictures of an encoder that has no cells."""
+    return Pictures(rows, np.empty((len(rows), 0, 0), np.int8))
+
+
+def whole_texts(rows: Rows) -> Texts:
+    """Texts of an encoder that has no words, or pictures that are asked with as texts are."""
+    return Texts(rows, np.empty((len(rows), 0, 0), np.float32))
+
+
+def joined(parts: Sequence[Texts], identity: Identity) -> Texts:
+    """Texts that were encoded in parts, whose longest may differ."""
+    longest = max((part.words.shape[1] for part in parts), default=0)
+    rows = np.concatenate([np.empty((0, identity.dim), np.float32), *(part.rows for part in parts)])
+    words = np.zeros((len(rows), longest, identity.cell_dim), np.float32)
+    start = 0
+    for part in parts:
+        words[start : (start := start + len(part.rows)), : part.words.shape[1]] = part.words
+    return Texts(rows, words)
+
+
 class OnnxEncoder:
     """A bundle; either graph is loaded when it is first needed."""
 
@@ -131,28 +175,39 @@ class OnnxEncoder:
         self.bundle, self._manifest = bundle, bundle.manifest
         manifest = self._manifest
         self.relevance = manifest.relevance
-        self.identity = Identity(manifest.name, manifest.weights_sha256, manifest.dim, preprocessing(manifest.side))
+        self.identity = Identity(
+            manifest.name,
+            manifest.weights_sha256,
+            manifest.dim,
+            preprocessing(manifest.side),
+            manifest.cells,
+            manifest.cell_dim,
+        )
         self.vocabulary = Vocabulary.load(bundle.file(VOCABULARY))
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._manifest.side)
 
-    def encode_pictures(self, batch: Bytes) -> Rows:
-        rows: Rows = self._pictures.run(["rows"], {"pictures": batch})[0]
-        return rows
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        if not self.identity.cells:
+            return whole_pictures(self._pictures.run(["rows"], {"pictures": batch})[0])
+        rows, cells = self._pictures.run(["rows", "cells"], {"pictures": batch})
+        return Pictures(rows, rounded(cells))
 
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
         parts = [self._encode(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
-        return np.concatenate(parts) if parts else np.empty((0, self._manifest.dim), np.float32)
+        return joined(parts, self.identity)
 
-    def _encode(self, texts: Sequence[str]) -> Rows:
+    def _encode(self, texts: Sequence[str]) -> Texts:
         encoded = [self.vocabulary.encode(words_of(text)) for text in texts]
         lengths = np.array([len(ids) for ids in encoded], np.int64)
         ids = np.full((len(encoded), lengths.max()), PAD, np.int64)
         for row, own in zip(ids, encoded, strict=True):
             row[: len(own)] = own
-        rows: Rows = self._texts.run(["rows"], {"ids": ids, "lengths": lengths})[0]
-        return rows
+        told = {"ids": ids, "lengths": lengths}
+        if not self.identity.cells:
+            return whole_texts(self._texts.run(["rows"], told)[0])
+        return Texts(*self._texts.run(["rows", "words"], told))
 
     def unknown_words(self, text: str) -> list[str]:
         return [token for token in tokens_of(text) if token not in self.vocabulary]

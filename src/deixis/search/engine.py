@@ -1,4 +1,4 @@
-"""Answers to queries over a collection: a few candidates of every phrase, then all terms exactly."""
+"""Answers to queries over a collection: candidates of every phrase by their embeddings, then all terms exactly."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.search.collection import Collection
-from deixis.search.encoders import Encoder, Rows, load_encoder
+from deixis.search.encoders import Encoder, Pictures, Rows, Texts, load_encoder, whole_texts
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, log_odds, thresholds
+from deixis.search.scoring import scores
 from deixis.search.vector_index import Ids
 from deixis.search.walking import read_file, shown
 from deixis.vision.reading import MAX_PIXELS, decode_picture
 
-#: Candidates of each phrase; a picture that meets all phrases of a query is near each of them.
-CANDIDATES = 2000
+#: Pictures whose cells are compared with the words of a query of one phrase: the nearest by their embeddings.
+CANDIDATES = 300
+#: The same of a query of several terms: a picture that meets all phrases is near each of them, and what must not be
+#: there may be in many.
+CANDIDATES_OF_SEVERAL = 1000
 
 
 class Hit(NamedTuple):
@@ -31,9 +35,9 @@ class Hit(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """A query as the encoder has it: rows `(terms, dim)`, which of them are pictures, and which must not be there."""
+    """A query as the encoder has it: texts, which of them are pictures without words, and which must not be there."""
 
-    rows: Rows
+    texts: Texts
     examples: NDArray[np.bool_]
     denied: NDArray[np.bool_]
 
@@ -95,38 +99,48 @@ class SearchEngine:
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
         """Queries, each with the row of a picture that what is found should resemble or None, encoded together."""
-        rows = self.encoder.encode_texts([text for query in queries for text in (*query.phrases, *query.without)])
+        texts = self.encoder.encode_texts([text for query in queries for text in (*query.phrases, *query.without)])
         terms, place = [], 0
         for query, example in zip(queries, examples, strict=True):
             counts = [int(example is not None), len(query.phrases), len(query.without)]
-            own = rows[place : (place := place + counts[1] + counts[2])]
+            own = slice(place, place := place + counts[1] + counts[2])
+            rows, words = texts.rows[own], texts.words[own]
+            if example is not None:
+                rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
             kinds = np.repeat([0, 1, 2], counts)
-            terms.append(Terms(own if example is None else np.vstack([example, own]), kinds == 0, kinds == 2))
+            terms.append(Terms(Texts(rows, words), kinds == 0, kinds == 2))
         return terms
 
     def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
         """Answer queries; those of one term are looked up together, which costs less than one by one."""
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
-        plain = [terms.rows for terms in queries if len(terms.rows) == 1]
-        limit = min(count, len(self.collection))
-        found = zip(*self.collection.nearest.search(np.concatenate(plain), limit), strict=True) if plain else iter(())
+        plain = [terms.texts.rows for terms in queries if len(terms.examples) == 1]
+        found = iter(self._nearest(np.concatenate(plain), max(CANDIDATES, count)) if plain else ())
         return [
-            self._ranking(terms, *(next(found) if len(terms.rows) == 1 else self._candidates(terms, count)))
+            self._ranking(terms, next(found) if len(terms.examples) == 1 else self._candidates(terms, count))
             for terms in queries
         ]
 
-    def _candidates(self, terms: Terms, count: int) -> tuple[Rows, Ids]:
-        """Of several terms, the scores `(terms, pictures)` of what is near any of them."""
-        wanted = terms.rows[~terms.denied]
-        among = np.concatenate([wanted, wanted.mean(0, keepdims=True)])
-        limit = min(max(CANDIDATES, count), len(self.collection))
-        ids = np.unique(self.collection.nearest.search(among, limit).ids)
-        return terms.rows @ self.collection.rows_of(ids).T, ids
+    def _nearest(self, rows: Rows, count: int) -> Ids:
+        """The pictures nearest to each row `(rows, count)`; -1 where there are fewer."""
+        return self.collection.nearest.search(rows, min(count, len(self.collection))).ids
 
-    def _ranking(self, terms: Terms, scores: Rows, ids: Ids) -> Ranking:
-        least = thresholds(terms.rows, terms.examples, self.encoder)
-        odds = log_odds(np.atleast_2d(scores), least, terms.denied, self.encoder.relevance)
+    def _candidates(self, terms: Terms, count: int) -> Ids:
+        """Of what is near any of several terms, those whose embeddings meet the worst met one best."""
+        wanted, most = terms.texts.rows[~terms.denied], max(CANDIDATES_OF_SEVERAL, count)
+        ids = np.unique(self._nearest(np.concatenate([wanted, wanted.mean(0, keepdims=True)]), most))
+        if len(ids) <= most:
+            return ids
+        worst = (wanted @ self.collection.rows_of(ids).T).min(0)
+        kept: Ids = np.sort(ids[np.argpartition(-worst, most)[:most]])
+        return kept
+
+    def _ranking(self, terms: Terms, ids: Ids) -> Ranking:
+        ids = ids[ids >= 0]
+        found = scores(terms.texts, Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
+        least = thresholds(terms.texts.rows, terms.examples, self.encoder)
+        odds = log_odds(found, least, terms.denied, self.encoder.relevance)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
@@ -148,7 +162,7 @@ class SearchEngine:
         """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
         at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
         picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)
-        row: Rows = self.encoder.encode_pictures(self.encoder.prepare(picture)[None])[0]
+        row: Rows = self.encoder.encode_pictures(self.encoder.prepare(picture)[None]).rows[0]
         return row
 
     def unknown(self, query: Query) -> list[str]:
@@ -159,4 +173,4 @@ class SearchEngine:
 
 def example_terms(row: Rows) -> Terms:
     """The query for what resembles a picture, by its row."""
-    return Terms(row[None], np.array([True]), np.array([False]))
+    return Terms(whole_texts(row[None]), np.array([True]), np.array([False]))

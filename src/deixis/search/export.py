@@ -34,6 +34,7 @@ from deixis.search.bundles import (
     Relevance,
     Weights,
     file_record,
+    usual_relevance,
     write_manifest,
 )
 from deixis.search.graphs import write_picture_graph, write_text_graph
@@ -128,11 +129,13 @@ def write_bundle(
         weights=weights,
         dim=tower.dim,
         side=tower.side,
+        cells=tower.cell_count,
+        cell_dim=tower.fine,
         files=records,
         towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
         captioner=None if speaks is None else _settings(speaks),
-        relevance=relevance or Relevance(),
+        relevance=relevance or usual_relevance(tower.cell_count),
     )
     write_manifest(out, manifest)
     return manifest

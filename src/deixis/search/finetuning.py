@@ -1,10 +1,10 @@
 """A bundle taught the captioned pictures of one person: what they call things, and what their pictures look like.
 
 The backbone stays as it is, since a few hundred pictures would only be learned by heart; so a picture is looked at
-once, and learning takes minutes on a processor. What learns is how maps are pooled, and the text branch, which gets the
-words it does not know. Weights are then averaged with those from before by the share that does best (WiSE-FT, Wortsman
-et al., CVPR 2022), which keeps what was known. One part of the pictures tells when to stop, another whether it was
-worth it.
+once, and learning takes minutes on a processor. What learns is how maps are pooled and cells are embedded, and the text
+branch, which gets the words it does not know. Weights are then averaged with those from before by the share that does
+best (WiSE-FT, Wortsman et al., CVPR 2022), which keeps what was known. One part of the pictures tells when to stop,
+another whether it was worth it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def finetune(
     training = training_set(parts)
     before = bundle_words(base, VOCABULARY)
     vocabulary = with_words(before, training)
-    recipe = _without_cells(msgspec.convert(base.manifest.towers, TowerRecipe))
+    recipe = msgspec.convert(base.manifest.towers, TowerRecipe)
     tower, texts = _towers(base, recipe, before, vocabulary)
     looked = _look_at_all(tower.to(device), vocabulary, parts, training, general, device)
     backbone = tower.backbone
@@ -241,19 +241,13 @@ def _arrow(compared: Compared) -> str:
     return f"{compared.before.mean_recall:.1f} → {compared.after.mean_recall:.1f}"
 
 
-def _without_cells(recipe: TowerRecipe) -> TowerRecipe:
-    """Search compares wholes, so nothing else is taught."""
-    return msgspec.structs.replace(recipe, fine=0)
-
-
 def _towers(base: Bundle, recipe: TowerRecipe, before: Vocabulary, after: Vocabulary) -> tuple[PictureTower, TextTower]:
     """Both towers of a bundle; a new word begins as the unknown one."""
     tower, known = bundle_tower(base), bundle_texts(base)
-    tower.cells, tower.fine = None, 0
     texts = TextTower(recipe, len(after))
     rows = [UNKNOWN if word not in before else before.encode([word])[0] for word in after.words]
     specials = list(range(len(after) - len(after.words)))
-    weights = {name: value for name, value in known.state_dict().items() if name in texts.state_dict()}
+    weights = known.state_dict()
     weights["encoder.words.weight"] = weights["encoder.words.weight"][specials + rows]
     texts.load_state_dict(weights)
     return tower, texts.eval()

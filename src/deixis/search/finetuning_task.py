@@ -14,10 +14,11 @@ from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.end_to_end import TextTower, contrast, some_of
-from deixis.learning.losses import InfoNCERecipe, make_loss
+from deixis.learning.losses import InfoNCERecipe, ScoreInfoNCE, make_loss
 from deixis.learning.proposer import squashed_pictures
 from deixis.learning.sampling import Numbers, shuffled
 from deixis.learning.task import Batches, Loss
+from deixis.models.fine import best_cells
 from deixis.text.features import TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
@@ -38,18 +39,39 @@ class Looked(NamedTuple):
     starts: Numbers  # (images + 1,) each image's captions
 
 
+class Compared(NamedTuple):
+    """Pictures and texts of unit length, and their scores `(pictures, texts)` as search has them."""
+
+    images: Tensor
+    texts: Tensor
+    scores: Tensor
+
+
 class Heads(nn.Module):
-    """What learns: the tower without its backbone, the text branch, and the loss's temperature."""
+    """What learns: the tower without its backbone, the text branch, and the losses' temperatures."""
 
     def __init__(self, tower: PictureTower, texts: TextTower) -> None:
         super().__init__()
         self.tower, self.texts, self.loss = tower, texts, make_loss(InfoNCERecipe())
+        self.fine_loss = ScoreInfoNCE() if tower.fine else None
+
+    def compare(self, maps: Tensor, ids: Tensor) -> Compared:
+        images = F.normalize(self.tower.pooled(maps))
+        if self.fine_loss is None:
+            texts = F.normalize(self.texts(ids))
+            return Compared(images, texts, images @ texts.T)
+        embedded, words = self.texts.with_words(ids)
+        texts = F.normalize(embedded)
+        cells = self.tower.few_cells(self.tower.embed_cells(maps))
+        return Compared(images, texts, images @ texts.T + best_cells(cells, words))
 
     def scores(self, data: Looked) -> Tensor:
-        """Cosines `(images, captions)` of the pictures as they are."""
-        images = torch.cat([F.normalize(self.tower.pooled(part.float())) for part in torch.split(data.maps[0], 64)])
-        texts = torch.cat([F.normalize(self.texts(part)) for part in torch.split(data.texts, 1024)])
-        return images @ texts.T
+        """Of the pictures as they are, `(images, captions)`."""
+        parts = [
+            [self.compare(maps.float(), ids).scores for ids in torch.split(data.texts, 512)]
+            for maps in torch.split(data.maps[0], 64)
+        ]
+        return torch.cat([torch.cat(row, 1) for row in parts])
 
 
 class FinetuningTask:
@@ -74,12 +96,16 @@ class FinetuningTask:
         ids = self.data.texts[torch.from_numpy(np.concatenate(rows)).to(device)]
         ids = ids[:, : int((ids != 0).sum(1).max())]
         hidden = torch.from_numpy(random.random(tuple(ids.shape)) < HIDDEN).to(device)
-        texts = F.normalize(self._heads.texts(torch.where(hidden & (ids != 0), UNKNOWN, ids)))
+        ids = torch.where(hidden & (ids != 0), UNKNOWN, ids)
         view = torch.from_numpy(random.integers(0, len(self.data.maps), len(images)))
-        maps = self.data.maps[view.to(device), torch.from_numpy(images).to(device)]
-        embedded = F.normalize(self._heads.tower.pooled(maps.float()))
-        found: Loss = self._heads.loss(embedded, texts, contrast(epoch, owner.to(device), len(images)))
-        return found
+        maps = self.data.maps[view.to(device), torch.from_numpy(images).to(device)].float()
+        heads, owner = self._heads, owner.to(device)
+        found = heads.compare(maps, ids)
+        whole: Loss = heads.loss(found.images, found.texts, contrast(epoch, owner, len(images)))
+        if heads.fine_loss is None:
+            return whole
+        fine = heads.fine_loss(found.scores, owner)
+        return Loss(whole.total + fine, {**whole.parts, "fine": fine})
 
     def validate(self) -> Mapping[str, float]:
         return retrieval_figures(self._heads.scores(self.stop), self.stop.image_of)

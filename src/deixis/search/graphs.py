@@ -5,6 +5,7 @@ A recurrence is one node, told the texts' lengths, so that padding never reaches
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,23 @@ from deixis.learning.end_to_end import TextTower
 from deixis.search.onnx_graph import Graph
 from deixis.search.weight_files import WeightFile
 from deixis.vision.efficientnet_lite import EfficientNetLite
-from deixis.vision.tower import PictureTower
+from deixis.vision.tower import POOL, PictureTower
 
 #: The order of gates: ONNX's as places in PyTorch's (GRU: z, r, h of r, z, n; LSTM: i, o, f, c of i, f, g, o).
 _GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
 
 
 def write_picture_graph(tower: PictureTower, weights: WeightFile, path: Path, prefix: str = "pictures.") -> None:
-    """Bytes `pictures` (batch, 3, side, side) to unit `rows`, by the folded weights of the file."""
+    """Bytes `pictures` (batch, 3, side, side) to unit `rows` and, where the tower has any, unit `cells`.
+
+    Weights are the folded ones of the file.
+    """
     graph = Graph(weights)
     scaled = graph.node("Cast", "pictures", to=1)
     scaled = graph.node("Div", graph.node("Sub", scaled, graph.value(127.0)), graph.value(128.0))
     maps = _backbone(graph, tower.backbone, f"{prefix}backbone.", scaled, tower.side)
     cells = graph.node("Flatten", graph.node("Transpose", maps, perm=[0, 2, 3, 1]), axis=3)
-    side = -(-tower.side // 32)
-    cells = graph.node("Reshape", cells, graph.value([-1, side * side, tower.backbone.channels]))
+    cells = graph.node("Reshape", cells, graph.value([-1, tower.map_side**2, tower.backbone.channels]))
     looked = graph.node("Softmax", _linear(graph, f"{prefix}keys", cells), axis=1)
     looked = graph.node("Transpose", looked, perm=[0, 2, 1])
     attended = graph.node("MatMul", looked, _linear(graph, f"{prefix}values", cells))
@@ -40,12 +43,29 @@ def write_picture_graph(tower: PictureTower, weights: WeightFile, path: Path, pr
     activated = graph.node("Mul", half, graph.node("Add", error, graph.value(1.0)))
     mean = graph.node("ReduceMean", cells, graph.value([1]), keepdims=0)
     pooled = graph.node("Add", _linear(graph, f"{prefix}mean", mean), _linear(graph, f"{prefix}mix", activated))
-    shape = ("uint8", ("batch", 3, tower.side, tower.side))
-    graph.save(path, {"pictures": shape}, _unit(graph, pooled), tower.dim)
+    outcomes: dict[str, tuple[str, Sequence[int | str]]] = {"rows": (_unit(graph, pooled), ("batch", tower.dim))}
+    if tower.fine:
+        outcomes["cells"] = _few_cells(graph, tower, f"{prefix}cells", cells), ("batch", tower.cell_count, tower.fine)
+    graph.save(path, {"pictures": ("uint8", ("batch", 3, tower.side, tower.side))}, outcomes)
+
+
+def _few_cells(graph: Graph, tower: PictureTower, name: str, cells: str) -> str:
+    """`PictureTower.few_cells`."""
+    side = tower.map_side
+    found = _unit(graph, _linear(graph, name, cells), axis=2)
+    found = graph.node("Reshape", found, graph.value([-1, side, side, tower.fine]))
+    found = graph.node("Transpose", found, perm=[0, 3, 1, 2])
+    found = graph.node("AveragePool", found, kernel_shape=[POOL] * 2, strides=[POOL] * 2, ceil_mode=1)
+    found = graph.node("Reshape", found, graph.value([-1, tower.fine, tower.cell_count]))
+    return _unit(graph, graph.node("Transpose", found, perm=[0, 2, 1]), axis=2)
 
 
 def write_text_graph(texts: TextTower, weights: WeightFile, path: Path, prefix: str = "texts.") -> None:
-    """Token `ids` (batch, longest), padded at the end, and `lengths` (batch,) of at least 1, to unit `rows`."""
+    """Token `ids` (batch, longest), padded at the end, and `lengths` (batch,) of at least 1, to unit `rows`.
+
+    Where the branch has them, also to `words` (batch, longest, fine): unit vectors times their weights, zero past a
+    text's end.
+    """
     graph, encoder = Graph(weights), texts.encoder
     recurrence = encoder.recurrence
     ids = graph.node("Transpose", "ids", perm=[1, 0])
@@ -65,28 +85,40 @@ def write_text_graph(texts: TextTower, weights: WeightFile, path: Path, prefix: 
     ]
     bias = graph.node("Concat", *gates[2:], axis=1)
     states = graph.node(kind.upper(), words, *gates[:2], bias, lengths, outputs=2, **options)
-    pooled = _pooled(graph, states, encoder.pooling, directions * recurrence.hidden_size)
-    embedded = _linear(graph, f"{prefix}project", pooled)
+    dim = directions * recurrence.hidden_size
+    # (batch, longest, dim), zero after a text's end
+    flat = graph.node("Reshape", graph.node("Transpose", states, perm=[2, 0, 1, 3]), graph.value([0, 0, dim]))
+    embedded = _linear(graph, f"{prefix}project", _pooled(graph, states, flat, encoder.pooling, dim))
+    outcomes: dict[str, tuple[str, Sequence[int | str]]] = {
+        "rows": (_unit(graph, embedded), ("batch", texts.project.out_features))
+    }
+    if texts.words is not None:
+        shares = graph.node("Softmax", _where_inside(graph, _linear(graph, f"{prefix}weigh", flat)), axis=1)
+        vectors = _unit(graph, _linear(graph, f"{prefix}words", flat), axis=2)
+        outcomes["words"] = graph.node("Mul", vectors, shares), ("batch", "longest", texts.words.out_features)
     inputs = {"ids": ("int64", ("batch", "longest")), "lengths": ("int64", ("batch",))}
-    graph.save(path, inputs, _unit(graph, embedded), texts.project.out_features)
+    graph.save(path, inputs, outcomes)
 
 
-def _pooled(graph: Graph, states: str, pooling: str, dim: int) -> str:
-    """One vector a text from states (longest, directions, batch, hidden), which are zero after a text's end."""
+def _pooled(graph: Graph, states: str, flat: str, pooling: str, dim: int) -> str:
+    """One vector a text from the recurrence's outcomes and its states (batch, longest, dim)."""
     if pooling == "last":
         return graph.node("Reshape", graph.node("Transpose", f"{states}.1", perm=[1, 0, 2]), graph.value([-1, dim]))
-    flat = graph.node("Transpose", states, perm=[2, 0, 1, 3])
-    flat = graph.node("Reshape", flat, graph.value([0, 0, dim]))  # (batch, longest, dim)
-    counts = graph.node("Unsqueeze", "lengths", graph.value([1]))
     if pooling == "mean":
         total = graph.node("ReduceSum", flat, graph.value([1]), keepdims=0)
+        counts = graph.node("Unsqueeze", "lengths", graph.value([1]))
         return graph.node("Div", total, graph.node("Cast", counts, to=1))
+    return graph.node("ReduceMax", _where_inside(graph, flat), graph.value([1]), keepdims=0)
+
+
+def _where_inside(graph: Graph, values: str) -> str:
+    """Values (batch, longest, …) of words, and the least number there is after a text's end."""
     longest = graph.node("Squeeze", graph.node("Shape", "ids", start=1), graph.value([0]))
     zero, one = (graph.value(np.array(number, np.int64)) for number in (0, 1))
+    counts = graph.node("Unsqueeze", "lengths", graph.value([1]))
     inside = graph.node("Less", graph.node("Range", zero, longest, one), counts)  # (batch, longest)
     inside = graph.node("Unsqueeze", inside, graph.value([2]))
-    kept = graph.node("Where", inside, flat, graph.value(float(np.finfo(np.float32).min)))
-    return graph.node("ReduceMax", kept, graph.value([1]), keepdims=0)
+    return graph.node("Where", inside, values, graph.value(float(np.finfo(np.float32).min)))
 
 
 def _backbone(graph: Graph, network: EfficientNetLite, prefix: str, pictures: str, side: int) -> str:
@@ -126,8 +158,8 @@ def _linear(graph: Graph, name: str, x: str) -> str:
     return graph.node("Add", graph.node("MatMul", x, weight), graph.weight(f"{name}.bias"))
 
 
-def _unit(graph: Graph, rows: str) -> str:
-    length = graph.node("ReduceL2", rows, graph.value([1]), keepdims=1)
+def _unit(graph: Graph, rows: str, axis: int = 1) -> str:
+    length = graph.node("ReduceL2", rows, graph.value([axis]), keepdims=1)
     return graph.node("Div", rows, graph.node("Max", length, graph.value(1e-12)))
 
 

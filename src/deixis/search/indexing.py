@@ -21,11 +21,11 @@ import numpy as np
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Bytes, Encoder, Rows
+from deixis.search.encoders import Bytes, Cells, Encoder, Pictures, Rows
 from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
 from deixis.search.stores import STORE, Follower, bring_store_up_to_date, check_store, choose_store
 from deixis.search.tidying import tidied
-from deixis.search.vectors import append_rows
+from deixis.search.vectors import append_pictures
 from deixis.search.walking import NEVER, Found, Stamp, Walk, is_under, read_file, shown
 from deixis.vision.reading import decode_picture
 
@@ -151,7 +151,7 @@ class _Update:
         self._places = catalogue.rows
         #: Prepared pictures whose rows are not made yet, and rows and files that are not committed yet.
         self._waiting: dict[bytes, Bytes] = {}
-        self._rows: dict[bytes, Rows] = {}
+        self._rows: dict[bytes, tuple[Rows, Cells]] = {}
         self._files: list[Looked] = []
         self._before = {row.path: row for row in catalogue.files()}
         #: Contents that came to new places, and how many files at old places have another one now.
@@ -262,14 +262,15 @@ class _Update:
 
     def _encode(self) -> None:
         if self._waiting:
-            rows = self._encoder.encode_pictures(np.stack(list(self._waiting.values())))
-            self._rows.update(zip(self._waiting, rows, strict=True))
+            seen = self._encoder.encode_pictures(np.stack(list(self._waiting.values())))
+            self._rows.update(zip(self._waiting, zip(*seen, strict=True), strict=True))
             self._waiting = {}
 
     def _commit(self, total: int) -> None:
         self._encode()
-        if self._rows:
-            append_rows(self._generation, self._places, np.stack(list(self._rows.values())))
+        seen = Pictures(*map(np.stack, zip(*self._rows.values(), strict=True))) if self._rows else None
+        if seen is not None:
+            append_pictures(self._generation, self._places, seen)
         places = {sha256: self._places + number for number, sha256 in enumerate(self._rows)}
         with self._catalogue.transaction():
             new = self._catalogue.add_contents(places)
@@ -280,8 +281,8 @@ class _Update:
             ]
             self._catalogue.put_files(rows)
             self._catalogue.set_meta("rows", str(self._places + len(places)))
-        if new:
-            self._follower.add(np.array(list(new.values()), np.int64), np.stack(list(self._rows.values())))
+        if seen is not None:
+            self._follower.add(np.array(list(new.values()), np.int64), seen.rows)
         for row in rows:
             old = self._before.get(row.path)
             if row.content is not None and (old is None or old.content is None):

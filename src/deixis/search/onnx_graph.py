@@ -74,14 +74,24 @@ class Graph:
         self._values.append(tensor)
         return str(tensor.name)
 
-    def save(self, path: Path, inputs: Mapping[str, tuple[str, Sequence[int | str]]], outcome: str, dim: int) -> None:
-        """Write the graph beside its weights. `inputs` have a type and a shape, where a name stands for any size."""
-        self._nodes.append(helper.make_node("Identity", [outcome], ["rows"]))
+    def save(
+        self,
+        path: Path,
+        inputs: Mapping[str, tuple[str, Sequence[int | str]]],
+        outcomes: Mapping[str, tuple[str, Sequence[int | str]]],
+    ) -> None:
+        """Write the graph beside its weights.
+
+        Args:
+            inputs: the type and shape of each; in a shape, a name stands for any size.
+            outcomes: what each is inside the graph, and its shape; all are float32.
+        """
+        self._nodes += [helper.make_node("Identity", [inside], [name]) for name, (inside, _) in outcomes.items()]
         graph = helper.make_graph(
             self._nodes,
             path.stem,
             [helper.make_tensor_value_info(name, _TYPES[kind], shape) for name, (kind, shape) in inputs.items()],
-            [helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", dim])],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, (_, shape) in outcomes.items()],
             self._values,
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="deixis")

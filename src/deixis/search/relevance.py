@@ -1,10 +1,10 @@
-"""When a picture counts as what was asked for: log odds from cosines, for every term of a query.
+"""When a picture counts as what was asked for: log odds from scores, for every term of a query.
 
-A logistic curve turns the cosine of a term and a picture into log odds. How high cosines get differs from word to word:
-those of "zebra" are high or low, those of "nice" lie between. So the curve's threshold moves with how well the best of
-some background pictures, which show nearly everything that the encoder was taught, meet the term. It is fitted on
-captioned pictures (`calibration.py`): what the best picture gets for words that its collection shows, against what the
-best one gets for words that it does not.
+A logistic curve turns the score of a term and a picture (`scoring.py`) into log odds. What a score means differs from
+term to term, so the curve's threshold moves with how well the best of some background pictures, which show nearly
+everything that the encoder was taught, meet the term: one that none of them meets is one that it hardly knows. It is
+fitted on captioned pictures (`calibration.py`): what the best picture gets for phrases that its collection shows,
+against what the best one gets for phrases that it does not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEST = 1 / 500
 
 
 def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | None:
-    """How well the best of the background's pictures meet each term, `(terms,)`."""
+    """How well the best of the background's pictures meet each term by its embedding, `(terms,)` cosines."""
     if background is None or not len(background):
         return None
     rank = max(1, round(BEST * len(background)))
@@ -29,7 +29,12 @@ def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | No
 
 
 def thresholds(terms: Rows, examples: NDArray[np.bool_], encoder: Encoder) -> NDArray[np.float32]:
-    """The cosine of each term `(terms, dim)` from which on a picture is rather what was asked for."""
+    """The score of each term from which on a picture is rather what was asked for.
+
+    Args:
+        terms: embeddings `(terms, dim)`.
+        examples: `(terms,)`, which of them are pictures.
+    """
     relevance, known = encoder.relevance, best_known(terms, encoder.background)
     words = relevance.threshold + (0.0 if known is None else relevance.share * (known - relevance.usual))
     return np.where(examples, relevance.alike, words).astype(np.float32)
@@ -41,7 +46,7 @@ def log_odds(
     """How surely pictures are what was asked for, above 0 for "rather yes".
 
     Args:
-        scores: `(terms, pictures)` cosines.
+        scores: `(terms, pictures)`.
         thresholds: `(terms,)`.
         denied: `(terms,)`, which terms must not be there.
     """

@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from deixis.errors import DeixisError
-from deixis.learning.end_to_end import TOWER, PictureRecipe, load_text_tower
+from deixis.learning.end_to_end import CELLS, TOWER, PictureRecipe, load_text_tower
 from deixis.learning.judging import read_recipe
 from deixis.learning.runs import read_model
-from deixis.models.matchers import TowerMatcher
-from deixis.search.bundles import Relevance, preprocessing
-from deixis.search.encoders import Bytes, Identity, Rows, squashed, words_of
+from deixis.search.bundles import preprocessing, usual_relevance
+from deixis.search.encoders import (
+    BATCH,
+    Bytes,
+    Identity,
+    Pictures,
+    Texts,
+    joined,
+    rounded,
+    squashed,
+    whole_texts,
+    words_of,
+)
 from deixis.text.features import TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.vision.backbones import tower_backbone
@@ -26,7 +37,6 @@ if TYPE_CHECKING:
 
 
 class RunEncoder:
-    relevance = Relevance()
     background = None
 
     def __init__(self, folder: Path) -> None:
@@ -36,26 +46,42 @@ class RunEncoder:
                 f"{folder}: runs of the kinds 'pictures' and 'base' encode for search, not {recipe.kind!r}"
             )
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._backbone = tower_backbone(load_tower(folder / TOWER), device)
-        texts, features = load_text_tower(folder, recipe)
+        tower = load_tower(folder / (CELLS if recipe.model.fine else TOWER))
+        self._tower, self._backbone = tower, tower_backbone(tower, device)
+        self._texts, features = load_text_tower(folder, recipe)
         assert isinstance(features, TokenIds)
-        self._vocabulary = features.vocabulary
-        self._matcher = TowerMatcher(texts, features, torch.device(device))
-        side = self._backbone.side
-        self.identity = Identity(recipe.name, model.weights_sha256, recipe.model.dim, preprocessing(side))
+        self._features, self._device = features, torch.device(device)
+        self._texts.to(self._device)
+        how = preprocessing(tower.side)
+        name, sha256 = recipe.name, model.weights_sha256
+        self.identity = Identity(name, sha256, tower.dim, how, tower.cell_count, tower.fine)
+        self.relevance = usual_relevance(tower.cell_count)
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._backbone.side)
 
-    def encode_pictures(self, batch: Bytes) -> Rows:
-        vectors = self._backbone.vectors(torch.from_numpy(batch)).float().cpu().numpy()
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        identity = self.identity
+        vectors = self._backbone.vectors(torch.from_numpy(batch)).float()
+        rows = F.normalize(vectors[:, : identity.dim]).cpu().numpy()
         # Behind the picture's own numbers stand those of its cells, where the tower has any.
-        return self._matcher.embed_visual(vectors[:, : self.identity.dim])
+        cells = vectors[:, identity.dim :].reshape(len(vectors), -1, identity.cell_dim) if identity.cells else None
+        few = np.empty((len(rows), 0, 0), np.float32) if cells is None else self._tower.few_cells(cells).cpu().numpy()
+        return Pictures(rows, rounded(few))
 
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
-        if not texts:
-            return np.empty((0, self.identity.dim), np.float32)
-        return self._matcher.encode_texts([words_of(text) for text in texts]).astype(np.float32)
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
+        parts = [self._encode(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        return joined(parts, self.identity)
+
+    @torch.no_grad()
+    def _encode(self, texts: Sequence[str]) -> Texts:
+        ids = torch.from_numpy(self._features.transform([words_of(text) for text in texts])).to(self._device)
+        if not self.identity.cells:
+            return whole_texts(F.normalize(self._texts(ids)).cpu().numpy())
+        embedded, words = self._texts.with_words(ids)
+        weighted = torch.zeros(*ids.shape, self.identity.cell_dim, device=self._device)
+        weighted[ids != 0] = words.vectors * words.weights[:, None]
+        return Texts(F.normalize(embedded).cpu().numpy(), weighted.cpu().numpy())
 
     def unknown_words(self, text: str) -> list[str]:
-        return [token for token in tokens_of(text) if token not in self._vocabulary]
+        return [token for token in tokens_of(text) if token not in self._features.vocabulary]

@@ -103,7 +103,7 @@ class Follower:
 
     def _rows(self) -> PictureRows:
         catalogue = self._catalogue
-        return PictureRows(self._generation, catalogue.places(), catalogue.rows, self._dim)
+        return PictureRows(self._generation, catalogue.places(), catalogue.rows, catalogue.identity)
 
     def _mark(self, last: int) -> None:
         with self._catalogue.transaction():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from deixis.search.catalogue import CATALOGUE, Catalogue
+from deixis.search.encoders import Pictures
 from deixis.search.generations import new_generation
-from deixis.search.vectors import BLOCK, Vectors, append_rows
+from deixis.search.vectors import BLOCK, PictureRows, append_pictures
 
 #: An index is tidied when more than this many rows, and more than half of them, are of no use.
 ROWS_OF_NO_USE = 4096
@@ -22,10 +21,10 @@ def tidied(index: Path, generation: Path) -> Path:
         if rows - len(live) <= max(ROWS_OF_NO_USE, rows // 2):
             return generation
         other = new_generation(index, catalogue.identity)
-        vectors = Vectors(generation, rows, catalogue.identity.dim)
+        kept = PictureRows(generation, live, rows, catalogue.identity)
         for start in range(0, len(live), BLOCK):
-            places = np.array([place for _, place in live[start : start + BLOCK]])
-            append_rows(other, start, vectors.read(places))
+            ids = kept.ids[start : start + BLOCK]
+            append_pictures(other, start, Pictures(kept.of(ids), kept.cells_of(ids)))
         staging = other / ".part"
         staging.mkdir()
         catalogue.copy_to(staging)

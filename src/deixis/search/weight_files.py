@@ -90,7 +90,7 @@ def write_weights(path: Path, weights: Mapping[str, Array], kept: Weights) -> No
         first[digest] = name
         stored.update(zip((name, name + SCALE), parts, strict=False))
     with atomic_write(path) as stream:
-        stream.write(save(stored, {"deixis": "bundle weights", "shared": json.dumps(shared)}))
+        stream.write(save(stored, {"shared": json.dumps(shared)}))
 
 
 def _small(array: Array, kept: Weights) -> list[Array]:

@@ -19,6 +19,8 @@ from deixis.vision.weights import fill_network, read_network, save_network
 
 _KIND = "deixis tower 1"
 _SIZES = ("side", "dim", "queries", "fine")
+#: Neighbouring cells, along either side of the map, that are one cell where cells are kept for search.
+POOL = 2
 #: The ImageNet classifier has no part in a tower, and is not kept.
 _NOT_KEPT = ("backbone._fc.",)
 
@@ -61,6 +63,22 @@ class PictureTower(nn.Module):
         """Unit vectors `(batch, cells, fine)` of maps."""
         assert self.cells is not None, "a tower without fine embeddings"
         return F.normalize(self.cells(maps.flatten(2).transpose(1, 2)).float(), dim=-1)
+
+    @property
+    def map_side(self) -> int:
+        """Cells along either side of the map of a picture of `side` pixels."""
+        return -(-self.side // 32)
+
+    @property
+    def cell_count(self) -> int:
+        """How many cells `few_cells` gives."""
+        return (-(-self.map_side // POOL)) ** 2 if self.fine else 0
+
+    def few_cells(self, cells: Tensor) -> Tensor:
+        """Of `embed_cells`' unit vectors the directions of the means of neighbours, `(batch, cell_count, fine)`."""
+        grid = cells.transpose(1, 2).reshape(len(cells), -1, self.map_side, self.map_side)
+        means = F.avg_pool2d(grid, POOL, ceil_mode=True)
+        return F.normalize(means.flatten(2).transpose(1, 2), dim=-1)
 
     def rows(self, pictures: Tensor) -> Tensor:
         """One row a picture: its embedding, and behind it, where there are any, its cells' unit vectors one by one."""

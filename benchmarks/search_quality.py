@@ -1,0 +1,146 @@
+"""How well the search engine finds a picture by its caption, and captions by their picture, end to end.
+
+    python benchmarks/search_quality.py CORPUS --index FOLDER [--split test] [--json results/search/quality.json]
+
+The pictures of a split are written into FOLDER/pictures and indexed by `deixis index` into FOLDER/index, which stays;
+then every caption is asked for, as one phrase, and the ranks of its picture among the hits are counted. Beside that:
+the same by embeddings alone, and with the cells of every picture compared instead of the nearest ones' (what is lost by
+that). Captions are ranked for every picture by `Embedder.scores`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from deixis.corpus import Corpus, Image, open_corpus
+from deixis.evaluation.results import versions
+from deixis.files import write_text
+from deixis.search import engine as engine_module
+from deixis.search.embedding import Embedder
+from deixis.search.encoders import Rows, absolute_name, load_encoder, whole_texts
+from deixis.search.engine import SearchEngine, Terms
+from deixis.search.indexing import index_folders
+from deixis.search.queries import Query
+from deixis.search.status import index_status
+
+RECALL_AT = (1, 5, 10)
+#: Queries asked together.
+TOGETHER = 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", metavar="CORPUS")
+    parser.add_argument("--pictures-in", type=Path, default=None)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--index", type=Path, required=True)
+    parser.add_argument("--encoder", default="deixis-base")
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    corpus = open_corpus(options.corpus, pictures=options.pictures_in)
+    images = [image for image in corpus.split(options.split) if image.captions]
+    start = time.perf_counter()
+    indexed = make_index(corpus, images, options.index, options.encoder)
+    engine = SearchEngine(options.index / "index")
+    files = [picture_file(options.index, number) for number in range(len(images))]
+    texts = [caption.text for image in images for caption in image.captions]
+    owners = np.repeat(np.arange(len(images)), [len(image.captions) for image in images])
+    by_text = {
+        "text_to_image": recalls(text_ranks(engine, files, texts, owners)),
+        "text_to_image, every picture's cells": recalls(with_candidates(engine, files, texts, owners, len(images))),
+        "text_to_image, embeddings alone": recalls(text_ranks(engine, files, texts, owners, words=False)),
+    }
+    print(by_text, flush=True)
+    table = Embedder(engine.encoder).scores(files, texts)
+    embedder = Embedder(engine.encoder)
+    whole = embedder.similarity(embedder.encode_images(files), embedder.encode_texts(texts))
+    told: dict[str, Any] = {
+        "encoder": str(engine.encoder.identity),
+        "collection": f"{corpus.name}, {options.split}, {corpus.split_hash(options.split)}",
+        "pictures": len(images),
+        "captions": len(texts),
+        "candidates": engine_module.CANDIDATES,
+        "index_bytes_a_picture": round(index_status(options.index / "index").bytes / len(images)),
+        **by_text,
+        "image_to_text": recalls(image_ranks(table, owners)),
+        "image_to_text, embeddings alone": recalls(image_ranks(whole, owners)),
+        "indexing": indexed,
+        "seconds": round(time.perf_counter() - start, 1),
+        "command": f"python benchmarks/search_quality.py {corpus.name} --split {options.split} --index FOLDER",
+        "versions": versions(),
+    }
+    text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
+    print(text)
+    if options.json is not None:
+        write_text(options.json, text + "\n")
+
+
+def picture_file(folder: Path, number: int) -> Path:
+    return folder / "pictures" / f"{number:06}.jpg"
+
+
+def make_index(corpus: Corpus, images: Sequence[Image], folder: Path, encoder: str) -> dict[str, Any]:
+    """Index the pictures of images as files; an index that is there is brought up to date."""
+    assert corpus.pictures is not None, f"{corpus.name} has no pictures"
+    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images):
+        if not picture_file(folder, number).exists():
+            picture_file(folder, number).write_bytes(corpus.pictures.read(image))
+    report = index_folders(folder / "index", [folder / "pictures"], load_encoder(encoder), absolute_name(encoder))
+    assert report.files == len(images), report.unreadable
+    return {"added": report.added, "seconds": report.seconds}
+
+
+def text_ranks(
+    engine: SearchEngine, files: Sequence[Path], texts: Sequence[str], owners: Any, *, words: bool = True
+) -> Rows:
+    """The rank of each text's picture among the hits, from 1 on; infinite where it is not among the first ten."""
+    place_of = {os.fsencode(os.path.realpath(path)): place for place, path in enumerate(files)}
+    pictures = {
+        number: {place_of[path] for path in engine.collection.paths(number)}
+        for number in engine.collection.ids.tolist()
+    }
+    ranks = np.full(len(texts), np.inf, np.float32)
+    for start in range(0, len(texts), TOGETHER):
+        part = texts[start : start + TOGETHER]
+        terms = engine.terms([Query(text, (text,), ()) for text in part], [None] * len(part))
+        if not words:
+            terms = [Terms(whole_texts(each.texts.rows), each.examples, each.denied) for each in terms]
+        for place, ranking in enumerate(engine.rank(terms, max(RECALL_AT)), start):
+            found = [owners[place] in pictures[number] for number in ranking.ids[: max(RECALL_AT)].tolist()]
+            if True in found:
+                ranks[place] = 1 + found.index(True)
+    return ranks
+
+
+def with_candidates(engine: SearchEngine, *asked: Any) -> Rows:
+    """`text_ranks` where so many pictures, the last argument, are ranked by their cells."""
+    before, engine_module.CANDIDATES = engine_module.CANDIDATES, asked[-1]
+    try:
+        return text_ranks(engine, *asked[:-1])
+    finally:
+        engine_module.CANDIDATES = before
+
+
+def image_ranks(table: Rows, owners: Any) -> Rows:
+    """The rank of the first own text of each picture `(pictures, texts)`, from 1 on."""
+    own = owners == np.arange(len(table))[:, None]
+    best = np.where(own, table, -np.inf).max(1, keepdims=True)
+    ranks: Rows = 1 + ((table >= best) & ~own).sum(1).astype(np.float32)
+    return ranks
+
+
+def recalls(ranks: Rows) -> dict[str, float]:
+    return {f"r@{k}": round(100 * float((ranks <= k).mean()), 2) for k in RECALL_AT}
+
+
+if __name__ == "__main__":
+    main()

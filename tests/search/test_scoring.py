@@ -1,0 +1,178 @@
+"""One score of a text and a picture, wherever it is asked for: embeddings, and the best cells of the words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from deixis.errors import DeixisError
+from deixis.models import fine
+from deixis.search import engine as engine_module
+from deixis.search import scoring
+from deixis.search.catalogue import Catalogue
+from deixis.search.collection import Collection
+from deixis.search.doctor import examine
+from deixis.search.embedding import Embedder
+from deixis.search.encoders import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
+from deixis.search.engine import SearchEngine
+from deixis.search.generations import current_generation, new_generation, put_in_use
+from deixis.search.indexing import index_folders
+from deixis.search.relevance import likelihoods
+from deixis.search.scoring import scores
+from tests.search.fakes import COLOURS, CellEncoder, ColourEncoder, paint, paint_many, paint_quarters
+
+RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))
+
+
+def some_unit(random: np.random.Generator, *shape: int) -> np.ndarray:  # type: ignore[type-arg]
+    values = random.normal(size=shape).astype(np.float32)
+    return values / np.linalg.norm(values, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("block", [1, 1 << 22])
+def test_scores_are_those_that_the_towers_were_trained_with(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "BLOCK", block)
+    random = np.random.default_rng(0)
+    rows, texts = some_unit(random, 7, 12), some_unit(random, 5, 12)
+    cells, vectors = some_unit(random, 7, 9, 6), some_unit(random, 5, 4, 6)
+    weights = random.random((5, 4)).astype(np.float32) * (np.arange(4) < np.array([4, 1, 3, 2, 4])[:, None])
+    weights /= weights.sum(1, keepdims=True)
+    owner, place = np.nonzero(weights)
+    words = fine.Words(
+        torch.from_numpy(vectors[owner, place]), torch.from_numpy(weights[owner, place]), torch.from_numpy(owner), 5
+    )
+    kept = rounded(cells)
+    read = F.normalize(torch.from_numpy(kept).float(), dim=-1)
+    wanted = (torch.from_numpy(rows @ texts.T) + fine.best_cells(read, words)).T.numpy()
+    found = scores(Texts(texts, vectors * weights[..., None]), Pictures(rows, kept))
+    assert np.allclose(found, wanted, atol=1e-5)
+    # Eight bits tell a direction to about a degree.
+    assert ((read.numpy() * cells).sum(-1) > 0.9998).all()
+    for text, picture in ((whole_texts(texts), Pictures(rows, kept)), (Texts(texts, vectors), whole_pictures(rows))):
+        assert np.allclose(scores(text, picture), texts @ rows.T)
+
+
+def painted(folder: Path) -> dict[str, Path]:
+    mixed = tuple((np.array([RED, GREEN, BLUE, WHITE]).mean(0)).round().astype(int).tolist())
+    return {
+        "mixed": paint(folder / "mixed.png", mixed, (8, 8)),
+        "apart": paint_quarters(folder / "apart.png", RED, GREEN, BLUE, WHITE),
+        "halves": paint_quarters(folder / "halves.png", RED, RED, BLUE, BLUE),
+        "red": paint(folder / "red.png", RED, (8, 8)),
+    }
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> SearchEngine:
+    painted(tmp_path / "pictures")
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], CellEncoder(), "cells")
+    return SearchEngine(tmp_path / "index", CellEncoder())
+
+
+def found(engine: SearchEngine, query: str, **options: Path) -> dict[str, float]:
+    return {
+        Path(os.fsdecode(hit.path)).stem: hit.score
+        for hit in engine.search(query, 20, **options).hits  # type: ignore[arg-type]
+    }
+
+
+def test_words_are_looked_for_in_cells(engine: SearchEngine) -> None:
+    """To their embeddings "mixed" and "apart" are alike."""
+    rows = engine.collection.rows_of(engine.collection.ids)
+    names = [Path(os.fsdecode(engine.collection.paths(int(each))[0])).stem for each in engine.collection.ids]
+    assert rows[names.index("mixed")] @ rows[names.index("apart")] > 0.999
+    assert next(iter(found(engine, "red green blue"))) == "apart"
+    assert next(iter(found(engine, "red blue"))) == "halves"
+
+
+def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) -> None:
+    encoder = CellEncoder()
+    paths = painted(tmp_path / "pictures")
+    for text in ("red", "red blue", "green"):
+        plain = found(engine, text)
+        told = Embedder(encoder).scores(list(paths.values()), [text])[:, 0]
+        relevance = encoder.relevance
+        wanted = likelihoods(relevance.slope * (told - relevance.threshold))
+        assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
+        # All of one is one; what must not be there turns it round; an example that all resemble changes nothing.
+        assert found(engine, f'"{text}" "{text}"') == pytest.approx(plain, abs=1e-4)
+        denied = found(engine, f'"{text}" -"{text}"')
+        assert denied == pytest.approx({name: min(score, 1 - score) for name, score in plain.items()}, abs=2e-4)
+    like = found(engine, "red", like=paths["red"])
+    assert like == pytest.approx(
+        {name: min(score, found(engine, "", like=paths["red"])[name]) for name, score in found(engine, "red").items()},
+        abs=1e-4,
+    )
+
+
+def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = CellEncoder()
+    random = np.random.default_rng(3)
+    for number in range(60):
+        paint_quarters(tmp_path / "pictures" / f"{number}.png", *map(tuple, random.integers(0, 256, (4, 3)).tolist()))
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], encoder, "cells")
+    engine = SearchEngine(tmp_path / "index", encoder)
+    ids = engine.collection.ids
+    texts = encoder.encode_texts(["red blue"])
+    pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
+    whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
+    for candidates in (60, 20, 5):
+        monkeypatch.setattr(engine_module, "CANDIDATES", candidates)
+        (ranking,) = engine.rank([engine_module.Terms(texts, np.array([False]), np.array([False]))], 5)
+        near = np.argsort(-whole, kind="stable")[:candidates]
+        wanted = ids[near[np.argsort(-all_scores[near], kind="stable")]]
+        assert ranking.ids.tolist() == wanted.tolist()
+    # Whoever wants more gets more.
+    (ranking,) = engine.rank([engine_module.Terms(texts, np.array([False]), np.array([False]))], 40)
+    assert len(ranking.ids) == 40
+
+
+def test_an_index_from_before_cells_is_refused_and_built_again(tmp_path: Path) -> None:
+    paint_many(tmp_path / "pictures", 6)
+    encoder = CellEncoder()
+    old = Identity(encoder.identity.name, encoder.identity.weights_sha256, 4, encoder.identity.preprocessing)
+    before = ColourEncoder()
+    before.identity = old
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], before, "cells")
+    with pytest.raises(DeixisError, match=r"4 numbers\), and this is .* 4 cells of 4\).* run: deixis index"):
+        SearchEngine(tmp_path / "index", encoder)
+    report = index_folders(tmp_path / "index", [], encoder, "cells")
+    assert report.pictures == 6
+    collection = Collection(tmp_path / "index")
+    assert collection.cells_of(collection.ids).shape == (6, 4, 4)
+    assert SearchEngine(tmp_path / "index", encoder).search("red").hits
+
+
+def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
+    """As catalogues have it that were written before there were cells."""
+    identity = Identity("old", "0" * 64, 4, {})
+    generation = new_generation(tmp_path, identity)
+    Catalogue.create(generation, identity, "old")
+    catalogue = Catalogue.write(generation)
+    with catalogue.transaction():
+        catalogue.set_meta("identity", '{"name":"old","weights_sha256":"00","dim":4,"preprocessing":{}}')
+    assert (catalogue.identity.cells, catalogue.identity.cell_dim) == (0, 0)
+    catalogue.close()
+    put_in_use(tmp_path, generation)
+    assert Collection(tmp_path).identity.cells == 0
+
+
+def test_cells_that_are_lost_are_told(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deixis.search.doctor.load_encoder", lambda name: CellEncoder(name))
+    index = engine.collection.index
+    assert [each for each in examine(index) if not each.well] == []
+    generation = current_generation(index)
+    assert generation is not None
+    shard = generation / "cells" / "00000.i8"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    assert [each.what for each in examine(index) if not each.well] == ["vectors"]
+    shard.unlink()
+    [finding] = [each for each in examine(index) if not each.well]
+    assert "00000.i8" in finding.told
