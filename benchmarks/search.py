@@ -38,13 +38,13 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.files import write_text
 from deixis.search import approximate_index
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Encoder, Rows, load_encoder
+from deixis.search.encoders import Encoder, Rows, load_encoder, whole_pictures
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
 from deixis.search.indexing import BATCH, index_folders
 from deixis.search.live_index import SPARE
 from deixis.search.stores import APPROXIMATE, EXACT, NEAREST, bring_store_up_to_date, choose_store
-from deixis.search.vectors import BLOCK, append_rows
+from deixis.search.vectors import BLOCK, append_pictures
 from deixis.search.walking import Stamp
 from deixis.vision.reading import decode_picture
 
@@ -75,7 +75,7 @@ def write_index(index: Path, rows: NDArray[np.float16], encoder: Encoder, name: 
     generation = new_generation(index, encoder.identity)
     Catalogue.create(generation, encoder.identity, name)
     for start in range(0, len(rows), BLOCK):
-        append_rows(generation, start, rows[start : start + BLOCK].astype(np.float32))
+        append_pictures(generation, start, whole_pictures(rows[start : start + BLOCK].astype(np.float32)))
     catalogue = Catalogue.write(generation)
     with catalogue.transaction():
         ids = catalogue.add_contents({number.to_bytes(32, "big"): number for number in range(len(rows))})
@@ -202,7 +202,9 @@ class Contenders:
         )
 
     def with_texts(self, texts: list[str]) -> dict[str, dict[str, float]]:
-        encode = self.encoder.encode_texts
+        def encode(asked: list[str]) -> Rows:
+            return self.encoder.encode_texts(asked).rows
+
         return by_turns(
             {
                 "text encoded": lambda turn: encode([texts[turn]]),
@@ -255,7 +257,7 @@ def main() -> int:
     assert (encoder.identity.weights_sha256, encoder.identity.dim) == (made["weights_sha256"], made["dim"])
     corpora = [open_corpus(path) for path in options.corpora]
     texts = captions_of(corpora, options.queries)
-    queries = np.concatenate([encoder.encode_texts(texts[start : start + 50]) for start in range(0, len(texts), 50)])
+    queries = encoder.encode_texts(texts).rows
     with tempfile.TemporaryDirectory(dir=options.rows) as temporary:
         indexing = indexing_speed(corpora, encoder, options.encoder, options.pictures, Path(temporary))
         print(indexing, flush=True)

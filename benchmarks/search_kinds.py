@@ -74,7 +74,7 @@ def main() -> None:
     corpora = [open_corpus(path) for path in options.corpora]
     encoder = load_encoder(options.encoder)
     texts = captions_of(corpora, options.queries)
-    queries = np.concatenate([encoder.encode_texts(texts[start : start + 50]) for start in range(0, len(texts), 50)])
+    queries = encoder.encode_texts(texts).rows
     exact = faiss.IndexFlatIP(made["dim"])
     exact.add(rows)
     wanted = exact.search(queries, COUNT)[1]

@@ -116,7 +116,9 @@ class SearchEngine:
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         plain = [terms.texts.rows for terms in queries if len(terms.examples) == 1]
-        found = iter(self._nearest(np.concatenate(plain), max(CANDIDATES, count)) if plain else ())
+        # Without cells the nearest are the best already.
+        most = max(CANDIDATES, count) if self.encoder.identity.cells else count
+        found = iter(self._nearest(np.concatenate(plain), most) if plain else ())
         return [
             self._ranking(terms, next(found) if len(terms.examples) == 1 else self._candidates(terms, count))
             for terms in queries
@@ -130,6 +132,7 @@ class SearchEngine:
         """Of what is near any of several terms, those whose embeddings meet the worst met one best."""
         wanted, most = terms.texts.rows[~terms.denied], max(CANDIDATES_OF_SEVERAL, count)
         ids = np.unique(self._nearest(np.concatenate([wanted, wanted.mean(0, keepdims=True)]), most))
+        ids = ids[ids >= 0]
         if len(ids) <= most:
             return ids
         worst = (wanted @ self.collection.rows_of(ids).T).min(0)
