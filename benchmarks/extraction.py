@@ -218,8 +218,10 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
     device = torch.device(mapper._device)
     taken = dict.fromkeys(("to_device", "proposals", "backbone_and_regions"), 0.0)
     operations = moved = 0.0
+    # All are read before, so that no reader disturbs what is timed.
+    read_already = list(batches(read(ready.pictures, mapper, ready, workers), mapper.batch_size))
     with mapper.running():
-        for batch in batches(read(ready.pictures, mapper, ready, workers), mapper.batch_size):
+        for batch in read_already:
             pictures = [reading.picture for reading in batch if reading.picture is not None]
             pixels = [values for each in pictures for values in (each.squashed, each.whole) if values is not None]
             taken["to_device"] += once(lambda own=pictures: to_device(own, device), device)
