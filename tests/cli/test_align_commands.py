@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from PIL import Image as Pillow
@@ -124,6 +125,28 @@ def test_pieces_of_text_find_regions_of_a_collection(place: Path, corpus: Corpus
         assert [each["score"] for each in own] == sorted((each["score"] for each in own), reverse=True)
         assert len({each["image"] for each in own} & test) == len(own) == 3
     assert (tmp_path / "found.png").stat().st_size > 0
+
+
+def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_looked_at(
+    place: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in a corpus of small copies that does not tell how large the originals are.
+    unknown = [msgspec.structs.replace(image, width=0, height=0) for image in corpus.images]
+    write_corpus(corpus.with_images(unknown), tmp_path / "small", pictures=True)
+    for path in (tmp_path / "small" / "images").iterdir():
+        with Pillow.open(path) as picture:
+            half = picture.resize((picture.width // 2, picture.height // 2))
+        half.save(path)
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        "deixis.vision.alignment_drawing.draw_regions", lambda rows: drawn.extend(rows) or Pillow.new("RGB", (9, 9))
+    )
+    asked = ["--corpus", tmp_path / "small", "--features", place / "store", "--out", tmp_path / "cut.png", "--json"]
+    done = run("snippets", "a man", "--run", place / "aligner", "--count", 3, *asked)
+    assert done.exit_code == 0, done.output
+    [(_, cuts)] = drawn
+    for cut, told in zip(cuts, json.loads(done.stdout)["a man"], strict=True):
+        assert list(msgspec.structs.astuple(cut.box)) == pytest.approx([side / 2 for side in told["box"]], rel=0.01)
 
 
 def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) -> None:

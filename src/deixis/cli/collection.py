@@ -77,7 +77,7 @@ def snippets(
     seen = track(read_images(store, [image.id for image in images]), "Looking", len(images))
     found = matcher.find_regions(seen, asked, count, of_one=1)
     if out is not None:
-        _draw(opened, images, list(zip((f"“{text}”" for text in texts), found, strict=True)), out)
+        _draw(opened, images, store, list(zip((f"“{text}”" for text in texts), found, strict=True)), out)
     if as_json:
         print_json({text: _as_data(images, own) for text, own in zip(texts, found, strict=True)})
         return
@@ -123,7 +123,7 @@ def magnitudes(
     regions = matcher.longest_regions(seen, count, of_one=1)
     greatest, least = words[:count], words[::-1][:count]
     if out is not None:
-        _draw(opened, images, [("Regions of greatest magnitude", regions)], out)
+        _draw(opened, images, store, [("Regions of greatest magnitude", regions)], out)
     if as_json:
         told = {name: [each._asdict() for each in own] for name, own in (("greatest", greatest), ("least", least))}
         print_json({"words": told, "regions": _as_data(images, regions)})
@@ -168,9 +168,14 @@ def _as_data(images: Sequence[Image], found: Sequence[FoundRegion]) -> list[dict
 
 
 def _draw(
-    corpus: Corpus, images: Sequence[Image], rows: Sequence[tuple[str, Sequence[FoundRegion]]], out: Path
+    corpus: Corpus,
+    images: Sequence[Image],
+    store: FeatureStore,
+    rows: Sequence[tuple[str, Sequence[FoundRegion]]],
+    out: Path,
 ) -> None:
     from deixis.corpus import Box
+    from deixis.matcher import read_images
     from deixis.vision.alignment_drawing import Cut, draw_regions
     from deixis.vision.reading import read_picture
 
@@ -180,9 +185,9 @@ def _draw(
         for each in found:
             image = images[each.image]
             picture = read_picture(corpus, image)
-            # Boxes are in the original's pixels; the picture at hand may be smaller.
-            across = picture.width / (image.width or picture.width)
-            down = picture.height / (image.height or picture.height)
-            own.append(Cut(picture, Box(*each.box).scaled(across, down), f"{each.score:.2f}"))
+            # Boxes are in the pixels of the pictures that were looked at; the one at hand may be smaller.
+            width, height = next(read_images(store, [image.id])).size
+            box = Box(*each.box).scaled(picture.width / width, picture.height / height)
+            own.append(Cut(picture, box, f"{each.score:.2f}"))
         cuts.append((heading, own))
     write_drawing(draw_regions(cuts), out)
