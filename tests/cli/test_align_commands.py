@@ -138,9 +138,12 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
             half = picture.resize((picture.width // 2, picture.height // 2))
         half.save(path)
     drawn: list[Any] = []
-    monkeypatch.setattr(
-        "deixis.vision.alignment_drawing.draw_regions", lambda rows: drawn.extend(rows) or Pillow.new("RGB", (9, 9))
-    )
+
+    def draw(rows: Any) -> Pillow.Image:
+        drawn.extend(rows)
+        return Pillow.new("RGB", (9, 9))
+
+    monkeypatch.setattr("deixis.vision.alignment_drawing.draw_regions", draw)
     asked = ["--corpus", tmp_path / "small", "--features", place / "store", "--out", tmp_path / "cut.png", "--json"]
     done = run("snippets", "a man", "--run", place / "aligner", "--count", 3, *asked)
     assert done.exit_code == 0, done.output
