@@ -63,6 +63,8 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """`contrasts` are those of a phrase: of its own image, or of the whole batch."""
 
     margin: Annotated[float, Meta(gt=0)] = 0.2
+    #: Of the losses at phrases, beside that at the root.
+    phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
     contrasts: Literal["image", "batch"] = "image"
 
 
@@ -193,7 +195,7 @@ class HMTask:
         visual = network.embed_visual(self.data.visual[batch.visual].float())
         root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
-        phrases = (batch.weights * by_phrase).sum() / sentences
+        phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / sentences
         return Loss(root + phrases, {"root": root, "phrases": phrases})
 
     def validate(self) -> Mapping[str, float]:
