@@ -30,6 +30,7 @@ from deixis.search.engine import SearchEngine, Terms
 from deixis.search.indexing import index_folders
 from deixis.search.queries import Query
 from deixis.search.status import index_status
+from deixis.search.vector_index import Ids
 
 RECALL_AT = (1, 5, 10)
 #: Queries asked together.
@@ -51,27 +52,31 @@ def main() -> None:
     indexed = make_index(corpus, images, options.index, options.encoder)
     engine = SearchEngine(options.index / "index")
     files = [picture_file(options.index, number) for number in range(len(images))]
+    ids = picture_ids(engine, files)
     texts = [caption.text for image in images for caption in image.captions]
     owners = np.repeat(np.arange(len(images)), [len(image.captions) for image in images])
     by_text = {
-        "text_to_image": recalls(text_ranks(engine, files, texts, owners)),
-        "text_to_image, every picture's cells": recalls(with_candidates(engine, files, texts, owners, len(images))),
-        "text_to_image, embeddings alone": recalls(text_ranks(engine, files, texts, owners, words=False)),
+        "text_to_image": recalls(text_ranks(engine, texts, ids[owners])),
+        "text_to_image, embeddings alone": recalls(text_ranks(engine, texts, ids[owners], words=False)),
     }
+    candidates, engine_module.CANDIDATES = engine_module.CANDIDATES, len(images)
+    by_text["text_to_image, every picture's cells"] = recalls(text_ranks(engine, texts, ids[owners]))
     print(by_text, flush=True)
-    table = Embedder(engine.encoder).scores(files, texts)
     embedder = Embedder(engine.encoder)
-    whole = embedder.similarity(embedder.encode_images(files), embedder.encode_texts(texts))
+    whole = embedder.similarity(engine.collection.rows_of(ids), embedder.encode_texts(texts))
+    by_image = {
+        "image_to_text": recalls(image_ranks(embedder.scores(files, texts), owners)),
+        "image_to_text, embeddings alone": recalls(image_ranks(whole, owners)),
+    }
     told: dict[str, Any] = {
         "encoder": str(engine.encoder.identity),
         "collection": f"{corpus.name}, {options.split}, {corpus.split_hash(options.split)}",
         "pictures": len(images),
         "captions": len(texts),
-        "candidates": engine_module.CANDIDATES,
+        "candidates": candidates,
         "index_bytes_a_picture": round(index_status(options.index / "index").bytes / len(images)),
         **by_text,
-        "image_to_text": recalls(image_ranks(table, owners)),
-        "image_to_text, embeddings alone": recalls(image_ranks(whole, owners)),
+        **by_image,
         "indexing": indexed,
         "seconds": round(time.perf_counter() - start, 1),
         "command": f"python benchmarks/search_quality.py {corpus.name} --split {options.split} --index FOLDER",
@@ -99,15 +104,14 @@ def make_index(corpus: Corpus, images: Sequence[Image], folder: Path, encoder: s
     return {"added": report.added, "seconds": report.seconds}
 
 
-def text_ranks(
-    engine: SearchEngine, files: Sequence[Path], texts: Sequence[str], owners: Any, *, words: bool = True
-) -> Rows:
+def picture_ids(engine: SearchEngine, files: Sequence[Path]) -> Ids:
+    """The collection's id of each file's picture."""
+    known = {path: number for number in engine.collection.ids.tolist() for path in engine.collection.paths(number)}
+    return np.array([known[os.fsencode(os.path.realpath(path))] for path in files], np.int64)
+
+
+def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids, *, words: bool = True) -> Rows:
     """The rank of each text's picture among the hits, from 1 on; infinite where it is not among the first ten."""
-    place_of = {os.fsencode(os.path.realpath(path)): place for place, path in enumerate(files)}
-    pictures = {
-        number: {place_of[path] for path in engine.collection.paths(number)}
-        for number in engine.collection.ids.tolist()
-    }
     ranks = np.full(len(texts), np.inf, np.float32)
     for start in range(0, len(texts), TOGETHER):
         part = texts[start : start + TOGETHER]
@@ -115,22 +119,12 @@ def text_ranks(
         if not words:
             terms = [Terms(whole_texts(each.texts.rows), each.examples, each.denied) for each in terms]
         for place, ranking in enumerate(engine.rank(terms, max(RECALL_AT)), start):
-            found = [owners[place] in pictures[number] for number in ranking.ids[: max(RECALL_AT)].tolist()]
-            if True in found:
-                ranks[place] = 1 + found.index(True)
+            found = np.flatnonzero(ranking.ids[: max(RECALL_AT)] == owners[place])
+            ranks[place] = 1 + found[0] if len(found) else np.inf
     return ranks
 
 
-def with_candidates(engine: SearchEngine, *asked: Any) -> Rows:
-    """`text_ranks` where so many pictures, the last argument, are ranked by their cells."""
-    before, engine_module.CANDIDATES = engine_module.CANDIDATES, asked[-1]
-    try:
-        return text_ranks(engine, *asked[:-1])
-    finally:
-        engine_module.CANDIDATES = before
-
-
-def image_ranks(table: Rows, owners: Any) -> Rows:
+def image_ranks(table: Rows, owners: Ids) -> Rows:
     """The rank of the first own text of each picture `(pictures, texts)`, from 1 on."""
     own = owners == np.arange(len(table))[:, None]
     best = np.where(own, table, -np.inf).max(1, keepdims=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,16 +37,17 @@ def place(untrained_bundle: Path, corpus: Corpus, tmp_path: Path, monkeypatch: p
 @pytest.mark.usefixtures("place")
 def test_snippets_run_and_print_what_they_promise(capsys: pytest.CaptureFixture[str]) -> None:
     snippets = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
-    printed = []
+    printed, names = [], dict[str, Any]()
     for snippet in snippets:
         assert len([line for line in snippet.splitlines() if line and not line.startswith("from ")]) <= 5
-        exec(compile(snippet, "python.md", "exec"), {})  # noqa: S102
+        exec(compile(snippet, "python.md", "exec"), names)  # noqa: S102
         printed.append(capsys.readouterr().out)
-    found, pointed, said, compared = printed
+    found, pointed, said, compared, scored = printed
     assert {line.split()[0].rpartition("/")[2] for line in found.splitlines()} == {"street.jpg'", "beach.jpg'"}
     assert [line.split(" (")[0] for line in pointed.splitlines()] == ["a man", "a red shirt"]
     assert len(said.splitlines()) == 3
     assert np.array(re.findall(r"-?\d\.\d+", compared), float).shape == (4,)
+    assert re.fullmatch(r"\[[01] [01]\]\s*", scored)
 
 
 def test_rows_are_those_of_the_index(place: Path) -> None:

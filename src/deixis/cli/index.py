@@ -105,6 +105,7 @@ def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
         ("files", f"{told.files:,}"),
         ("cannot be read", f"{told.unreadable:,}"),
         ("encoder", f"{told.encoder}, {told.weights_sha256[:12]}"),
+        ("a picture is", f"{told.dim} numbers" + (f" and {told.cells} cells" if told.cells else "")),
         ("opened as", told.encoder_name),
         ("on disk", f"{told.bytes / 1e6:.1f} MB"),
         ("searched in", told.store or "this process"),

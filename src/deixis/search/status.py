@@ -25,6 +25,8 @@ class IndexStatus(msgspec.Struct, frozen=True):
     encoder_name: str
     weights_sha256: str
     dim: int
+    #: Cells of a picture that words are compared with.
+    cells: int
     bytes: int
     #: Where rows are searched, if anybody said so (`deixis.search.stores`).
     store: str
@@ -51,6 +53,7 @@ def index_status(index: Path) -> IndexStatus:
             encoder_name=catalogue.meta("encoder"),
             weights_sha256=identity.weights_sha256,
             dim=identity.dim,
+            cells=identity.cells,
             bytes=sum(path.stat().st_size for path in generation.rglob("*") if path.is_file()),
             store=catalogue.setting(STORE),
             building=", ".join(path.parent.name for path in index.glob(f"*/{CATALOGUE}") if path.parent != generation),

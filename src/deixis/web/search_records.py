@@ -91,6 +91,8 @@ class Status(msgspec.Struct, frozen=True):
     encoder: str
     weights_sha256: str
     dim: int
+    #: Cells of a picture that words are compared with.
+    cells: int
     #: Whether the server can point at phrases, and describe pictures.
     grounds: bool
     describes: bool

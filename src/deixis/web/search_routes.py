@@ -156,6 +156,7 @@ def status_of(state: SearchState) -> Status:
         encoder=collection.identity.name,
         weights_sha256=collection.identity.weights_sha256,
         dim=collection.identity.dim,
+        cells=collection.identity.cells,
         grounds=sight.can_ground,
         describes=sight.can_describe,
         problem=state.desk.problem,
