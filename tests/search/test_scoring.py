@@ -141,7 +141,7 @@ def test_an_index_from_before_cells_is_refused_and_built_again(tmp_path: Path) -
     before = ColourEncoder()
     before.identity = old
     index_folders(tmp_path / "index", [tmp_path / "pictures"], before, "cells")
-    with pytest.raises(DeixisError, match=r"4 numbers\), and this is .* 4 cells of 4\).* run: deixis index"):
+    with pytest.raises(DeixisError, match=r"another form of cells .* 4 cells of 4\); .* deixis index"):
         SearchEngine(tmp_path / "index", encoder)
     report = index_folders(tmp_path / "index", [], encoder, "cells")
     assert report.pictures == 6

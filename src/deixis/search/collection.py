@@ -88,11 +88,17 @@ class Collection:
 
     def check_encoder(self, encoder: Encoder) -> None:
         """Refuse an encoder whose rows do not compare with the collection's."""
-        if encoder.identity != self.identity:
+        if encoder.identity == self.identity:
+            return
+        if encoder.identity.weights_sha256 == self.identity.weights_sha256:
             raise DeixisError(
-                f"{self.index} was made with the encoder {self.identity}, and this is {encoder.identity}; search "
-                f"with --encoder {self.encoder_name}, or run: deixis index --into {self.index} --encoder ENCODER"
+                f"{self.index} was made with another form of {self.identity}, which sees pictures in another size, or "
+                f"has other cells than {encoder.identity}; bring it up to date with: deixis index --into {self.index}"
             )
+        raise DeixisError(
+            f"{self.index} was made with the encoder {self.identity}, and this is {encoder.identity}; search "
+            f"with --encoder {self.encoder_name}, or run: deixis index --into {self.index} --encoder ENCODER"
+        )
 
     def close(self) -> None:
         if "nearest" in vars(self):
