@@ -50,6 +50,14 @@ def test_accuracy_counts_true_captions_that_score_higher_and_no_ties(tmp_path: P
         "bite": {"accuracy": 50.0, "pairs": 2, "ties": 0},
         "on": {"accuracy": 100.0, "pairs": 1, "ties": 0},
     }
+    assert "reversible" not in order, "nothing stands between the two"
+    either = [
+        *twins,
+        Twins(ids[1], "bite", "dog bites cat", "cat bites dog"),
+        Twins(ids[2], "on", "dog on ice", "ice on dog"),
+    ]
+    mixed: Any = order_accuracy(FirstWord(True), pictures, either).metrics["order"]
+    assert (mixed["pairs"], mixed["reversible"]["pairs"], mixed["reversible"]["accuracy"]) == (5, 1, 100.0)
     assert result.counts == {"images": 2, "pairs": 3}
     assert (order["other_pictures"], order["by_picture"]) == (pytest.approx(100 * 2 / 3), 0), "it looks at no picture"
     blind: Any = order_accuracy(FirstWord(False), pictures, twins).metrics["order"]

@@ -14,9 +14,10 @@ from deixis.corpus.scenes import order_swaps
 from deixis.errors import InputError
 from deixis.text import twins as module
 from deixis.text.constituency import Word
+from deixis.text.entity_types import EntityTypes
 from deixis.text.parsing import ParserMissing, Sentence
 from deixis.text.trees import Tree
-from deixis.text.twins import Twins, corpus_twins, read_twins, write_twins
+from deixis.text.twins import Twins, corpus_twins, parties, read_twins, reversible, write_twins
 
 
 def _missing(name: str) -> Any:
@@ -74,3 +75,24 @@ def test_a_file_comes_back_as_it_was_and_a_fault_names_its_line(tmp_path: Path) 
         read_twins(tmp_path / "t.jsonl")
     with pytest.raises(InputError, match="No such file"):
         read_twins(tmp_path / "missing.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("true", "false", "expected"),
+    [
+        ("the dog bites a man", "a man bites the dog", True),
+        ("a young man watches an old man", "an old man watches a young man", True),
+        ("a man in red , a big dog licks a boy", "a man in red , a boy licks a big dog", True),
+        ("a dog catches a ball", "a ball catches a dog", False),
+        ("a man on the beach", "the beach on a man", False),
+        ("a dog bites a man", "a dog bites a man", False),
+        ("a dog bites a man", "a man is bitten by a dog", False),
+    ],
+)
+def test_twins_of_two_people_or_animals_are_reversible(true: str, false: str, expected: bool) -> None:
+    twins = Twins("1", "x", true, false)
+    assert reversible(twins, EntityTypes.load()) == expected
+    found = parties(twins)
+    if found is not None:
+        one, two = (" ".join(party) for party in found)
+        assert true.replace(one, "\0").replace(two, one).replace("\0", two) == false

@@ -5,8 +5,9 @@ guesses is right half of the time; one that does not read order at all ties, and
 
 "A dog catches a ball" is likelier than its twin before any picture is looked at. So every pair is scored with other
 pictures of the split too: `other_pictures` is how often the true caption is ahead there, which is what the words alone
-give; `by_picture` is how often it is further ahead with its own picture than with another, which words alone cannot
-give: a model that sees nothing stays at 50 or, if it always gives the same, at 0.
+give; `by_picture` is how often it is further ahead with its own picture than with another: a model that sees nothing
+stays at 50 or, if it always gives the same, at 0. One that sees what is there but not how it is arranged may well pass
+that, if it knows what makes no sense. So `reversible` has the pairs whose two parties are both people or animals.
 
 A model that generates also has log p(caption | picture): `likelihood` ranks by it, `likelihood_ratio` by it less
 log p(caption), the mean over the other pictures; `match_and_likelihood` adds how far the true caption is ahead by both,
@@ -28,7 +29,8 @@ from deixis.errors import DeixisError
 from deixis.evaluation.matching import Pictures, Told
 from deixis.evaluation.results import Protocol, Result, make_result
 from deixis.matcher import Encodes, ImageFeatures, Scores, TellsLikelihood, Tokens
-from deixis.text.twins import Twins
+from deixis.text.entity_types import EntityTypes
+from deixis.text.twins import Twins, reversible
 
 #: Scores closer than this, or than this share of the larger, are equal: the same words in another order sum up in
 #: another order.
@@ -66,8 +68,12 @@ def order_accuracy(
     if not by_image:
         raise DeixisError("none of the exchanged captions is of an image of this split")
     found = _all_leads(matcher, pictures, by_image)
-    relations = [each.relation for own in by_image.values() for each in own]
+    scored = [each for own in by_image.values() for each in own]
+    relations, types = [each.relation for each in scored], EntityTypes.load()
+    either = [row for row, each in enumerate(scored) if reversible(each, types)]
     figures: dict[str, Any] = {**_figures(found["match"]), "by_relation": _by_relation(found["match"], relations)}
+    if either:
+        figures["reversible"] = _figures(Leads(*(part[either] for part in found["match"])))
     figures |= {name: _figures(leads) for name, leads in found.items() if name != "match"}
     others = found["match"].by.shape[1] - 1
     parameters: dict[str, Any] = {**pictures.parameters, "tie_tolerance": TOLERANCE, "other_pictures": others}

@@ -17,10 +17,15 @@ from deixis.corpus.scenes import order_swaps
 from deixis.corpus.scenes.build import ScenePictures
 from deixis.errors import InputError
 from deixis.files import cache_folder, write_text
+from deixis.text.entity_types import EntityTypes
 from deixis.text.exchange import exchanged_captions
 from deixis.text.parsing import load_parser
 from deixis.text.tokens import tokens_of
 
+Tokens = tuple[str, ...]
+
+#: Types of phrases (`deixis.text.entity_types`) that can do to each other what is done to them.
+ANIMATE = frozenset({"people", "animals"})
 #: The parser that reads captions and their twins.
 PARSER = "spacy-md"
 #: Part of every cache key: raise it when the same captions come to have other twins.
@@ -61,6 +66,36 @@ def corpus_twins(corpus: Corpus) -> list[Twins]:
         ]
         write_twins(path, made)
     return read_twins(path)
+
+
+def parties(twins: Twins) -> tuple[Tokens, Tokens] | None:
+    """The two parts of the true caption that change places in the false one, the longest; None where nothing else does.
+
+    >>> parties(Twins("1", "chase", "the dog chases a cat", "a cat chases the dog"))
+    (('the', 'dog'), ('a', 'cat'))
+    """
+    true, false = tuple(twins.true.split(" ")), tuple(twins.false.split(" "))
+    length = len(true)
+    if length != len(false) or true == false:
+        return None
+    first = next(place for place in range(length) if true[place] != false[place])
+    last = next(place for place in range(length, 0, -1) if true[place - 1] != false[place - 1])
+    found: tuple[Tokens, Tokens] | None = None
+    for start in range(first + 1):
+        for end in range(last, length + 1):
+            for stop in range(start + 1, end - 1):
+                for onset in range(stop + 1, end):
+                    one, two = true[start:stop], true[onset:end]
+                    longer = found is None or len(one) + len(two) > len(found[0]) + len(found[1])
+                    if longer and false[start:end] == two + true[stop:onset] + one:
+                        found = one, two
+    return found
+
+
+def reversible(twins: Twins, types: EntityTypes) -> bool:
+    """Whether both parties are people or animals, so that the exchanged caption may well be true of another picture."""
+    found = parties(twins)
+    return found is not None and all(ANIMATE.intersection(types.types(party)) for party in found)
 
 
 def cached_twins(corpus: Corpus) -> Path:
