@@ -75,6 +75,61 @@ def _floor(run: Any) -> float:
     return float(run["floor_s"] if "floor_s" in run else max(run["floor_operations_s"], run["floor_bytes_s"]))
 
 
+class Floor(NamedTuple):
+    """Seconds of some work on a GPU, and the least that its operations or bytes could take there."""
+
+    file: str
+    what: str
+    seconds: Callable[[Any], float]
+    floor: Callable[[Any], float]
+
+
+def _epoch(kind: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return lambda found: found["runs"][kind]["epoch_s"], lambda found: _floor(found["runs"][kind])
+
+
+def _step(way: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return (
+        lambda found: found["steps_of_one_size"]["ways"][way]["step_ms"] / 1e3,
+        lambda found: found["steps_of_one_size"]["floor_s"],
+    )
+
+
+def _order(name: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return lambda found: found[f"{name}_milliseconds"] / 1e3, lambda found: found["floors"][name]["floor_s"]
+
+
+def _tree_floor(batch: Any, sentences: int) -> float:
+    """Each different node but a root goes through its parent's gates (512 to 2,048 numbers) once, and back twice.
+
+    At the rate of products that another benchmark measured on the same card.
+    """
+    operations = 6 * (batch["different_nodes"] - sentences) * 512 * 2048
+    return float(operations / read("two_branch-full")["float32_operations_per_s"])
+
+
+FLOORS = (
+    *(Floor("two_branch-full", f"two-branch training, an epoch at Flickr30k's size, {kind}", *_epoch(kind))
+      for kind in ("float32", "tf32", "bfloat16")),
+    *(Floor("two_branch-full", f"a step of 500 pairs and one size (tf32), {told}", *_step(way))
+      for way, told in (("eager", "as it is"), ("compiled", "compiled"), ("graph", "one CUDA graph"))),
+    *(Floor("tree_lstm-gpu", f"tree LSTM, forward and back, {size} sentences",
+            lambda found, size=size: found[f"batch_{size}"]["milliseconds"] / 1e3,
+            lambda found, size=size: _tree_floor(found[f"batch_{size}"], size))
+      for size in (64, 512)),
+    Floor("alignment-gpu", "alignment kernel, 1,000 pictures and 5,000 captions (bfloat16)",
+          lambda found: found["best_ms"] / 1e3,
+          lambda found: found["operations"] / max(found["matrix_operations_per_s"])),
+    Floor("cca-full", "CCA of paper 0 at full size (float64)",
+          lambda found: found["seconds"], lambda found: found["floor_s"]),
+    Floor("concepts_order-gpu", "concepts and order, a step of 129 pairs", *_order("matching")),
+    Floor("concepts_order-gpu", "the same with generation", *_order("with_generation")),
+    Floor("extraction-gpu", "extraction of 100 regions, a picture from file to store",
+          lambda found: found["by_stage"]["ms_per_picture"] / 1e3,
+          lambda found: found["by_stage"]["floor_ms_per_picture"] / 1e3),
+)  # fmt: skip
+
+
 class Benchmark(NamedTuple):
     """`needs` names what must be there: data below DEIXIS_DATA, or "gpu"."""
 
@@ -146,6 +201,43 @@ def table() -> Iterator[str]:
         yield f"| {ratio.what} | {shown} | {ratio.limit(found)} | {machine(found)} | `{ratio.file}.json` |"
 
 
+def floors() -> Iterator[str]:
+    """One row a path on a GPU whose file tells its floor."""
+    yield "| what | time | floor | share of the floor | file |"
+    yield "|---|---:|---:|---:|---|"
+    for row in FLOORS:
+        found = read(row.file)
+        try:
+            seconds, floor = row.seconds(found), row.floor(found)
+        # A file that is not there, or is of a benchmark that did not tell it.
+        except (KeyError, TypeError):
+            continue
+        yield f"| {row.what} | {_time(seconds)} | {_time(floor)} | {floor / seconds:.1%} | `{row.file}.json` |"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def profiles() -> Iterator[str]:
+    """Where the processor's time goes (`cpu_profile.json`)."""
+    found = read("cpu_profile")
+    if found is None:
+        return
+    yield "| path | processor s | where, in percent of what threads were seen to do |"
+    yield "|---|---:|---|"
+    for name, path in found["paths"].items():
+        shares = {where: share for where, share in path["by_function"].items() if share >= 0.02}
+        told = ", ".join(f"{_short(where)} {100 * share:.0f}" for where, share in list(shares.items())[:4])
+        yield f"| {name} | {path['processor_s']:.1f} | {told} |"
+
+
+def _short(where: str) -> str:
+    """Package and function of `package.module:function`; importing is no function."""
+    module, _, function = where.partition(":")
+    return f"`{module.partition('.')[0]}: {function}`" if function else where
+
+
 def machine(found: Any) -> str:
     """Where a benchmark ran: the device, or how many processors."""
     device = str(found.get("device") or "cpu")
@@ -173,7 +265,7 @@ def choices() -> Iterator[str]:
     for task in ("sentences", "phrases"):
         seen: list[str] = []
         for _, _, recipe, accuracy in sorted((row for row in rows if row[0] == task), key=lambda row: -row[1]):
-            found = costs(recipe)
+            found = costs(recipe, task)
             if len(seen) < 3 or found[0] not in seen:
                 yield f"| {task} | `{recipe}` | {accuracy} | {' | '.join(found)} |"
                 seen.append(found[0])
@@ -183,18 +275,37 @@ def _recalls(figures: Any) -> str:
     return "/".join(f"{figures[f'r@{k}']:.1f}" for k in (1, 5, 10))
 
 
-def costs(name: str) -> tuple[str, str, str]:
+def costs(name: str, task: str) -> tuple[str, str, str]:
     """The features of a recipe, and what they were measured to cost (`settings.json`)."""
-    from deixis.learning.recipe import load_recipe
-
-    # Some results say after a comma what of a run was judged.
-    recipe = load_recipe(name.partition(",")[0]).recipe
-    features: Any = recipe.features
-    named = features if isinstance(features, str) else "tower" if recipe.kind == "pictures" else "its own"
+    named = _features(name, task)
     found = (read("settings") or {"settings": {}})["settings"].get(named)
     if found is None:
         return named, "not measured", "not measured"
     return named, f"{found['processor_ms_per_picture']:.0f}", f"{found['peak_megabytes']:,} MB"
+
+
+def _features(name: str, task: str) -> str:
+    """As `settings.json` names them."""
+    from deixis.errors import DeixisError
+    from deixis.learning.recipe import load_recipe
+
+    try:
+        # Some results say after a comma what of a run was judged.
+        recipe = load_recipe(name.partition(",")[0]).recipe
+    except DeixisError:
+        return "of no recipe in the package"
+    if recipe.kind in ("base", "grounding"):
+        return "deixis-base" if task == "sentences" else "deixis-base, pointing"
+    if recipe.kind == "pictures":
+        return "tower"
+    features: Any = recipe.features
+    if isinstance(features, str):
+        return features
+    if features is None:
+        return "its own"
+    if features.regions is not None:
+        return str(features.regions.boxes)
+    return f"{features.backbone}, {features.crops}"
 
 
 def document() -> str:
@@ -207,11 +318,35 @@ def document() -> str:
         "",
         *table(),
         "",
+        "## On a GPU, beside the floor",
+        "",
+        "The floor is what the operations would take at the rate of one large product, or the bytes at the rate of one",
+        "large copy, both measured in the same run; of extraction it is what decoding takes on all processors.",
+        "",
+        *floors(),
+        "",
+        "Small steps are bound by launching their kernels: as one CUDA graph a step of 500 pairs takes a quarter of",
+        "its time, compiled hardly less, and half precision saves next to nothing. Training does not use graphs: its",
+        "batches differ in size, since not every image has a second sentence at hand. The alignment kernel and the",
+        "covariances of CCA are near what the card can do. Extraction is bound by its networks and by handing pictures",
+        "to them: `extraction-gpu.json` has decoding, networks and writing by themselves.",
+        "",
+        "## Where a processor's time goes",
+        "",
+        "Programs as they are started, imports and all (`python benchmarks/cpu_profile.py PICTURES`).",
+        "",
+        *profiles(),
+        "",
+        "Networks take most of extraction and indexing, and importing PyTorch most of the rest of a short run; ranking",
+        "is its matrix product (`block`, beside the bare product of the benchmark). That found, extraction was given",
+        "onnxruntime; nothing of Deixis' own Python takes more than a few percent.",
+        "",
         "## Which setting should I choose?",
         "",
         "The three best runs of each task on Flickr8k's test split (1,000 pictures), and the best with any other kind",
         "of features; R@1/5/10 in percent. What a picture costs is processor time of `deixis extract` with these",
-        "features on the machine of `settings.json`, memory that of the whole program; what was not measured says so.",
+        "features (`deixis-base`: of `deixis index`; pointing: of `deixis ground`) on the machine of `settings.json`,",
+        "memory that of the whole program; what was not measured says so.",
         "On a GPU, see `extraction-gpu.json` below.",
         "",
         *choices(),

@@ -57,6 +57,8 @@ class Units(NamedTuple):
     #: extraction-gpu.json: seconds of a machine a picture, from file to store, and of its networks alone.
     machine_s: float
     network_s: float
+    #: settings.json: seconds of a processor a picture for its vector alone, by `deixis index`.
+    vector_processor_s: float
     #: extraction-flickr8k.json: regions a picture. Rows are 1,280 numbers of half precision; boxes four of 32 bits.
     regions: float
     vector_bytes: float
@@ -73,8 +75,8 @@ class Units(NamedTuple):
 
 
 def units() -> Units:
-    gpu, whole, kinds, serving = (
-        _read(name) for name in ("extraction-gpu", "extraction-flickr8k", "search_kinds", "serving")
+    gpu, whole, kinds, serving, settings = (
+        _read(name) for name in ("extraction-gpu", "extraction-flickr8k", "search_kinds", "serving", "settings")
     )
     lists = [kind for kind in kinds["kinds"] if kind["kind"].startswith("IVF") and kind["kind"].endswith("SQ8")]
     good = min((kind for kind in lists if kind["recall@10"] >= 0.99), key=lambda kind: kind["processor_ms"])
@@ -82,6 +84,7 @@ def units() -> Units:
     return Units(
         machine_s=1 / rates["extract"],
         network_s=1 / rates["networks alone"],
+        vector_processor_s=settings["settings"]["deixis-base"]["processor_ms_per_picture"] / 1000,
         regions=whole["rows"]["regions"] / whole["rows"]["image"],
         vector_bytes=2.0 * CHANNELS,
         region_bytes=2.0 * CHANNELS + 16,
@@ -213,7 +216,10 @@ Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["sear
 
 The driver dies once, half-way, in every row. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
 The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, ${told["store_dollars_a_month"]:,} a
-month. Only vectors are needed to search.
+month. Only vectors are needed to search: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
+processor a picture with `deixis index` (`settings.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a processor in all, which
+{told["vectors_alone"]["machines"]} machines without a GPU do in {told["vectors_alone"]["hours"]:,} hours for
+${told["vectors_alone"]["dollars"]:,}.
 
 ## Search (Milvus)
 
@@ -224,14 +230,15 @@ month. Only vectors are needed to search.
 Times are scaled from {measured["query_rows"]:,} rows: as the root of a shard's rows, and in proportion to a row's numbers. The
 first row has as many numbers as was measured, the second as many as the encoder gives. Recall was measured at
 {measured["query_rows"]:,} rows and may be lower at a thousand times as many. Encoding the sentences takes
-{encoders} processors at {cluster["queries_per_s"]:.0f} queries a second.
+{encoders} processor{"s" if encoders > 1 else ""} at {cluster["queries_per_s"]:.0f} queries a second.
 
 ## What breaks first
 
 1. **Reading the pictures.** From {cluster["store_bytes_per_s"] * measured["machine_s"] / cluster["picture_bytes"]:.0f} machines on
    the file system is what they wait for; more machines then cost money and save nothing.
-2. **Decoding.** On one machine decoding and the networks share Python's lock, so its GPU is idle for much of the time; readers on
-   other machines, which the Ray engine allows, have not been measured beside a GPU.
+2. **The machine beside its GPU.** Its networks alone would do {measured["machine_s"] / measured["network_s"]:.1f} × as many pictures as
+   the whole machine does from file to store (`extraction-gpu.json` has the parts); readers on other machines, which the Ray
+   engine allows, have not been measured beside a GPU.
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
    {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
 4. **Memory of the search.** Full-precision rows of {measured["row_numbers"]:,} numbers would take
@@ -239,30 +246,48 @@ first row has as many numbers as was measured, the second as many as the encoder
 """  # noqa: E501
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pictures", type=int, default=100_000_000)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 8, 16, 32, 128])
-    arguments = parser.parse_args()
-    measured, cluster, prices, pictures = units(), Cluster(), Prices(), arguments.pictures
+def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
+    """All that is told, from the result files as they are."""
+    measured, cluster, prices = units(), Cluster(), Prices()
     sizes = {"vectors": measured.vector_bytes, "regions": measured.regions * measured.region_bytes}
     store = {name: pictures * size / 1e12 for name, size in sizes.items()}
-    simulated = [(nodes, simulate(pictures, nodes, measured, cluster)) for nodes in arguments.nodes]
+    simulated = [(count, simulate(pictures, count, measured, cluster)) for count in nodes]
     ways = [search(pictures, axes, measured, cluster, prices) for axes in (measured.query_axes, measured.row_numbers)]
-    told: dict[str, Any] = {
+    processor_hours = pictures * measured.vector_processor_s / 3600
+    machines = max(nodes)
+    hours = processor_hours / cluster.processors / machines
+    return {
         "benchmark": "scale",
         "command": "python benchmarks/scale.py",
         "pictures": pictures,
         "measured": measured._asdict(),
         "assumed": {"prices": prices._asdict(), "cluster": cluster._asdict()},
         "extraction": [
-            {"nodes": nodes, **run._asdict(), "dollars": round(nodes * run.hours * prices.gpu_node_hour)}
-            for nodes, run in simulated
+            {"nodes": count, **run._asdict(), "dollars": round(count * run.hours * prices.gpu_node_hour)}
+            for count, run in simulated
         ],
+        "vectors_alone": {
+            "processor_hours": round(processor_hours),
+            "machines": machines,
+            "hours": round(hours, 1),
+            "dollars": round(machines * hours * prices.search_node_hour),
+        },
         "store_terabytes": store,
         "store_dollars_a_month": round(sum(store.values()) * prices.terabyte_month),
         "search": [way._asdict() for way in ways],
     }
+
+
+#: How many pictures, and on how many machines they are extracted.
+PICTURES, NODES = 100_000_000, [1, 8, 16, 32, 128]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=PICTURES)
+    parser.add_argument("--nodes", type=int, nargs="+", default=NODES)
+    arguments = parser.parse_args()
+    told = record(arguments.pictures, arguments.nodes)
     write_text(BENCHMARKS / "scale.json", json.dumps(told, indent=2) + "\n")
     write_text(ROOT / "docs" / "scale.md", document(told))
 

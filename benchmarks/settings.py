@@ -1,10 +1,10 @@
-"""What a picture costs with each built-in kind of features: processor milliseconds, and the program's memory.
+"""What a picture costs in each setting that one may choose: processor milliseconds, and the program's memory.
 
     python benchmarks/settings.py CORPUS [--pictures-in PATH] [--tower TOWER] [--out results/benchmarks/settings.json]
 
-`deixis extract` is run in processes of its own, for few pictures and for more; the
-difference is what pictures cost, the rest is start-up. Processor time, since it tells the same on a machine that has
-other work.
+`deixis extract` with each kind of features, `deixis index` and `deixis ground` with the package's own model, in
+processes of their own, for few pictures and for more; the difference is what pictures cost, the rest is start-up.
+Processor time, since it tells the same on a machine that has other work.
 """
 
 from __future__ import annotations
@@ -15,23 +15,38 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from deixis.corpus import open_corpus
 from deixis.files import write_text
 
 FEW = 8
+#: The regions of papers 0 and 1, found anew for each picture.
+EDGE_BOXES = 'crops = "whole"\nside = 384\n\n[regions]\nboxes = "edge-boxes"\ncount = 200\n'
+SENTENCE = "a man in a red shirt with a dog on the grass"
 
 
-def extract(corpus: list[str], features: str, pictures: int, folder: Path) -> tuple[float, int]:
-    """Processor seconds and the peak of memory in bytes."""
-    command = [sys.executable, "-m", "deixis", "extract", *corpus, "--features", features]
-    command += ["--limit", str(pictures), "--out", str(folder / f"{Path(features).stem}-{pictures}"), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def spent(command: list[str]) -> tuple[float, int]:
+    """Processor seconds of `deixis` with these arguments, and the peak of its memory in bytes."""
+    process = subprocess.Popen([sys.executable, "-m", "deixis", *command], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed")
+        raise SystemExit(f"deixis {' '.join(command)} failed")
     return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+
+
+def copied(corpus: Path, pictures_in: Path | None, count: int, folder: Path) -> list[str]:
+    """The files of the first pictures, in a folder of their own."""
+    opened = open_corpus(corpus, pictures=pictures_in)
+    assert opened.pictures is not None
+    folder.mkdir()
+    files = []
+    for image in opened.images[:count]:
+        files.append(folder / Path(image.file).name)
+        files[-1].write_bytes(opened.pictures.read(image))
+    return [str(file) for file in files]
 
 
 def main() -> None:
@@ -47,13 +62,33 @@ def main() -> None:
     found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        settings = {"image": "image", "ten-crop": "ten-crop", "regions": "regions"}
+        files = {
+            count: copied(arguments.corpus, given, count, folder / f"pictures {count}")
+            for count in (FEW, arguments.pictures)
+        }
+
+        def extract(features: str) -> Callable[[int], list[str]]:
+            def command(count: int) -> list[str]:
+                out = folder / f"{Path(features).stem}-{count}"
+                return ["extract", *corpus, "--features", features, "--limit", str(count), "--out", str(out)]
+
+            return command
+
+        write_text(folder / "edge-boxes.toml", EDGE_BOXES)
+        settings: dict[str, Callable[[int], list[str]]] = {
+            "image": extract("image"),
+            "ten-crop": extract("ten-crop"),
+            "regions": extract("regions"),
+            "edge-boxes": extract(str(folder / "edge-boxes.toml")),
+            "deixis-base": lambda count: ["index", str(folder / f"pictures {count}"), "--into", f"{folder}/{count}"],
+            "deixis-base, pointing": lambda count: ["ground", *files[count], SENTENCE, "--json"],
+        }
         if arguments.tower:
             write_text(folder / "tower.toml", f'backbone = "tower:{arguments.tower.absolute()}"\ncrops = "squash"\n')
-            settings["tower"] = str(folder / "tower.toml")
-        for setting, features in settings.items():
-            few, _ = extract(corpus, features, FEW, folder)
-            more, peak = extract(corpus, features, arguments.pictures, folder)
+            settings["tower"] = extract(str(folder / "tower.toml"))
+        for setting, command in settings.items():
+            few, _ = spent(command(FEW))
+            more, peak = spent(command(arguments.pictures))
             each = (more - few) / (arguments.pictures - FEW)
             found[setting] = {
                 "processor_ms_per_picture": round(1000 * each, 1),

@@ -1,0 +1,62 @@
+"""Benchmarks promise: documents say what the result files say, and the simulated cluster obeys its own arithmetic."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_document_of_scale_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = script("scale", monkeypatch)
+    told = scale.record(scale.PICTURES, scale.NODES)
+    assert json.loads((scale.BENCHMARKS / "scale.json").read_text("utf-8")) == told, "run python benchmarks/scale.py"
+    assert (ROOT / "docs" / "scale.md").read_text("utf-8") == scale.document(told), "run python benchmarks/scale.py"
+
+
+def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    performance = script("performance", monkeypatch)
+    written = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
+    stale = [line for line in (*performance.table(), *performance.floors()) if line not in written]
+    assert not stale, "run python benchmarks/performance.py docs"
+
+
+def test_a_cluster_that_nobody_dies_in_takes_what_its_parts_add_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = script("scale", monkeypatch)
+    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))._replace(machine_s=0.01, network_s=0.004)
+    immortal = scale.Cluster(mean_days_to_death=1e9, store_bytes_per_s=1e15)
+    run = scale.simulate(256_000, 10, units, immortal)
+    # A hundred partitions a machine of 2.56 s each, and five minutes for the driver's death.
+    assert run.hours == pytest.approx((100 * 2.56 + 300) / 3600, abs=0.05)
+    assert (run.deaths, run.repeated_partitions, run.network_busy) == (0, 20, 0.4)
+    assert run.bound_by == "the machines"
+
+
+def test_machines_that_die_cost_time_and_a_file_system_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = script("scale", monkeypatch)
+    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))._replace(machine_s=0.01, network_s=0.004)
+    well, ill = (scale.Cluster(mean_days_to_death=days, store_bytes_per_s=1e15) for days in (1e9, 0.05))
+    healthy, dying = (scale.simulate(10_000_000, 8, units, cluster) for cluster in (well, ill))
+    assert dying.deaths > 10
+    assert dying.repeated_partitions == 2 * dying.deaths + 16
+    assert dying.hours > healthy.hours
+    slow = scale.Cluster(mean_days_to_death=1e9, store_bytes_per_s=1e8)
+    few, many = (scale.simulate(1_000_000, nodes, units, slow) for nodes in (8, 64))
+    assert few.bound_by == many.bound_by == "the file system"
+    assert many.hours == pytest.approx(few.hours, rel=0.05)
