@@ -2,9 +2,10 @@
 
     python benchmarks/cpu_profile.py PICTURES [--paths demo …] [--out results/benchmarks/cpu_profile.json]
 
-PICTURES is a folder of pictures. Each path is a program of its own. A thread in it looks every 5 ms at what all others
-are doing, and leaves out those that wait; what a function of C does counts for who called it. Beside the shares of the
-samples by package and by function stand the processor's seconds of the whole program, imports and all.
+PICTURES is any corpus or folder of pictures, of which the first hundred are taken. Each path is a program of its own. A
+thread in it looks every 5 ms at what all others are doing, and leaves out those that wait; what a function of C does
+counts for who called it. Beside the shares of the samples by package and by function stand the processor's seconds of
+the whole program, imports and all.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from deixis.corpus import open_corpus
 from deixis.files import write_text
 
 EVERY = 0.005
-#: Functions named for each path.
-MOST = 8
+#: Pictures, and functions named for each path.
+PICTURES, MOST = 100, 8
 #: Who stands here waits for somebody else.
 WAITING = ("threading.py", "queue.py", "selectors.py", "connection.py", "popen_fork.py", "subprocess.py", "thread.py")
 
@@ -44,10 +46,20 @@ def paths(pictures: Path, folder: Path) -> dict[str, list[str]]:
         "extract vectors of 48 pictures": [
             "deixis", "extract", str(pictures), "--features", "image", "--limit", "48", "--out", str(folder / "i"),
         ],
-        "index pictures": ["deixis", "index", str(pictures), "--into", str(folder / "index")],
+        "index 100 pictures": ["deixis", "index", str(pictures), "--into", str(folder / "index")],
         "rank 5,000 pictures and 25,000 captions": [ranking, "--turns", "3", "--out", str(folder / "ranking.json")],
         "collect all tests": ["pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
     }  # fmt: skip
+
+
+def copied(corpus: Path, folder: Path) -> Path:
+    """The first pictures, in a folder of their own."""
+    opened = open_corpus(corpus)
+    assert opened.pictures is not None
+    folder.mkdir()
+    for image in opened.images[:PICTURES]:
+        (folder / Path(image.file).name).write_bytes(opened.pictures.read(image))
+    return folder
 
 
 class Sampler(threading.Thread):
@@ -143,7 +155,8 @@ def main() -> None:
     if options.out.exists() and options.paths:
         found = json.loads(options.out.read_text("utf-8"))["paths"]
     with tempfile.TemporaryDirectory() as folder:
-        for name, command in paths(options.pictures.absolute(), Path(folder)).items():
+        pictures = copied(options.pictures, Path(folder) / "pictures")
+        for name, command in paths(pictures, Path(folder)).items():
             if options.paths and not name.startswith(tuple(options.paths)):
                 continue
             print(name, file=sys.stderr, flush=True)

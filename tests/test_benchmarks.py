@@ -37,6 +37,13 @@ def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch:
     assert not stale, "run python benchmarks/performance.py docs"
 
 
+def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    performance = script("performance", monkeypatch)
+    listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
+    helpers = {"performance.py", "roofline.py"}
+    assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+
+
 def test_a_cluster_that_nobody_dies_in_takes_what_its_parts_add_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = script("scale", monkeypatch)
     units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))._replace(machine_s=0.01, network_s=0.004)
