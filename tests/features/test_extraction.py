@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 from deixis.corpus import Corpus, Image, make_image
 from deixis.corpus.pictures import open_pictures
 from deixis.errors import DeixisError, InputError
-from deixis.features import FeatureStore, extract
+from deixis.features import FeatureStore, extract, reading
 from deixis.features.layout import Plan
 from deixis.features.reading import read
 from tests.features.fakes import FakeMapper, FakePicture, features_of, folder_bytes, make_corpus
@@ -303,6 +304,26 @@ def test_processes_that_read_one_archive_do_not_disturb_each_other(tmp_path: Pat
     pictures.read(corpus.images[0])
     readings = list(read(pictures, mapper, corpus, 4))
     assert [reading.picture.data for reading in readings if reading.picture] == [bytes([n]) * 5000 for n in range(200)]
+
+
+@apart
+@pytest.mark.parametrize(("images", "processes"), [(0, 1), (3, 1), (9, 3), (100, 6)])
+def test_no_more_processes_are_forked_than_have_something_to_read(
+    monkeypatch: pytest.MonkeyPatch, images: int, processes: int
+) -> None:
+    counts = []
+
+    class Counted(ProcessPoolExecutor):
+        def __init__(self, workers: int, *arguments: Any) -> None:
+            counts.append(workers)
+            super().__init__(workers, *arguments)
+
+    monkeypatch.setattr(reading, "ProcessPoolExecutor", Counted)
+    mapper, corpus = FakeMapper(), make_corpus(images)
+    mapper.read_apart = True
+    assert corpus.pictures is not None
+    assert [found.image for found in read(corpus.pictures, mapper, corpus, 6)] == list(corpus)
+    assert counts == [processes]
 
 
 class DyingMapper(FakeMapper):

@@ -130,6 +130,9 @@ def _read_apart(
     pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
 ) -> Generator[Reading[Picture]]:
     """`read` with processes, which are given a few pictures at a time."""
+    images = list(images)
+    # Each takes a while to fork beside a GPU.
+    workers = max(1, min(workers, -(-len(images) // SHARE)))
     ahead = 2 * mapper.batch_size // SHARE + workers
     # As many places as there are shares under way: a place is free again when its share is handed on.
     memory = mmap(-1, (ahead + 1) * PLACE)
