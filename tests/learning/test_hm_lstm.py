@@ -18,7 +18,7 @@ from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
 from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.correspondences import Correspondences, read_correspondences
-from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss
+from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss, phrase_bank
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.run_records import make_run_plan
@@ -28,7 +28,7 @@ from deixis.learning.trainer import train
 from deixis.matcher import Encodes, Localizes, read_images
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
-from deixis.text.treebank import chunk_tree, corpus_texts
+from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees
 from tests.stores import make_store, random_boxes
 
@@ -368,6 +368,41 @@ def test_epochs_must_be_shared_out(coarse: int, rounds: int, epochs: int, text: 
             alternation={"coarse": coarse, "rounds": rounds},
             schedule={"epochs": epochs, "learning_rate": 1e-3},
         )
+
+
+def test_a_bank_has_no_slips_of_a_parser() -> None:
+    def phrase(*pairs: tuple[str, str]) -> tuple[tuple[str, ...], Tree]:
+        leaves = tuple(Tree(tag, token=number) for number, (_, tag) in enumerate(pairs))
+        return tuple(word for word, _ in pairs), Tree("NP", leaves)
+
+    good = phrase(("a", "DT"), ("dog", "NN"))
+    slips = [
+        phrase(("a", "DT"), ("child", "NN"), ("with", "IN")),
+        phrase(("running", "VBG"), ("dog", "NN")),
+        phrase(("a", "DT"), ("dog", "NN"), (".", ".")),
+    ]
+    bank = Treebank(dict([good, *slips]), "spacy-md")
+    assert phrase_bank([good[0], *(tokens for tokens, _ in slips)], bank) == [good]
+
+
+def test_rounds_may_begin_with_another_run(
+    run: tuple[Path, dict[str, float]], text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    """Its weights are those of that run before the first step, and the first epoch is of the first round."""
+    begun = {"coarse": 0, "start": str(run[0]), "rounds": 2}
+    recipe = recipe_of(text, alternation=begun, schedule={"epochs": 4, "learning_rate": 1e-3})
+    assert [recipe.round_of(epoch) for epoch in range(1, 5)] == [1, 1, 2, 2]
+    task = build_task(recipe, corpus, [store], CPU)
+    matcher = load_matcher(run[0], CPU)
+    for mine, theirs in zip(task.module.network.parameters(), matcher.network.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert len(next(iter(task.batches(1))).visual) > 16, "regions of phrases have part"
+    for wrong in ({"coarse": 1, "start": "x", "rounds": 1}, {"coarse": 0, "rounds": 1}):
+        with pytest.raises(InputError, match="begin with a coarse stage"):
+            recipe_of(text, alternation=wrong, schedule={"epochs": 4, "learning_rate": 1e-3})
+    other = recipe_of(text, alternation=begun, schedule={"epochs": 4, "learning_rate": 1e-3}, model={"hidden": 9})
+    with pytest.raises(DeixisError, match="is no HM-LSTM of the same model"):
+        build_task(other, corpus, [store], CPU)
 
 
 def test_rounds_begin_where_the_recipe_says(text: dict[str, str]) -> None:

@@ -140,6 +140,12 @@ def test_early_stopping_keeps_the_best_epoch(tmp_path: Path, lower: bool, sign: 
     assert [record.best for record in epochs_of(read_log(tmp_path))] == [True, True, False, False, False]
 
 
+def test_epochs_before_the_first_that_may_be_kept_do_not_compete(tmp_path: Path) -> None:
+    report = toy_run(tmp_path, ToyTask(figures=[1.0, 9.0, 3.0, 5.0, 4.0, 2.0]), epochs=5, first_kept=3, patience=2)
+    assert (report.epoch, report.epochs, report.figures["score"]) == (4, 5, 5.0)
+    assert [record.best for record in epochs_of(read_log(tmp_path))] == [False, False, True, True, False]
+
+
 def test_without_a_figure_the_last_epoch_is_kept(tmp_path: Path) -> None:
     task = ToyTask()
     report = toy_run(tmp_path, task, figure=None, validate_every=2)

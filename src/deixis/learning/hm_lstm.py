@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
@@ -33,6 +33,7 @@ from deixis.learning.correspondences import (
     save_correspondences,
     tree_data,
 )
+from deixis.learning.kept_runs import kept_run
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled, spread
@@ -69,9 +70,13 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally."""
+    """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally.
 
-    coarse: Count = 12
+    `start` is a finished run, or the recipe of one, whose weights take the place of a coarse stage (`coarse` 0).
+    """
+
+    coarse: Annotated[int, Meta(ge=0)] = 12
+    start: str = ""
     rounds: Annotated[int, Meta(ge=0)] = 3
 
 
@@ -89,6 +94,8 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if bool(self.alternation.coarse) == bool(self.alternation.start):
+            raise ValueError("alternation: begin with a coarse stage of some epochs, or with `start` and coarse = 0")
         left, rounds = self.schedule.epochs - self.alternation.coarse, self.alternation.rounds
         if left < rounds or (left % rounds if rounds else left):
             raise ValueError(
@@ -230,12 +237,12 @@ def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTre
 
 
 def _reads_well(phrase: Tokens, tree: Tree) -> bool:
-    """No mark at its ends, no verb or preposition before all: a parser's slips are not said of a picture."""
-    return all(map(str.isalnum, (phrase[0][0], phrase[-1][-1]))) and tree.leaves()[0].label[:2] not in (
-        "VB",
-        "IN",
-        "TO",
-    )
+    """No mark at its ends, no verb or preposition before all, nothing left open at its end ("a child with"): a parser's
+    slips are not said of a picture.
+    """
+    tags = [leaf.label[:2] for leaf in tree.leaves()]
+    whole = all(map(str.isalnum, (phrase[0][0], phrase[-1][-1])))
+    return whole and tags[0] not in ("VB", "IN", "TO") and tags[-1] not in ("IN", "TO", "DT", "CC")
 
 
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
@@ -270,13 +277,21 @@ def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
 
 
 def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
-    return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+    task = HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+    if recipe.alternation.start:
+        run = kept_run(recipe.alternation.start, corpus, stores, device)
+        try:
+            task.module.network.load_state_dict(_network_weights(run))
+            known = Vocabulary.load(run / VOCABULARY)
+        except (InputError, RuntimeError):
+            known = None
+        if known is None or known.words != task.texts.vocabulary.words:
+            raise DeixisError(f"{recipe.alternation.start}: is no HM-LSTM of the same model and words to begin with")
+    return task
 
 
 def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
-    prefix = "network."
-    stored = read_weights(folder)
-    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    weights = _network_weights(folder)
     network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
     network.load_state_dict(weights)
     # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
@@ -284,3 +299,8 @@ def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HM
     bank = Treebank(dict(read_trees(folder / TREES)), parser)
     texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
     return HMMatcher(network, texts, device)
+
+
+def _network_weights(folder: Path) -> dict[str, Tensor]:
+    prefix = "network."
+    return {name.removeprefix(prefix): value for name, value in read_weights(folder).items() if name.startswith(prefix)}

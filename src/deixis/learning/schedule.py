@@ -8,6 +8,7 @@ decay = { kind = "cosine", warm_up = 0.5 }   # warm_up in epochs; or constant, o
 clip = { kind = "norm", at = 5.0 }           # of all gradients together; or "value": each element
 averaging = 0.999                 # the moving average of the weights is what is validated and kept
 figure = "rsum"                   # validation figure that decides which epoch is kept
+first_kept = 1                    # of the epochs from this one on
 patience = 5                      # stop after so many epochs without a better one
 
 [[schedule.groups]]               # parameters of this name, or below it
@@ -99,12 +100,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     averaging: Annotated[float, Meta(gt=0, lt=1)] | None = None
     validate_every: Count = 1
     figure: str | None = None
+    first_kept: Count = 1
     lower_is_better: bool = False
     patience: Count | None = None
 
     def __post_init__(self) -> None:
         if self.decay.warm_up >= self.epochs:
             raise ValueError(f"decay.warm_up of {self.decay.warm_up:g} epochs does not end within {self.epochs}")
+        if self.first_kept > self.epochs:
+            raise ValueError(f"first_kept is epoch {self.first_kept}, but there are {self.epochs}: none would be kept")
         if self.patience is not None and self.figure is None:
             raise ValueError("patience needs a figure to watch: name it as `figure`")
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):

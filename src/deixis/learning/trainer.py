@@ -260,7 +260,8 @@ class _Training:
             if name is not None and not math.isfinite(figures[name]):
                 raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {position.epoch}")
             figures = {name: value for name, value in figures.items() if math.isfinite(value)}
-            best = name is None or not before or schedule.is_better(figures[name], before[name])
+            better = name is None or not before or schedule.is_better(figures[name], before[name])
+            best = better and position.epoch >= schedule.first_kept
             if best:
                 position.best_epoch, position.best_figures = position.epoch, figures
                 self.kept = self.learner.weights()
