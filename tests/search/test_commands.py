@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
+from deixis.search import calibration
 
 Command = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -170,7 +171,9 @@ def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
 
 
-def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path) -> None:
+def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "PICTURES", 40)
+    monkeypatch.setattr(calibration, "BACKGROUND_PICTURES", 40)
     done = CliRunner().invoke(
         app, ["export", "onnx", str(run), "--out", str(tmp_path / "bundle"), "--calibrate", "scenes", "--json"]
     )

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError, InputError
-from deixis.search.calibration import fitted
+from deixis.search.calibration import fitted, held_out_phrases
 from deixis.search.doctor import examine
 from deixis.search.encoders import whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import thresholds
+from deixis.text.vocabulary import Vocabulary
 from tests.search.fakes import COLOURS, ColourEncoder, paint, unit
 
 PAINTED = {
@@ -124,6 +126,19 @@ def test_the_curve_lies_between_what_is_shown_and_what_is_not() -> None:
     assert relevance.alike == pytest.approx(np.quantile((rows @ rows.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6)
     with pytest.raises(DeixisError, match="do not tell"):
         fitted(pictures, away, shown, nothing)
+
+
+def test_phrases_that_are_shown_and_phrases_that_are_not_are_told_by_captions() -> None:
+    def image(number: int, *captions: str) -> Image:
+        return Image(id=str(number), captions=tuple(map(make_caption, captions)))
+
+    images = [image(1, "A man rides a horse.", "Two dogs run."), image(2, "A dog in the snow.")]
+    others = [image(3, "A giraffe stands beside a dog.", "Three horses eat grass."), image(4, "A quagga rests.")]
+    words = Vocabulary.of([["a", "man", "horse", "horses", "dog", "dogs", "two", "the", "snow", "giraffe", "grass"]])
+    shown, absent = held_out_phrases(words, images, others, np.random.default_rng(0))
+    assert sorted(shown) == ["a dog", "a horse", "a man", "the snow", "two dogs"]
+    # Horses are mentioned as one; a quagga is a word that the encoder does not know.
+    assert sorted(absent) == ["a giraffe", "grass"]
 
 
 def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> None:
