@@ -21,8 +21,10 @@ from deixis.search.encoders import load_encoder
 from deixis.search.export import export_bundle
 from deixis.search.graphs import write_picture_graph, write_text_graph
 from deixis.search.weight_files import WeightFile, write_weights
+from deixis.vision.backbones import tower_backbone
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.tower import PictureTower
+from deixis.vision.proposer import squashed as training_squashed
+from deixis.vision.tower import PictureTower, load_tower
 
 TEXT_LIST = ["a dog", "two red cars stand beside a tall tree and a man waits", "zyxwv", "dog"]
 
@@ -84,7 +86,7 @@ def test_a_text_is_encoded_alike_alone_and_in_company(whole_bundle: Path) -> Non
 def test_every_text_branch_becomes_the_same_graph(cell: Any, pooling: Any, bidirectional: bool, tmp_path: Path) -> None:
     torch.manual_seed(3)
     recurrent = RecurrentRecipe(cell=cell, word=12, hidden=20, bidirectional=bidirectional, pooling=pooling)
-    tower = TextTower(TowerRecipe(dim=9, fine=6, recurrent=recurrent), 30).eval()
+    tower = TextTower(TowerRecipe(dim=9, fine=6, word_weight=1.7, recurrent=recurrent), 30).eval()
     lengths = np.array([3, 7, 1, 7], np.int64)
     ids = np.random.default_rng(1).integers(1, 30, (4, 7)) * (np.arange(7) < lengths[:, None])
     with torch.no_grad():
@@ -115,6 +117,29 @@ def test_a_tower_of_any_side_becomes_the_same_graph(side: int, tmp_path: Path) -
     assert np.allclose(rows, wanted, atol=1e-5)
     assert cells.shape == (3, tower.cell_count, 5)
     assert np.allclose(cells, few, atol=1e-5)
+
+
+def test_search_sees_pictures_as_training_does(run: Path, bundle: Path) -> None:
+    pixels = np.random.default_rng(6).integers(0, 255, (70, 90, 3)).astype(np.uint8)
+    picture = Pillow.fromarray(pixels).resize((200, 150), Pillow.Resampling.BICUBIC)
+    tower = load_tower(run / "tower.safetensors")
+    wanted = training_squashed(picture, tower.side).numpy()
+    assert np.array_equal(load_encoder(f"onnx:{bundle}").prepare(picture), wanted)
+    assert np.array_equal(load_encoder(f"run:{run}").prepare(picture), wanted)
+    assert np.array_equal(tower_backbone(tower, "cpu").preprocess(picture)[0].numpy(), wanted)
+
+
+def test_a_bundle_may_look_closer_and_weigh_words_more(base_run: Path, tmp_path: Path) -> None:
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    usual = export_bundle(base_run, plain, weights="float32")
+    closer = export_bundle(base_run, other, weights="float32", side=2 * usual.side, word_weight=2.0)
+    assert (closer.side, closer.towers["side"], closer.towers["word_weight"]) == (2 * usual.side, 2 * usual.side, 2.0)
+    assert closer.cells > usual.cells
+    before, after = (load_encoder(f"onnx:{folder}") for folder in (plain, other))
+    assert before.identity.preprocessing != after.identity.preprocessing
+    texts, heavier = before.encode_texts(TEXT_LIST), after.encode_texts(TEXT_LIST)
+    assert np.allclose(heavier.words, 2 * texts.words, atol=1e-6)
+    assert np.array_equal(heavier.rows, texts.rows)
 
 
 def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: Path) -> None:

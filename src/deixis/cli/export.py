@@ -34,6 +34,14 @@ WeightsOption = Annotated[
     WeightsChoice,
     typer.Option(help="How weights are kept; `mixed`: float16 for convolutions, int8 for other matrices."),
 ]
+SideOption = Annotated[
+    int | None,
+    typer.Option(min=32, max=1024, help="Pixels of the pictures that search looks at.", show_default="as in training"),
+]
+WordWeightOption = Annotated[
+    float | None,
+    typer.Option(help="Of cells and words beside the embeddings, where a model has them.", show_default="the run's"),
+]
 CalibrateOption = Annotated[
     str | None,
     typer.Option(
@@ -58,6 +66,8 @@ def onnx(
     ],
     out: OutOption,
     weights: WeightsOption = WeightsChoice.MIXED,
+    side: SideOption = None,
+    word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesOption = None,
     force: ForceOption = False,
@@ -68,7 +78,7 @@ def onnx(
     Example: deixis export onnx runs/pictures --out encoder && deixis index ~/Pictures --encoder onnx:encoder
     """
     export_bundle = _exporter()
-    build = partial(export_bundle, run, weights=weights.value)
+    build = partial(export_bundle, run, weights=weights.value, side=side, word_weight=word_weight)
     _write(build, out, (calibrate, pictures_in), force, as_json)
 
 
@@ -90,6 +100,8 @@ def base(
     ] = None,
     name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
     weights: WeightsOption = WeightsChoice.MIXED,
+    side: SideOption = None,
+    word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesOption = None,
     force: ForceOption = False,
@@ -110,7 +122,16 @@ def base(
         runs = {"pictures": pictures, "grounding": points, "captioner": captioner}
         return bundle_card(manifest, {task: run for task, run in runs.items() if run is not None}, results)
 
-    build = partial(export_bundle, pictures, grounding=grounding, captioner=captioner, name=name, weights=weights.value)
+    build = partial(
+        export_bundle,
+        pictures,
+        grounding=grounding,
+        captioner=captioner,
+        name=name,
+        weights=weights.value,
+        side=side,
+        word_weight=word_weight,
+    )
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
 

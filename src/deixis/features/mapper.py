@@ -208,6 +208,7 @@ class BackboneMapper(BoxMapper):
             "backbone": self._backbone.name if self._recipe.backbone.startswith(TOWER) else self._recipe.backbone,
             "side": self._recipe.side or self._backbone.side,
             "weights_sha256": self._backbone.weights_sha256,
+            **({"resampling": "bilinear"} if self._recipe.backbone.startswith(TOWER) else {}),
         }
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:

@@ -26,7 +26,7 @@ class Words(NamedTuple):
     """The words of `texts` texts, one after another."""
 
     vectors: Tensor  # (words, fine), unit length
-    weights: Tensor  # (words,), of sum 1 in every text
+    weights: Tensor  # (words,), of one sum in every text
     text: Tensor  # (words,), to which each belongs
     texts: int
 

@@ -78,6 +78,11 @@ def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionMatcher:
     return CaptionMatcher(network, words, decoding, torch.zeros(1, channels), checked_device(device))
 
 
+def caption_side(bundle: Bundle) -> int:
+    """Of the pictures that the captioner learned from."""
+    return int((bundle.manifest.captioner or {})["side"])
+
+
 def bundle_words(bundle: Bundle, name: str) -> Vocabulary:
     """The vocabulary of one network, which is that of the text branch where it has no file of its own."""
     return Vocabulary.load(bundle.file(name if name in bundle.manifest.files else VOCABULARY))

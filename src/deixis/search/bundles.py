@@ -117,7 +117,7 @@ def open_bundle(name: str) -> Bundle | None:
 
 def preprocessing(side: int) -> dict[str, Any]:
     """How the pictures of a tower are prepared, as an index remembers it."""
-    return {"resize": "squash", "side": side, "resampling": "bicubic", "at_least": 2 * side}
+    return {"resize": "squash", "side": side, "resampling": "bilinear", "at_least": 2 * side}
 
 
 def file_record(path: Path) -> FileRecord:

@@ -34,7 +34,7 @@ from deixis.search.bundles import (
 )
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
-from deixis.vision.crops import squash
+from deixis.vision.crops import BILINEAR, squash
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -134,8 +134,8 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def squashed(picture: Picture, side: int) -> Bytes:
-    """All of a picture as a square of bytes `(3, side, side)`."""
-    return np.ascontiguousarray(np.asarray(squash(picture, side)).transpose(2, 0, 1))
+    """All of a picture as a square of bytes `(3, side, side)`, resampled as in training."""
+    return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1))
 
 
 def rounded(cells: Rows) -> Cells:

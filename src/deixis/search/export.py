@@ -66,6 +66,8 @@ def export_bundle(
     captioner: Path | None = None,
     name: str | None = None,
     weights: Weights = "mixed",
+    side: int | None = None,
+    word_weight: float | None = None,
 ) -> Manifest:
     """Write finished runs as a bundle into the folder `out`, which is made where it is not there.
 
@@ -74,25 +76,30 @@ def export_bundle(
         grounding: another run to point at phrases; of a `base` run its own by default.
         captioner: a run to make sentences.
         name: what it is called; by default as its recipe.
+        side: of the pictures that search looks at; by default as in training.
+        word_weight: of words and cells beside the embeddings, where validation asks for another than the recipe's.
     """
     model, recipe = read_model(run), read_recipe(run)
     if not isinstance(recipe, PictureRecipe):
         raise DeixisError(f"{run}: runs of the kinds 'pictures' and 'base' become bundles, not {recipe.kind!r}")
     texts, features = load_text_tower(run, recipe)
+    texts.word_weight = word_weight or texts.word_weight
     if not isinstance(features, TokenIds):
         raise DeixisError(f"{run}: its text branch reads no token ids")
     points = _grounder(run if grounding is None and isinstance(recipe, BaseRecipe) else grounding)
     if points is not None:
         points.network.proposer.backbone.fuse()
     tower = trained_tower(run, recipe)
+    tower.side = side or tower.side
     networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner, tower.dim))
     return write_bundle(
         out,
         networks,
-        recipe.model,
+        msgspec.structs.replace(recipe.model, side=tower.side, word_weight=texts.word_weight),
         name=name or recipe.name,
         weights_sha256=model.weights_sha256,
         weights=weights,
+        caption_side=recipe.model.side,
     )
 
 
@@ -105,8 +112,12 @@ def write_bundle(
     weights_sha256: str,
     weights: Weights,
     relevance: Relevance | None = None,
+    caption_side: int | None = None,
 ) -> Manifest:
-    """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's."""
+    """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's.
+
+    The captioner sees pictures of `caption_side`, those of the tower's if it is not given.
+    """
     tower, points, speaks = networks.tower, networks.grounder, networks.captioner
     arrays = {**_arrays(tower, "pictures."), **_arrays(networks.texts, "texts.")}
     words = {VOCABULARY: networks.vocabulary}
@@ -134,7 +145,7 @@ def write_bundle(
         files=records,
         towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
-        captioner=None if speaks is None else _settings(speaks),
+        captioner=None if speaks is None else _settings(speaks, caption_side or tower.side),
         relevance=relevance or usual_relevance(tower.cell_count),
     )
     write_manifest(out, manifest)
@@ -176,7 +187,7 @@ def _captioner(run: Path | None, dim: int) -> CaptionMatcher | None:
     return matcher
 
 
-def _settings(matcher: CaptionMatcher) -> dict[str, Any]:
+def _settings(matcher: CaptionMatcher, side: int) -> dict[str, Any]:
     network = matcher.network
     kinds = {"rnn": nn.RNN, "lstm": nn.LSTM}
     return {
@@ -187,6 +198,7 @@ def _settings(matcher: CaptionMatcher) -> dict[str, Any]:
         },
         "decoding": msgspec.to_builtins(matcher.decoding),
         "channels": network.picture.in_features,
+        "side": side,
     }
 
 

@@ -95,6 +95,7 @@ def write_text_graph(texts: TextTower, weights: WeightFile, path: Path, prefix: 
     if texts.words is not None:
         shares = graph.node("Softmax", _where_inside(graph, _linear(graph, f"{prefix}weigh", flat)), axis=1)
         vectors = _unit(graph, _linear(graph, f"{prefix}words", flat), axis=2)
+        shares = graph.node("Mul", shares, graph.value(texts.word_weight))
         outcomes["words"] = graph.node("Mul", vectors, shares), ("batch", "longest", texts.words.out_features)
     inputs = {"ids": ("int64", ("batch", "longest")), "lengths": ("int64", ("batch",))}
     graph.save(path, inputs, outcomes)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from deixis.errors import DeixisError
 from deixis.vision import TOWER, Runtime
-from deixis.vision.crops import centre_crop, fit, squash, ten_crops
+from deixis.vision.crops import BILINEAR, centre_crop, fit, squash, ten_crops
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
 from deixis.vision.regions import Maps
 from deixis.vision.tower import PictureTower, load_tower
@@ -219,7 +219,8 @@ def tower_backbone(tower: PictureTower, device: str = "cpu", runtime: Runtime = 
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,
-        NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), crops="squash"),
+        # Resampled as in training (`deixis.vision.proposer.squashed`): sharper pictures are other ones to it.
+        NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), BILINEAR, crops="squash"),
         vectors=tower.rows,
         maps=network.map,
         weights_sha256=weights_sha256,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PIL import Image as Pillow
 
-BICUBIC = Pillow.Resampling.BICUBIC
+BICUBIC, BILINEAR = Pillow.Resampling.BICUBIC, Pillow.Resampling.BILINEAR
 
 
 def centre_crop(

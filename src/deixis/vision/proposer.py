@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from deixis.corpus import TYPES
 from deixis.vision.backbones import as_bytes
-from deixis.vision.crops import squash
+from deixis.vision.crops import BILINEAR, squash
 from deixis.vision.efficientnet_lite import EfficientNetLite
 
 #: Each level of the pyramid has a stride in pixels, and anchors of these sizes (in strides) and shapes (height/width).
@@ -83,7 +83,7 @@ def normalize(pictures: Tensor) -> Tensor:
 
 def squashed(picture: Pillow.Image, side: int) -> Tensor:
     """A picture as bytes `(3, side, side)`, its aspect given up."""
-    return as_bytes(squash(picture, side, Pillow.Resampling.BILINEAR))
+    return as_bytes(squash(picture, side, BILINEAR))
 
 
 def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
