@@ -42,7 +42,7 @@ def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
     return np.sort(np.unique(groups, return_index=True)[1])
 
 
-def box_centres(boxes: Array, size: Sequence[float]) -> Array:
+def box_centres(boxes: Array, size: Sequence[float] | Array) -> Array:
     """The centres of boxes `(boxes, 4)` in a picture of this width and height, from −1 to 1: `(boxes, 2)`."""
     return ((boxes[:, :2] + boxes[:, 2:]) / np.asarray(size, np.float32) - 1).astype(np.float32)
 
