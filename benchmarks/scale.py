@@ -20,6 +20,8 @@ import numpy as np
 
 from deixis.features.extraction import PARTITION_SIZE
 from deixis.files import write_text
+from deixis.search.bundles import packaged_folder, read_bundle
+from deixis.search.engine import CANDIDATES
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "results" / "benchmarks"
@@ -63,6 +65,9 @@ class Units(NamedTuple):
     regions: float
     vector_bytes: float
     region_bytes: float
+    #: The manifest of `deixis-base`: bytes of a picture's cells, and pictures whose cells a query reads.
+    cell_bytes: int
+    candidates: int
     #: search_kinds.json: the cheapest index of lists of bytes that finds 99 of 100 of the nearest ten, and over what.
     query_processor_s: float
     query_rows: int
@@ -81,6 +86,7 @@ def units() -> Units:
     lists = [kind for kind in kinds["kinds"] if kind["kind"].startswith("IVF") and kind["kind"].endswith("SQ8")]
     good = min((kind for kind in lists if kind["recall@10"] >= 0.99), key=lambda kind: kind["processor_ms"])
     rates = gpu["by_stage"]["pictures_per_second"]
+    base = read_bundle(packaged_folder()).manifest
     return Units(
         machine_s=1 / rates["extract"],
         network_s=1 / rates["networks alone"],
@@ -88,6 +94,8 @@ def units() -> Units:
         regions=whole["rows"]["regions"] / whole["rows"]["image"],
         vector_bytes=2.0 * CHANNELS,
         region_bytes=2.0 * CHANNELS + 16,
+        cell_bytes=base.cells * base.cell_dim,
+        candidates=CANDIDATES,
         query_processor_s=good["processor_ms"] / 1000,
         query_rows=kinds["rows"],
         query_axes=kinds["axes"],
@@ -215,8 +223,8 @@ Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["sear
 {chr(10).join(runs)}
 
 The driver dies once, half-way, in every row. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
-The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, ${told["store_dollars_a_month"]:,} a
-month. Only vectors are needed to search: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
+The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
+${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
 processor a picture with `deixis index` (`settings.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a processor in all, which
 {told["vectors_alone"]["machines"]} machines without a GPU do in {told["vectors_alone"]["hours"]:,} hours for
 ${told["vectors_alone"]["dollars"]:,}.
@@ -241,7 +249,11 @@ first row has as many numbers as was measured, the second as many as the encoder
    engine allows, have not been measured beside a GPU.
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
    {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
-4. **Memory of the search.** Full-precision rows of {measured["row_numbers"]:,} numbers would take
+4. **Reading cells.** A query ranks {measured["candidates"]} pictures again by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many
+   places: at {cluster["queries_per_s"]:.0f} queries a second {measured["candidates"] * cluster["queries_per_s"]:,.0f} reads and
+   {measured["candidates"] * measured["cell_bytes"] * cluster["queries_per_s"] / 1e9:.1f} GB a second, which asks for the cells in memory or on several fast disks. Searching by embeddings
+   alone needs none of it.
+5. **Memory of the search.** Full-precision rows of {measured["row_numbers"]:,} numbers would take
    {told["pictures"] * 4 * measured["row_numbers"] / 1e9:,.0f} GB; a byte a number is what keeps the number of shards small.
 """  # noqa: E501
 
@@ -249,7 +261,11 @@ first row has as many numbers as was measured, the second as many as the encoder
 def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
     """All that is told, from the result files as they are."""
     measured, cluster, prices = units(), Cluster(), Prices()
-    sizes = {"vectors": measured.vector_bytes, "regions": measured.regions * measured.region_bytes}
+    sizes = {
+        "vectors": measured.vector_bytes,
+        "regions": measured.regions * measured.region_bytes,
+        "cells": measured.cell_bytes,
+    }
     store = {name: pictures * size / 1e12 for name, size in sizes.items()}
     simulated = [(count, simulate(pictures, count, measured, cluster)) for count in nodes]
     ways = [search(pictures, axes, measured, cluster, prices) for axes in (measured.query_axes, measured.row_numbers)]

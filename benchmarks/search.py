@@ -24,10 +24,10 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import faiss
 import msgspec
@@ -38,7 +38,7 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.files import write_text
 from deixis.search import approximate_index
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Encoder, Rows, load_encoder, whole_pictures
+from deixis.search.encoders import Encoder, Rows, Texts, load_encoder, whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
 from deixis.search.indexing import BATCH, index_folders
@@ -67,6 +67,20 @@ def told(what: str, record: dict[str, Any]) -> Iterator[None]:
     yield
     record[what] = {"seconds": round(time.perf_counter() - start, 2), "bytes": resident() - before}
     print(f"{what}: {record[what]}", flush=True)
+
+
+class WithoutCells:
+    """An encoder as regions need it, which have rows and no cells."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.identity = msgspec.structs.replace(encoder.identity, cells=0, cell_dim=0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
+        return whole_texts(self._encoder.encode_texts(texts).rows)
 
 
 def write_index(index: Path, rows: NDArray[np.float16], encoder: Encoder, name: str) -> Path:
@@ -261,7 +275,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=options.rows) as temporary:
         indexing = indexing_speed(corpora, encoder, options.encoder, options.pictures, Path(temporary))
         print(indexing, flush=True)
-        contenders = Contenders(Path(temporary) / "index", rows, encoder, options.encoder, texts[0])
+        regions = cast("Encoder", WithoutCells(encoder))
+        contenders = Contenders(Path(temporary) / "index", rows, regions, options.encoder, texts[0])
         recall = contenders.recall(queries)
         print(f"recall@{COUNT} {recall:.4f}", flush=True)
         alone = contenders.indexes_alone([queries[turn : turn + 1] for turn in range(options.turns)])

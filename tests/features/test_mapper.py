@@ -245,6 +245,16 @@ def test_learned_boxes_are_there_before_they_are_cut_out(
     assert store.regions("p0").shape == (2, CHANNELS)
 
 
+def test_what_needs_the_device_to_read_is_not_read_in_processes(
+    backbone: NetworkBackbone, learned: LearnedProposals
+) -> None:
+    cut_out = FeatureRecipe(regions=RegionRecipe(count=2, features="crops"))
+    aligned = FeatureRecipe(crops="whole", regions=RegionRecipe(count=2))
+    assert not BackboneMapper(cut_out, backbone, LearnedBoxes(learned), "cuda").read_apart
+    assert BackboneMapper(cut_out, backbone, ProposedBoxes(learned), "cuda").read_apart
+    assert BackboneMapper(aligned, backbone, LearnedBoxes(learned), "cuda").read_apart
+
+
 def test_boxes_alone_are_the_boxes_of_a_later_extraction(
     corpus: Corpus, backbone: NetworkBackbone, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,21 @@ def pictures() -> Corpus:
 def close(ours: Any, theirs: Any) -> None:
     """To half precision."""
     np.testing.assert_allclose(ours, theirs, atol=2e-3 * float(np.abs(theirs).max()))
+
+
+def test_a_cache_that_cannot_be_kept_or_is_damaged_costs_a_measurement(
+    measured: list[dict[str, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("no folder")
+    monkeypatch.setenv("DEIXIS_CACHE", str(taken))
+    measured.extend([{"torch": 1.0, "onnxruntime": 0.5}] * 2)
+    assert [chosen_runtime(RECIPE, "fastest", "cpu", tmp_path / "out") for _ in range(2)] == ["onnxruntime"] * 2
+    assert not measured
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "kept"))
+    measured.append({"torch": 1.0, "onnxruntime": 0.5})
+    assert chosen_runtime(RECIPE, "fastest", "cpu", tmp_path / "out") == "onnxruntime"
+    kept = next((tmp_path / "kept").glob("*.json"))
+    kept.write_text('{"' + next(iter(json.loads(kept.read_text()))) + '": {}}')
+    measured.append({"torch": 1.0, "onnxruntime": 2.0})
+    assert chosen_runtime(RECIPE, "fastest", "cpu", tmp_path / "out") == "torch"

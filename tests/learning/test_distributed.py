@@ -16,7 +16,8 @@ import torch
 
 from deixis.corpus import Image
 from deixis.corpus.boxes import box_array, merge
-from deixis.learning.distributed import ALONE, Ranks
+from deixis.errors import DeixisError
+from deixis.learning.distributed import ALONE, Ranks, joined
 from deixis.learning.run_records import StepRecord, epochs_of
 from deixis.learning.runs import read_log, read_starts, read_weights
 from tests.learning.ranks import small_corpus
@@ -239,3 +240,15 @@ def test_shares_are_consecutive_and_nothing_is_left_out() -> None:
             assert [item for share in shares for item in share] == list(range(things))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
     assert ALONE.told(b"anything") == b"anything"
+
+
+def test_a_world_of_one_without_torchrun_is_a_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for size in (None, "1"):
+        monkeypatch.delenv("WORLD_SIZE", raising=False) if size is None else monkeypatch.setenv("WORLD_SIZE", size)
+        with joined("cpu") as ranks:
+            assert ranks is ALONE
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(DeixisError, match="torchrun"), joined("cpu"):
+        pass

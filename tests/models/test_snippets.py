@@ -77,6 +77,15 @@ def test_a_cold_chain_is_the_best_one_and_a_hot_one_the_middle_of_all_regions() 
         assert set(most_shared(scores, lengths, overlaps, beta, 1e6).flatten().tolist()) == {1}
 
 
+def test_neighbours_that_must_agree_do_however_cold_the_chain() -> None:
+    scores = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    lengths = torch.tensor([5, 3, 1])
+    found = most_shared(scores, lengths, torch.eye(4, dtype=torch.float64), 100.0, 0.1)
+    wanted = smooth(scores, lengths, 100.0)
+    for row, length in enumerate(lengths.tolist()):
+        assert found[row, :length].tolist() == wanted[row, :length].tolist()
+
+
 def test_without_beta_every_word_has_its_best_region_and_with_much_all_have_one() -> None:
     scores = torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(0))
     lengths = torch.full((5,), 7)

@@ -191,6 +191,8 @@ class BackboneMapper(BoxMapper):
         if self._cuts_out:
             # The boxes of one picture, each cut out, are a batch by themselves, and large in memory.
             self.batch_size = 1
+            # Learned boxes are found while a picture is read, on the device, which no forked process can use.
+            self.read_apart = self.read_apart and not isinstance(box_source, LearnedBoxes)
         vector = backbone.channels if recipe.cropped else backbone.map_channels
         if recipe.crops == "grid":
             vector *= GRID**2

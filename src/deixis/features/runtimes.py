@@ -69,10 +69,12 @@ def _measured(network: str) -> dict[str, float]:
         kept = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, float]])
     packages = " ".join(f"{name} {version(name)}" for name in ("torch", "onnxruntime"))
     key = f"{network}, {packages}, {_processor()}"
-    if key not in kept:
+    if set(kept.get(key, ())) != {"torch", "onnxruntime"}:
         kept[key] = measure(network)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n")
+        # Where nothing can be kept it is measured again the next time.
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_text(path, msgspec.json.format(msgspec.json.encode(kept), indent=2).decode() + "\n")
     return kept[key]
 
 

@@ -28,6 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
+from deixis.errors import DeixisError
 from deixis.learning.checkpoints import Checkpoint, Position
 from deixis.learning.run_records import Record, TrainingReport
 from deixis.learning.task import Loss, Task
@@ -97,7 +98,9 @@ ALONE: Final = Ranks()
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """Join the processes that torchrun started, by the variables it sets; without torchrun this one is alone."""
-    if "WORLD_SIZE" not in os.environ:
+    if not {"WORLD_SIZE", "RANK", "MASTER_ADDR"} <= set(os.environ):
+        if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+            raise DeixisError("WORLD_SIZE is set, but RANK or MASTER_ADDR is not; start training by torchrun")
         yield ALONE
         return
     if device == "cuda":

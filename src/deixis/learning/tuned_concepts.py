@@ -48,6 +48,8 @@ from deixis.vision.tower import PictureTower, save_tower
 
 #: Pictures that are validated at a time.
 _PICTURES = 64
+#: Training pictures whose mean length is that of all features.
+_LENGTHS = 1000
 
 
 class TuningRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,15 +97,14 @@ class TunedConceptTask:
         self.pixels, self.held_out_pixels = self.data.pixels.to(device), self.held_out.pixels.to(device)
         self.labels = torch.from_numpy(self._labels(self.data)).to(device, torch.float32)
         if recipe.one_length:
-            self.module.concepts.length.fill_(float(self._vectors().norm(dim=1).mean()))
+            self.module.concepts.length.fill_(float(self._vectors(self.pixels[:_LENGTHS]).norm(dim=1).mean()))
 
     def _labels(self, read: SquashedPictures) -> NDArray[np.bool_]:
         return np.stack([self.vocabulary.labels(map(tokens_of, image.captions)) for image in read.images])
 
     @torch.no_grad()
-    def _vectors(self) -> Tensor:
-        """Of the pictures held out."""
-        parts = torch.split(self.held_out_pixels, _PICTURES)
+    def _vectors(self, pixels: Tensor) -> Tensor:
+        parts = torch.split(pixels, _PICTURES)
         return torch.cat([self.module.tower(normalize(part)).float() for part in parts])
 
     def batches(self, epoch: int) -> Batches[PictureBatch]:
@@ -124,7 +125,7 @@ class TunedConceptTask:
         return Loss(concept_loss(logits, self.labels[batch.rows], self.recipe.loss))
 
     def validate(self) -> Mapping[str, float]:
-        found = self.module.concepts.confidences(self._vectors()).cpu().numpy()
+        found = self.module.concepts.confidences(self._vectors(self.held_out_pixels)).cpu().numpy()
         return {"map.whole": float(np.nanmean(concept_precision(found, self._labels(self.held_out))))}
 
     def describe(self, batch: PictureBatch) -> str:

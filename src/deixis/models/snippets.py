@@ -78,7 +78,8 @@ def marginals(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
     Exact, by sums forwards and backwards; arguments as those of `smooth`.
     """
     _check(beta)
-    stays = math.log(math.expm1(beta)) if beta else -math.inf
+    # log(e^β − 1), which overflows as it is written
+    stays = beta + math.log(-math.expm1(-beta)) if beta else -math.inf
 
     def passed(ways: Tensor) -> Tensor:
         """From every region with weight 1, and from the same one with e^β − 1 more."""
