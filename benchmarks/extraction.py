@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
@@ -224,10 +225,10 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
         for batch in read_already:
             pictures = [reading.picture for reading in batch if reading.picture is not None]
             pixels = [values for each in pictures for values in (each.squashed, each.whole) if values is not None]
-            taken["to_device"] += once(lambda own=pictures: to_device(own, device), device)
-            taken["proposals"] += once(lambda own=pictures: mapper._with_boxes(own), device)
+            taken["to_device"] += once(partial(to_device, pictures, device), device)
+            taken["proposals"] += once(partial(mapper._with_boxes, pictures), device)
             boxed = [replace(each, squashed=None) for each in mapper._with_boxes(pictures)]
-            taken["backbone_and_regions"] += once(lambda own=boxed: mapper(own), device)
+            taken["backbone_and_regions"] += once(partial(mapper, boxed), device)
             # Pixels in and features out, and nothing between: what no way of doing it can save.
             moved += sum(values.numel() for values in pixels)
             moved += sum(values.nbytes for each in mapper(boxed) for values in each.values())

@@ -99,6 +99,13 @@ def _order(name: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
     return lambda found: found[f"{name}_milliseconds"] / 1e3, lambda found: found["floors"][name]["floor_s"]
 
 
+def _tree(size: int) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return (
+        lambda found: found[f"batch_{size}"]["milliseconds"] / 1e3,
+        lambda found: _tree_floor(found[f"batch_{size}"], size),
+    )
+
+
 def _tree_floor(batch: Any, sentences: int) -> float:
     """Each different node but a root goes through its parent's gates (512 to 2,048 numbers) once, and back twice.
 
@@ -113,10 +120,7 @@ FLOORS = (
       for kind in ("float32", "tf32", "bfloat16")),
     *(Floor("two_branch-full", f"a step of 500 pairs and one size (tf32), {told}", *_step(way))
       for way, told in (("eager", "as it is"), ("compiled", "compiled"), ("graph", "one CUDA graph"))),
-    *(Floor("tree_lstm-gpu", f"tree LSTM, forward and back, {size} sentences",
-            lambda found, size=size: found[f"batch_{size}"]["milliseconds"] / 1e3,
-            lambda found, size=size: _tree_floor(found[f"batch_{size}"], size))
-      for size in (64, 512)),
+    *(Floor("tree_lstm-gpu", f"tree LSTM, forward and back, {size} sentences", *_tree(size)) for size in (64, 512)),
     Floor("alignment-gpu", "alignment kernel, 1,000 pictures and 5,000 captions (bfloat16)",
           lambda found: found["best_ms"] / 1e3,
           lambda found: found["operations"] / max(found["matrix_operations_per_s"])),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +54,7 @@ def measure(device: torch.device, *kinds: str) -> Roofline:
         torch.set_float32_matmul_precision(precision)
         left, right = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
         out = torch.empty_like(left)
-        rates[kind] = 2 * side**3 / seconds(lambda a=left, b=right, c=out: torch.mm(a, b, out=c), device, 5)
+        rates[kind] = 2 * side**3 / seconds(partial(torch.mm, left, right, out=out), device, 5)
     torch.set_float32_matmul_precision(before)
     source = torch.randint(256, (1 << (30 if large else 26),), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

@@ -410,7 +410,7 @@ def captured(work: Callable[[RankingBatch], Tensor], first: RankingBatch) -> Cal
     held = RankingBatch(
         first.images.clone(), first.texts.clone(), copied(first.contrast), first.pairs, first.statistics
     )
-    aside = torch.cuda.Stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
         for _ in range(3):
@@ -430,13 +430,11 @@ def captured(work: Callable[[RankingBatch], Tensor], first: RankingBatch) -> Cal
 
 
 def copied(contrast: Contrast) -> Contrast:
-    return Contrast(
-        contrast.epoch,
-        *(
-            Direction(*(None if value is None else value.clone() for value in direction))
-            for direction in (contrast.image_to_text, contrast.text_to_image)
-        ),
-    )
+    ways: list[Any] = [
+        Direction(*(None if value is None else value.clone() for value in direction))  # type: ignore[arg-type]
+        for direction in (contrast.image_to_text, contrast.text_to_image)
+    ]
+    return Contrast(contrast.epoch, *ways)
 
 
 def tensors(batch: RankingBatch) -> list[Tensor]:
