@@ -26,7 +26,7 @@ from deixis.files import write_text
 from deixis.search import engine as engine_module
 from deixis.search.embedding import Embedder
 from deixis.search.encoders import Rows, absolute_name, load_encoder, whole_texts
-from deixis.search.engine import SearchEngine, Terms
+from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.queries import Query
 from deixis.search.status import index_status
@@ -117,7 +117,7 @@ def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids, *, words
         part = texts[start : start + TOGETHER]
         terms = engine.terms([Query(text, (text,), ()) for text in part], [None] * len(part))
         if not words:
-            terms = [Terms(whole_texts(each.texts.rows), each.examples, each.denied) for each in terms]
+            terms = [each._replace(texts=whole_texts(each.texts.rows)) for each in terms]
         for place, ranking in enumerate(engine.rank(terms, max(RECALL_AT)), start):
             found = np.flatnonzero(ranking.ids[: max(RECALL_AT)] == owners[place])
             ranks[place] = 1 + found[0] if len(found) else np.inf

@@ -71,7 +71,7 @@ def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundl
     assert ((said.rows * told.rows).sum(1) > 0.9998).all()
     assert np.allclose(said.words, told.words, atol=0.005)
     assert np.linalg.norm(said.words, axis=2).sum(1) == pytest.approx(1, abs=1e-3)
-    assert np.allclose(scores(said, own), scores(told, other), atol=0.02)
+    assert np.allclose(scores(said, own), scores(told, other), atol=0.08)
 
 
 def test_networks_come_back_with_normalizations_to_train_on(whole_bundle: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError, InputError
 from deixis.search.calibration import fitted, held_out_phrases
 from deixis.search.doctor import examine
-from deixis.search.encoders import whole_pictures, whole_texts
+from deixis.search.encoders import Rows, whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import thresholds
@@ -120,12 +121,13 @@ def test_the_curve_lies_between_what_is_shown_and_what_is_not() -> None:
     pictures = whole_pictures(rows)
     # Words of what is shown point at pictures; others point away from all of them.
     shown, away, nothing = whole_texts(rows[:50]), whole_texts(-rows[:50] * np.float32(0.5)), rows[:0]
-    relevance = fitted(pictures, shown, away, nothing)
+    own = np.arange(50)
+    relevance = fitted(pictures, shown, own, away, nothing, random)
     assert relevance.share == 0
     assert (away.rows @ rows.T).max() < relevance.threshold < 1
     assert relevance.alike == pytest.approx(np.quantile((rows @ rows.T)[np.triu_indices(200, 1)], 0.99), abs=1e-6)
     with pytest.raises(DeixisError, match="do not tell"):
-        fitted(pictures, away, shown, nothing)
+        fitted(pictures, away, own, shown, nothing, random)
 
 
 def test_phrases_that_are_shown_and_phrases_that_are_not_are_told_by_captions() -> None:
@@ -155,7 +157,8 @@ def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> No
     # Of words that are not shown, the best picture gets about half of what it would get.
     faint = np.concatenate([words[:, dim // 2 :] * noise, words[:, : dim // 2]], 1)
     not_shown = whole_texts(words[~is_shown] + faint[~is_shown])
-    relevance = fitted(pictures, whole_texts(words[is_shown]), not_shown, background)
+    own = words[is_shown, : dim // 2].argmax(1)
+    relevance = fitted(pictures, whole_texts(words[is_shown]), own, not_shown, background, random)
     assert relevance.share > 0.2
 
     class Encoder(ColourEncoder):
@@ -163,9 +166,49 @@ def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> No
 
     encoder = Encoder()
     encoder.relevance, encoder.background = relevance, background  # type: ignore[assignment]
-    least = thresholds(words, np.zeros(count, bool), encoder)
+    least = thresholds(words, np.zeros(count, bool), encoder, 1000)
     assert least[strength > 0.5].min() > least[strength < 0.5].max()
-    assert (thresholds(words, np.ones(count, bool), encoder) == np.float32(relevance.alike)).all()
+    assert (thresholds(words, np.ones(count, bool), encoder, 1000) == np.float32(relevance.alike)).all()
+
+
+def test_the_larger_a_collection_the_more_must_its_best_get() -> None:
+    random = np.random.default_rng(2)
+
+    def directions(values: Any) -> Rows:
+        return np.asarray(values / np.linalg.norm(values, axis=1, keepdims=True), np.float32)
+
+    pictures = whole_pictures(directions(random.normal(size=(1000, 24))))
+    own = np.arange(200)
+    shown = whole_texts(directions(pictures.rows[own] + 0.15 * random.normal(size=(200, 24))))
+    absent = whole_texts(directions(random.normal(size=(200, 24))))
+    relevance = fitted(pictures, shown, own, absent, pictures.rows[:0], random)
+    assert relevance.growth > 0
+
+    class Encoder(ColourEncoder):
+        pass
+
+    encoder = Encoder()
+    encoder.relevance, encoder.background = relevance, None  # type: ignore[assignment]
+    words = np.zeros(1, bool)
+    few, usual, many = (thresholds(absent.rows[:1], words, encoder, size)[0] for size in (50, 1000, 100_000))
+    assert few < usual < many
+    assert usual == np.float32(relevance.threshold)
+    # In a small collection the threshold lies between what is there and what is not, as in a large one.
+    for size in (50, 1000):
+        some = random.permutation(1000)[:size]
+        least = thresholds(absent.rows[:1], words, encoder, size)[0]
+        there = (shown.rows * pictures.rows[own]).sum(1) > least
+        assert there.mean() > 0.7
+        assert ((absent.rows @ pictures.rows[some].T).max(1) > least).mean() < 0.3
+
+
+def test_nothing_is_what_no_known_word_tells(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not engine.search("red").absent
+    monkeypatch.setattr(type(engine.encoder), "unknown_words", lambda self, text: ["red"])
+    for query in ("red", "the red"):
+        answer = engine.search(query)
+        assert answer.absent
+        assert {hit.score for hit in answer.hits} == {0.0}
 
 
 def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

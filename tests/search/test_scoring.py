@@ -125,12 +125,12 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):
         monkeypatch.setattr(engine_module, "CANDIDATES", candidates)
-        (ranking,) = engine.rank([engine_module.Terms(texts, np.array([False]), np.array([False]))], 5)
+        (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 3)], 5)
         near = np.argsort(-whole, kind="stable")[:candidates]
         wanted = ids[near[np.argsort(-all_scores[near], kind="stable")]]
         assert ranking.ids.tolist() == wanted.tolist()
     # Whoever wants more gets more.
-    (ranking,) = engine.rank([engine_module.Terms(texts, np.array([False]), np.array([False]))], 40)
+    (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 3)], 40)
     assert len(ranking.ids) == 40
 
 

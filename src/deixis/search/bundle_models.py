@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import torch
+from PIL.Image import Resampling
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
@@ -78,9 +79,19 @@ def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionMatcher:
     return CaptionMatcher(network, words, decoding, torch.zeros(1, channels), checked_device(device))
 
 
-def caption_side(bundle: Bundle) -> int:
-    """Of the pictures that the captioner learned from."""
-    return int((bundle.manifest.captioner or {})["side"])
+class CaptionView(NamedTuple):
+    """Pictures as those were that a captioner's features were made of."""
+
+    side: int
+    resampling: Resampling
+
+
+def caption_view(bundle: Bundle) -> CaptionView:
+    told = bundle.manifest.captioner or {}
+    try:
+        return CaptionView(int(told["side"]), Resampling[str(told["resampling"]).upper()])
+    except KeyError as fault:
+        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None
 
 
 def bundle_words(bundle: Bundle, name: str) -> Vocabulary:

@@ -44,8 +44,10 @@ class FileRecord(msgspec.Struct, frozen=True):
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
 
-    #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual.
+    #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual, in a
+    #: collection of 1,000 pictures; and how much it rises where that is e times as large: more get close by chance.
     threshold: float = 0.43
+    growth: float = 0.0
     #: How fast the log odds grow with the score.
     slope: Annotated[float, Meta(gt=0)] = 9.6
     #: How words are usually met by the background's best pictures, and how much the threshold of those that are met

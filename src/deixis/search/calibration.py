@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from deixis.corpus import Corpus, Image, training_set
@@ -15,7 +16,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 from deixis.search.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
 from deixis.search.encoders import Bytes, OnnxEncoder, Pictures, Rows, Texts
-from deixis.search.relevance import best_known
+from deixis.search.relevance import USUAL_SIZE, best_known
 from deixis.search.scoring import scores
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
@@ -28,6 +29,8 @@ Tokens = tuple[str, ...]
 PICTURES, BACKGROUND_PICTURES, BATCH = 1000, 1500, 16
 #: Training images whose phrases are looked through, and phrases of either kind at most.
 IMAGES, PHRASES = 6000, 2000
+#: Pictures of the collections that phrases are looked for in.
+SIZES = (50, 200, 1000)
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -49,7 +52,10 @@ def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     if len(shown) < 2 or len(absent) < 2:
         raise DeixisError(f"the validation split of {corpus.name} has too few pictures and phrases to calibrate on")
     rows, pictures = encoded(encoder, corpus, background).rows, encoded(encoder, corpus, images)
-    relevance = fitted(pictures, encoder.encode_texts(shown), encoder.encode_texts(absent), rows)
+    if len(pictures.rows) != len(images):
+        raise DeixisError(f"of {len(images)} validation pictures of {corpus.name} {len(pictures.rows)} can be read")
+    own = showing(images, shown, random)
+    relevance = fitted(pictures, encoder.encode_texts(shown), own, encoder.encode_texts(absent), rows, random)
     with atomic_write(folder / BACKGROUND) as stream:
         np.save(stream, rows.astype(np.float16))
     manifest = encoder.bundle.manifest
@@ -59,17 +65,36 @@ def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     return manifest
 
 
-def fitted(pictures: Pictures, shown: Texts, absent: Texts, background: Rows) -> Relevance:
-    """The curve between the best scores of phrases that pictures show and of phrases that none of them does."""
-    if len(pictures.rows) < 2:
+def fitted(
+    pictures: Pictures,
+    shown: Texts,
+    own: NDArray[np.int64],
+    absent: Texts,
+    background: Rows,
+    random: np.random.Generator,
+) -> Relevance:
+    """The curve between the best scores of phrases that pictures show and of phrases that none of them does, in
+    collections of several sizes.
+
+    Args:
+        own: `(shown,)`, a picture that shows each phrase and so is in its collections.
+    """
+    count = len(pictures.rows)
+    if count < 2:
         raise DeixisError("there are too few pictures to calibrate on")
-    best = np.concatenate([scores(texts, pictures).max(1) for texts in (shown, absent)])
-    present = np.arange(len(best)) < len(shown.rows)
+    found, missed = scores(shown, pictures), scores(absent, pictures)
+    hits = found[np.arange(len(own)), own]
     known = best_known(np.concatenate([shown.rows, absent.rows]), background)
     usual = 0.0 if known is None else float(known.mean())
-    columns = best[:, None] if known is None else np.stack([best, known - usual], 1)
-    model = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(columns, present)
-    slope, *moves = model.coef_[0].tolist()
+    moved = np.zeros(len(shown.rows) + len(absent.rows)) if known is None else known - usual
+    columns = []
+    for size in sorted({min(size, count) for size in SIZES}):
+        some = random.permutation(count)[:size]
+        best = np.concatenate([np.maximum(hits, found[:, some].max(1)), missed[:, some].max(1)])
+        columns.append(np.stack([best, moved, np.full(len(best), np.log(size / USUAL_SIZE))], 1))
+    present = np.tile(np.arange(len(moved)) < len(shown.rows), len(columns))
+    model = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(np.concatenate(columns), present)
+    slope, move, growth = model.coef_[0].tolist()
     if slope <= 0:
         raise DeixisError("the encoder's scores do not tell phrases that pictures show from phrases that they do not")
     pairs = (pictures.rows @ pictures.rows.T)[np.triu_indices(len(pictures.rows), 1)]
@@ -77,7 +102,8 @@ def fitted(pictures: Pictures, shown: Texts, absent: Texts, background: Rows) ->
         threshold=-float(model.intercept_[0]) / slope,
         slope=slope,
         usual=usual,
-        share=-moves[0] / slope if moves else 0.0,
+        share=-move / slope,
+        growth=max(0.0, -growth / slope),
         alike=float(np.quantile(pairs, 1 - ALIKE)),
     )
 
@@ -119,6 +145,17 @@ def held_out_phrases(
         for phrases in (_phrases(vocabulary, own), absent)
     )
     return first, second
+
+
+def showing(images: Sequence[Image], phrases: Sequence[str], random: np.random.Generator) -> NDArray[np.int64]:
+    """For every phrase one of the images whose captions have it."""
+    told = [" | ".join(" ".join(tokens_of(caption)) for caption in image.captions) for image in images]
+    told = [f" {text} " for text in told]
+    chosen = []
+    for phrase in phrases:
+        having = [place for place, text in enumerate(told) if f" {phrase} " in text]
+        chosen.append(having[int(random.integers(len(having)))])
+    return np.array(chosen, np.int64)
 
 
 def _phrases(vocabulary: Vocabulary, sentences: Sequence[Tokens]) -> list[Tokens]:

@@ -11,10 +11,11 @@ from deixis.errors import DeixisError
 from deixis.matcher import ImageFeatures
 from deixis.models.captioner import CaptionMatcher
 from deixis.models.description import Said, generated_captions
-from deixis.search.bundle_models import bundle_captioner, bundle_tower, caption_side
+from deixis.search.bundle_models import CaptionView, bundle_captioner, bundle_tower, caption_view
 from deixis.search.bundles import DEFAULT, ONNX, open_bundle
-from deixis.search.encoders import squashed
 from deixis.search.walking import as_picture
+from deixis.vision.backbones import as_bytes
+from deixis.vision.crops import squash
 from deixis.vision.learned_proposals import checked_device
 from deixis.vision.proposer import normalize
 from deixis.vision.tower import PictureTower
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class Describer:
     """Makes sentences; `Describer.open` opens a bundle's."""
 
-    def __init__(self, tower: PictureTower, captioner: CaptionMatcher, side: int, device: torch.device) -> None:
-        self._tower, self._captioner, self._side, self._device = tower.to(device), captioner, side, device
+    def __init__(self, tower: PictureTower, captioner: CaptionMatcher, view: CaptionView, device: torch.device) -> None:
+        self._tower, self._captioner, self._view, self._device = tower.to(device), captioner, view, device
 
     @classmethod
     def open(cls, name: str = DEFAULT, *, device: str = "cpu") -> Describer:
@@ -37,13 +38,13 @@ class Describer:
             raise DeixisError(f"unknown model {name!r}; known: {DEFAULT}, {ONNX}FOLDER")
         captioner, tower = bundle_captioner(bundle, device), bundle_tower(bundle)
         tower.backbone.fuse(device)
-        return cls(tower, captioner, caption_side(bundle), checked_device(device))
+        return cls(tower, captioner, caption_view(bundle), checked_device(device))
 
     @torch.inference_mode()
     def describe(self, picture: str | Path | Picture, count: int = 3) -> list[Said]:
         """At most `count` sentences of a file or a picture in RGB, best first; scores are logarithms of chances."""
         picture = as_picture(picture)
-        pixels = torch.from_numpy(squashed(picture, self._side))[None].to(self._device)
+        pixels = as_bytes(squash(picture, *self._view))[None].to(self._device)
         row = self._tower(normalize(pixels))[0]
         seen = ImageFeatures(row.float().cpu().numpy(), None, None, picture.size)
         return generated_captions(self._captioner, seen, count)

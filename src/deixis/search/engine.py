@@ -17,6 +17,7 @@ from deixis.search.relevance import likelihoods, log_odds, thresholds
 from deixis.search.scoring import scores
 from deixis.search.vector_index import Ids
 from deixis.search.walking import read_file, shown
+from deixis.text.tokens import has_content, tokens_of
 from deixis.vision.reading import MAX_PIXELS, decode_picture
 
 #: Pictures whose cells are compared with the words of a query of one phrase: the nearest by their embeddings.
@@ -24,6 +25,7 @@ CANDIDATES = 300
 #: The same of a query of several terms: a picture that meets all phrases is near each of them, and what must not be
 #: there may be in many.
 CANDIDATES_OF_SEVERAL = 1000
+ARTICLES = ("an", "the")
 
 
 class Hit(NamedTuple):
@@ -40,6 +42,8 @@ class Terms(NamedTuple):
     texts: Texts
     examples: NDArray[np.bool_]
     denied: NDArray[np.bool_]
+    #: Those of which the encoder knows no word: nothing is such a thing.
+    unknown: NDArray[np.bool_]
 
 
 class Ranking(NamedTuple):
@@ -108,7 +112,8 @@ class SearchEngine:
             if example is not None:
                 rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
             kinds = np.repeat([0, 1, 2], counts)
-            terms.append(Terms(Texts(rows, words), kinds == 0, kinds == 2))
+            unknown = [False] * counts[0] + [self._unknown(text) for text in (*query.phrases, *query.without)]
+            terms.append(Terms(Texts(rows, words), kinds == 0, kinds == 2, np.array(unknown, bool)))
         return terms
 
     def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
@@ -123,6 +128,12 @@ class SearchEngine:
             self._ranking(terms, next(found) if len(terms.examples) == 1 else self._candidates(terms, count))
             for terms in queries
         ]
+
+    def _unknown(self, text: str) -> bool:
+        """Whether the encoder has seen no word of a text that says what is meant."""
+        unknown = set(self.encoder.unknown_words(text))
+        telling = {token for token in tokens_of(text) if has_content(token) and token not in ARTICLES}
+        return bool(unknown) and telling <= unknown
 
     def _nearest(self, rows: Rows, count: int) -> Ids:
         """The pictures nearest to each row `(rows, count)`; -1 where there are fewer."""
@@ -142,7 +153,8 @@ class SearchEngine:
     def _ranking(self, terms: Terms, ids: Ids) -> Ranking:
         ids = ids[ids >= 0]
         found = scores(terms.texts, Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
-        least = thresholds(terms.texts.rows, terms.examples, self.encoder)
+        least = thresholds(terms.texts.rows, terms.examples, self.encoder, len(self.collection))
+        least = np.where(terms.unknown, np.float32(np.inf), least)
         odds = log_odds(found, least, terms.denied, self.encoder.relevance)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
@@ -176,4 +188,4 @@ class SearchEngine:
 
 def example_terms(row: Rows) -> Terms:
     """The query for what resembles a picture, by its row."""
-    return Terms(whole_texts(row[None]), np.array([True]), np.array([False]))
+    return Terms(whole_texts(row[None]), np.array([True]), np.array([False]), np.array([False]))

@@ -199,6 +199,8 @@ def _settings(matcher: CaptionMatcher, side: int) -> dict[str, Any]:
         "decoding": msgspec.to_builtins(matcher.decoding),
         "channels": network.picture.in_features,
         "side": side,
+        # As pictures come to a tower's features.
+        "resampling": "bilinear",
     }
 
 

@@ -3,11 +3,14 @@
 A logistic curve turns the score of a term and a picture (`scoring.py`) into log odds. What a score means differs from
 term to term, so the curve's threshold moves with how well the best of some background pictures, which show nearly
 everything that the encoder was taught, meet the term: one that none of them meets is one that it hardly knows. It is
-fitted on captioned pictures (`calibration.py`): what the best picture gets for phrases that its collection shows,
-against what the best one gets for phrases that it does not.
+fitted on captioned pictures (`calibration.py`): what the best picture of a collection gets for phrases that it shows,
+against what the best one gets for phrases that it does not. The larger a collection, the better its best is by
+chance, so the threshold moves with the collection's size too.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,8 @@ from deixis.search.encoders import Encoder, Rows
 
 #: The part of the background that is a term's best.
 BEST = 1 / 500
+#: The pictures of a collection in which `Relevance.threshold` is the threshold.
+USUAL_SIZE = 1000
 
 
 def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | None:
@@ -28,15 +33,17 @@ def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | No
     return best
 
 
-def thresholds(terms: Rows, examples: NDArray[np.bool_], encoder: Encoder) -> NDArray[np.float32]:
-    """The score of each term from which on a picture is rather what was asked for.
+def thresholds(terms: Rows, examples: NDArray[np.bool_], encoder: Encoder, size: int) -> NDArray[np.float32]:
+    """The score of each term from which on a picture of a collection of `size` is rather what was asked for.
 
     Args:
         terms: embeddings `(terms, dim)`.
         examples: `(terms,)`, which of them are pictures.
     """
     relevance, known = encoder.relevance, best_known(terms, encoder.background)
-    words = relevance.threshold + (0.0 if known is None else relevance.share * (known - relevance.usual))
+    words = np.full(len(terms), relevance.threshold + relevance.growth * math.log(max(1, size) / USUAL_SIZE))
+    if known is not None:
+        words += relevance.share * (known - relevance.usual)
     return np.where(examples, relevance.alike, words).astype(np.float32)
 
 
