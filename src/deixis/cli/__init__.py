@@ -40,7 +40,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="deixis",
-    help="Match pictures and words: read and draw corpora, score models, tabulate results.",
+    help="Match pictures and words: search, ground and describe pictures; train and score the models of five papers.",
     epilog="Start with: deixis demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -200,6 +200,8 @@ def _print(
 
     if paths_only:
         _print_paths((hit.path for hit in answer.hits if hit.relevant), null)
+        if answer.absent:
+            typer.echo(f"nothing seems to be {printable(what)}", err=True)
         return
     if as_json:
         told = answer.as_data()
