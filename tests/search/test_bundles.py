@@ -71,6 +71,8 @@ def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundl
     assert ((said.rows * told.rows).sum(1) > 0.9998).all()
     assert np.allclose(said.words, told.words, atol=0.005)
     assert np.linalg.norm(said.words, axis=2).sum(1) == pytest.approx(1, abs=1e-3)
+    # A run's tower is kept as float16 and a bundle's is folded first. What is allowed above adds up: the angles of rows
+    # and of words' best cells (arccos of 0.9998 twice, of 0.999 once) and 0.005 a word.
     assert np.allclose(scores(said, own), scores(told, other), atol=0.08)
 
 
