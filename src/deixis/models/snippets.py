@@ -23,6 +23,9 @@ from deixis.errors import DeixisError
 
 #: Two regions are the same thing where they share more than this of the smaller: a head is part of its person.
 OVERLAP = 0.5
+#: A word leaves its neighbour's region for one that it is expected to overlap by this much more (`most_shared`): else
+#: words of one thing would part over nothing.
+KEEP = 0.02
 #: Regions among which a number phrase is counted: the best so many, so that the search is exact and quick.
 CANDIDATES = 24
 NUMBERS = {
@@ -95,7 +98,8 @@ def marginals(scores: Tensor, lengths: Tensor, beta: float) -> Tensor:
 
 
 def most_shared(scores: Tensor, lengths: Tensor, overlaps: Tensor, beta: float, temperature: float) -> Tensor:
-    """The region `(sentences, longest)` of every word whose expected overlap with the word's true one is greatest.
+    """The regions `(sentences, longest)` of greatest expected overlap with those where words truly lie; neighbours that
+    agree add `KEEP`.
 
     Args:
         scores, lengths, beta: as those of `smooth`.
@@ -103,7 +107,8 @@ def most_shared(scores: Tensor, lengths: Tensor, overlaps: Tensor, beta: float, 
         temperature: what scores and β are divided by before they are taken for logarithms of weights: near 0 the best
             chain alone counts, a great one leaves the region that shares most with all others.
     """
-    return (marginals(scores / temperature, lengths, beta / temperature) @ overlaps.to(scores.dtype)).argmax(-1)
+    likely = marginals(scores / temperature, lengths, beta / temperature)
+    return smooth(likely @ overlaps.to(scores.dtype), lengths, KEEP)
 
 
 def _check(beta: float) -> None:
