@@ -8,7 +8,7 @@ the many regions of other pictures do not drown the few of the own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
-from torch.nn import functional
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
@@ -32,6 +31,7 @@ from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_ve
 from deixis.matcher import Tokens, read_images
 from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe, pooled_products
 from deixis.models.alignment_matcher import WHOLE, AlignmentMatcher, stacked, with_picture
+from deixis.models.centring import mean_direction
 from deixis.models.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
@@ -217,12 +217,13 @@ def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Te
 
 def region_statistics(data: AlignmentData) -> tuple[float, Tensor]:
     """What brings region features to length 1 in the mean, and the mean of their directions, `(channels,)`."""
-    total, lengths, count = torch.zeros(data.regions.shape[2], dtype=torch.float64), 0.0, 0
-    for rows, present in zip(torch.split(data.regions, 256), torch.split(data.present, 256), strict=True):
-        own = rows[present].float()
-        total += functional.normalize(own, dim=-1).double().sum(0).cpu()
-        lengths, count = lengths + float(own.norm(dim=-1).double().sum()), count + len(own)
-    return count / lengths, (total / count).float()
+
+    def blocks() -> Iterator[Tensor]:
+        for rows, present in zip(torch.split(data.regions, 256), torch.split(data.present, 256), strict=True):
+            yield rows[present].float()
+
+    lengths = sum(float(rows.norm(dim=-1).double().sum()) for rows in blocks())
+    return int(data.present.sum()) / lengths, mean_direction(blocks())
 
 
 def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet, corpus: Corpus) -> Fragments:

@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from deixis.errors import DeixisError
 from deixis.models.alignment_packing import packed_regions, packed_words
+from deixis.models.centring import centred
 from deixis.models.two_branch import Share, Width
 
 #: Numbers that one block of region-word products may hold: 64 MB in float32.
@@ -43,10 +43,7 @@ class AlignmentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     #: Of the word vectors.
     word: Width = 300
     dropout: Share = 0.5
-    #: Region features are brought to unit length, their mean over the training regions is taken off, and what is left
-    #: is brought to unit length. Pooled from one map of the picture, features of small boxes are longer than those of
-    #: large ones and of the picture itself, so that a word's best region would tend to be a small one; and what all
-    #: regions have in common tells none from another.
+    #: Region features are taken by their direction, less the mean one (`deixis.models.centring`).
     centred_regions: bool = False
     #: DeFrag's n, which keeps short sentences from an advantage.
     smoothing: Annotated[float, Meta(ge=0)] = 5.0
@@ -112,7 +109,7 @@ class AlignmentNetwork(nn.Module):
         rounded: all pairs are scored by vectors in bfloat16 (`score_all`), on a GPU by the fused kernel.
         scale: what region features are multiplied by, so that they are about as long as word vectors, 1. Else the
             margin of 1 is lost in the first scores, and whichever side is longer alone learns.
-        centre: (channels,) the mean of region features at unit length, for `centred_regions`.
+        centre: (channels,) the mean direction of region features, for `centred_regions`.
     """
 
     def __init__(
@@ -152,7 +149,7 @@ class AlignmentNetwork(nn.Module):
         """v: (…, channels) to (…, dim)."""
         given = regions * self.scale
         if self.recipe.centred_regions:
-            given = functional.normalize(functional.normalize(regions, dim=-1) - self.centre, dim=-1)
+            given = centred(regions, self.centre)
         embedded: Tensor = self.regions(self.dropout(given))
         return embedded
 
