@@ -157,7 +157,7 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
             if any(place in figures for place in places):
                 cells = [_ours(figures.get(place), digits) for place, digits in zip(places, decimals, strict=True)]
                 lines.append([""] * grouped + [f"↳ Deixis [{entries.index(entry) + 1}]", *cells])
-    number = table.id.removeprefix("table")
+    number = table.id.removeprefix("table").removeprefix("-")
     parts = [f"### Table {number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
     if table.corpus:
         ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
@@ -170,7 +170,7 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
 
 
 def _others(protocol: str, entries: Sequence[Entry]) -> str:
-    """Results of one protocol that name no row: a figure a line, an entry a column; long breakdowns in a word."""
+    """Results of one protocol that name no row, by entry and figure, the fewer as columns; long breakdowns in a word."""
     figures = [entry.figures() for entry in entries]
     members: dict[str, set[str]] = {}
     for name in (name for own in figures for name in own):
@@ -178,9 +178,12 @@ def _others(protocol: str, entries: Sequence[Entry]) -> str:
         members.setdefault(whole, set()).add(member)
     long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}
     names = list(dict.fromkeys(name for own in figures for name in own if _breakdown(name)[0] not in long))
-    lines = [[f"`{name}`", *(_figure(own.get(name), None) for own in figures)] for name in names]
-    head = ["Figure", *(f"{_corpus(entry)} [{number}]" for number, entry in enumerate(entries, 1))]
-    parts = [f"### {_text(protocol)}", _grid(head, lines, texts=1)]
+    grid = [["Figure", *(f"{_maker(entry)} [{number}]" for number, entry in enumerate(entries, 1))]]
+    grid += [[_code(name), *(_figure(own.get(name), None) for own in figures)] for name in names]
+    if len(entries) > len(names):
+        grid = [list(column) for column in zip(*grid, strict=True)]
+        grid[0][0] = "Result"
+    parts = [f"### {_text(protocol)}", _grid(grid[0], grid[1:], texts=1)]
     if long:
         left = ", ".join(f"{_code(whole)} ({count:,})" for whole, count in long.items())
         parts.append(f"In the files alone: {left}.")
@@ -189,8 +192,9 @@ def _others(protocol: str, entries: Sequence[Entry]) -> str:
 
 def _breakdown(name: str) -> tuple[str, str]:
     """The breakdown that a figure is part of, and which member's it is: `concepts.by_concept`, `dog`."""
-    found = re.match(r"(.*?\bby_\w+)\.([^.]+)", name)
-    return (found[1], found[2]) if found else ("", "")
+    found = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
+    whole, member = [part for part in found.groups() if part] if found else ("", "")
+    return whole, member
 
 
 def _notes(entries: Sequence[Entry]) -> list[str]:
@@ -294,6 +298,12 @@ def _decimals(cells: Iterable[str]) -> int:
 def _head(key: str) -> str:
     parts = [_HEADS.get(part, re.sub(r"^r@", "R@", part)) for part in key.split(".") if part not in _UNSAID]
     return _text(" ".join(parts))
+
+
+def _maker(entry: Entry) -> str:
+    """What made the figures, shortly: the recipe, or, without one, the corpus."""
+    recipe = entry.first.recipe
+    return _text(recipe.name) if recipe else _corpus(entry)
 
 
 def _corpus(entry: Entry) -> str:
