@@ -170,7 +170,7 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
 
 
 def _others(protocol: str, entries: Sequence[Entry]) -> str:
-    """Results of one protocol that name no row, by entry and figure, the fewer as columns; long breakdowns in a word."""
+    """Results of one protocol that name no row, the fewer of entries and figures as columns."""
     figures = [entry.figures() for entry in entries]
     members: dict[str, set[str]] = {}
     for name in (name for own in figures for name in own):
