@@ -39,10 +39,11 @@ class Learner:
                     if group.holds(name):
                         part.training = False
 
-    def step(self, total: Tensor, factor: float) -> Tensor:
+    def step(self, total: Tensor, factor: float | Tensor) -> Tensor:
         """One step down the gradient of `total`, at `factor` times the learning rate; gives the gradient's norm.
 
-        Everything that several processes would have to agree on is decided between these lines.
+        Everything that several processes would have to agree on is decided between these lines. A factor on the device
+        is one that a recorded step reads.
         """
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
@@ -55,6 +56,7 @@ class Learner:
             clip_grad_value_(parameters, clip.at)
         for group in self.optimizer.param_groups:
             group["lr"] = self._schedule.learning_rate * group["rate"] * factor
+            group["capturable"] = isinstance(factor, Tensor)
         self.optimizer.step()
         if self._schedule.averaging is not None:
             self._update_average(self._schedule.averaging)
@@ -140,11 +142,13 @@ def _optimizer(
     if not settings:
         raise DeixisError("the model has no parameters to learn")
     rate, decay, momentum = schedule.learning_rate, schedule.weight_decay, schedule.momentum
+    # One kernel for all parameters, and the count of steps on the device.
+    fused = all(value.is_cuda for value in values.values())
     match schedule.optimizer:
         case "adam":
-            return torch.optim.Adam(settings, lr=rate, weight_decay=decay)
+            return torch.optim.Adam(settings, lr=rate, weight_decay=decay, fused=fused)
         case "adamw":
-            return torch.optim.AdamW(settings, lr=rate, weight_decay=decay)
+            return torch.optim.AdamW(settings, lr=rate, weight_decay=decay, fused=fused)
         case "sgd":
             return torch.optim.SGD(settings, lr=rate, weight_decay=decay, momentum=momentum)
         case "rmsprop":

@@ -70,6 +70,12 @@ class SentenceTask(TwoBranchTask):
     def texts(self) -> Held:
         return Held(self.data.texts, self.data.first_text)
 
+    @property
+    def one_form(self) -> bool:
+        """Second sentences come in other numbers every time, and a recurrence asks for the lengths of its texts."""
+        pairs = isinstance(self.module.network, SimilarityNetwork)
+        return self.recipe.model.recurrent is None and (pairs or self.sampler.recipe.neighbourhood == "none")
+
     def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
         return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)

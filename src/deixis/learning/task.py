@@ -83,6 +83,19 @@ class Task(Protocol[Batch]):
 
 
 @runtime_checkable
+class OfOneForm(Protocol):
+    """A task whose step may be recorded and repeated (`deixis.learning.graphs`)."""
+
+    @property
+    def one_form(self) -> bool:
+        """Whether losses of batches with tensors of equal shapes differ by the numbers in these tensors alone.
+
+        Then nothing in the loss waits for the device, or is made otherwise from one epoch to the next.
+        """
+        ...
+
+
+@runtime_checkable
 class KeepsFiles(Protocol):
     """A task whose model needs more than its weights (a vocabulary, fitted text features)."""
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from deixis.errors import DeixisError, InputError
 from deixis.learning.checkpoints import Mean, Position
 from deixis.learning.distributed import ALONE, FollowingRun, Ranks, agreed_loss
+from deixis.learning.graphs import Graphed, TakeStep, can_be_recorded
 from deixis.learning.learner import Learner
 from deixis.learning.run_records import EpochRecord, StepRecord, TrainingReport
 from deixis.learning.runs import RunFolder, read_model
@@ -66,6 +67,7 @@ def train(
     progress: Callable[[Progress], None] | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int | None = None,
+    graphs: bool = True,
 ) -> TrainingReport:
     """Train a task into a run folder, from its beginning or from where a killed process left it.
 
@@ -77,6 +79,7 @@ def train(
         progress: told after every look at the losses, and at the end of every epoch.
         checkpoint_minutes: between two checkpoints inside an epoch.
         checkpoint_steps: the same by count.
+        graphs: on a GPU, and in one process, take steps as CUDA graphs where the task allows it.
 
     Raises:
         DeixisError: the loss or its gradient became NaN or infinite; the epoch, step and batch are named. Checkpoints
@@ -87,6 +90,8 @@ def train(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _quick_products(device):
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
+        if graphs and device.type == "cuda" and not ranks.together and can_be_recorded(task, schedule):
+            training.take = Graphed(training.take)
         training.resume()
         while not training.over:
             training.epoch()
@@ -146,6 +151,7 @@ class _Training:
         self.ranks = ranks
         self.loss_of = agreed_loss(task) if ranks.together else task.loss
         self.learner = Learner(task.module, schedule)
+        self.take: TakeStep = self._take
         self.position = Position()
         #: The weights to keep, as things stand: those of the best epoch so far.
         self.kept: dict[str, Tensor] = {}
@@ -206,13 +212,18 @@ class _Training:
         position = self.position
         position.step += 1
         self._seed_torch(f"step {position.epoch} {position.step}")
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
-            loss = self.loss_of(batch)
         factor = self.schedule.rate_factor(position.epoch, position.step, steps)
-        norm = self.learner.step(loss.total, factor)
-        self.taken.append(_Step(position.step, loss.detached(), norm, self.schedule.learning_rate * factor))
+        loss, norm = self.take(batch, factor)
+        self.taken.append(_Step(position.step, loss, norm, self.schedule.learning_rate * factor))
         if len(self.taken) >= self.look_every:
             self._look(steps)
+
+    def _take(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        """The weights make a step; its figures stay on the device."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
+            loss = self.loss_of(batch)
+        norm = self.learner.step(loss.total, factor)
+        return loss.detached(), norm
 
     @property
     def _autocast(self) -> bool:

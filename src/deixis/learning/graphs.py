@@ -1,0 +1,76 @@
+"""A training step as one CUDA graph, where batches differ in nothing but the numbers in their tensors.
+
+A step of a small network keeps a GPU busy for less time than it takes to launch its kernels one by one. Recorded once,
+forward, backward, clipping, optimizer and averaging are launched together. Steps seed torch as before, so that a graph
+draws what the step that it was recorded from would draw. A batch of another size (the last of an epoch) is stepped as
+ever until it has come up often enough for a graph of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from deixis.learning.schedule import Schedule
+from deixis.learning.task import Loss, OfOneForm, Task
+
+#: Steps before a graph is recorded: libraries choose their kernels, and optimizer and average begin.
+WARM_UP: Final = 3
+#: Of a batch and the factor of the learning rate: the figures of the step that it takes, and the gradient's norm.
+TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
+
+
+def can_be_recorded(task: Task[Any], schedule: Schedule) -> bool:
+    """Whether all that a step depends on stays where it is: what thaws, and other optimizers' rates, would not."""
+    thawing = any(group.frozen_epochs for group in schedule.groups)
+    return isinstance(task, OfOneForm) and task.one_form and schedule.optimizer in ("adam", "adamw") and not thawing
+
+
+class Graphed:
+    """Takes steps like `step`, by graphs of it."""
+
+    def __init__(self, step: TakeStep) -> None:
+        self._step = step
+        self._seen: Counter[tuple[torch.Size, ...]] = Counter()
+        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+
+    def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        form = tuple(value.shape for value in _tensors(batch))
+        self._seen[form] += 1
+        if self._seen[form] <= WARM_UP:
+            return self._step(batch, factor)
+        if form not in self._graphs:
+            self._graphs[form] = _Graph(self._step, batch)
+        return self._graphs[form].step(batch, factor)
+
+
+class _Graph:
+    """A step that was recorded with a batch of its own, into which others are copied."""
+
+    def __init__(self, step: TakeStep, batch: Any) -> None:
+        self._batch = tree_map_only(Tensor, torch.clone, batch)
+        self._factor = torch.ones((), device=_tensors(batch)[0].device)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._loss, norm = step(self._batch, self._factor)
+            self._parts = [name for name, value in self._loss.parts.items() if isinstance(value, Tensor)]
+            parts = (self._loss.parts[name] for name in self._parts)
+            self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts)])
+
+    def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        for place, value in zip(_tensors(self._batch), _tensors(batch), strict=True):
+            place.copy_(value)
+        self._factor.fill_(factor)
+        self._graph.replay()
+        # The next step writes to the same place.
+        total, norm, *parts = self._figures.clone()
+        return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
