@@ -66,3 +66,16 @@ def test_a_foreign_or_changed_file_is_refused(tower: PictureTower, tmp_path: Pat
     save_file(kept, path, metadata)
     with pytest.raises(InputError, match=str(path)):
         load_tower(path)
+
+
+def test_cells_that_are_related_know_their_places(tmp_path: Path) -> None:
+    """The pooling alone gives the same of cells in any places; with layers that relate them it does not."""
+    torch.manual_seed(0)
+    tower = PictureTower(EfficientNetLite(VARIANTS[NAME]), NAME, side=64, dim=24, relating=1).eval()
+    save_tower(tower, tmp_path / "tower.safetensors")
+    related, plain = load_tower(tmp_path / "tower.safetensors"), PictureTower(tower.backbone, NAME, side=64, dim=24)
+    maps = torch.randn(1, 1280, 2, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(related.pooled(maps), tower.pooled(maps), rtol=1e-2, atol=1e-2)
+        assert (related.pooled(maps) - related.pooled(maps.flip(-1))).abs().max() > 1e-3
+        torch.testing.assert_close(plain.pooled(maps), plain.pooled(maps.flip(-1)))

@@ -145,7 +145,7 @@ def recipes(json: JsonOption = False) -> None:
 def _open_corpus(recipe: FitRecipe, given: str | None, pictures: str | None) -> Corpus:
     from deixis.corpus import open_corpus
 
-    if given is None and recipe.corpus != "scenes" and not Path(recipe.corpus).exists():
+    if given is None and recipe.corpus.partition(":")[0] != "scenes" and not Path(recipe.corpus).exists():
         raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
     return open_corpus(given or recipe.corpus, pictures=pictures)
 

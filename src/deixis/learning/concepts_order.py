@@ -26,15 +26,13 @@ from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
-from deixis.evaluation.order import TOLERANCE
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import write_text
-from deixis.learning.checks import retrieval_figures
 from deixis.learning.concepts import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.learning.data import SentenceData, sentence_data
 from deixis.learning.kept_runs import kept_run, recipe_of
-from deixis.learning.order_losses import exchanged_ranking, structured_ranking, twin_ids
+from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids
 from deixis.learning.recipe import Recipe, kind_of
 from deixis.learning.running import recipe_features
 from deixis.learning.runs import is_finished, read_weights
@@ -51,24 +49,6 @@ from deixis.text.features import TextRecipe, TokenIds, load_text_features
 SPEAKER = "speaker.json"
 #: Pictures of which sentences are told at a time.
 SPOKEN = 256
-
-
-class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Eq. 4. Without `generation` there is no generator; without `matching` it learns to caption, as a speaker must."""
-
-    margin: Annotated[float, Meta(gt=0)] = 0.2
-    matching: Annotated[float, Meta(ge=0)] = 1.0
-    #: λ.
-    generation: Annotated[float, Meta(ge=0)] = 1.0
-    #: Scheduled sampling: share of the words read that are the model's own, reached in even steps by the last of
-    #: `sampling_epochs`; the first epoch has none.
-    sampling: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    sampling_epochs: Annotated[int, Meta(ge=2)] = 10
-    #: How much a caption's twin with exchanged roles counts as a mismatch of its picture, beside L_mat's mismatches.
-    order: Annotated[float, Meta(ge=0)] = 0.0
-
-    def sampled(self, epoch: int) -> float:
-        return self.sampling * min(1.0, (epoch - 1) / (self.sampling_epochs - 1))
 
 
 class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -193,48 +173,15 @@ class ConceptsOrderTask:
         return tuple(None if source is None else source[rows] for source in (self.predicted[0], self.context[0]))
 
     def loss(self, batch: RankingBatch) -> Loss:
-        network, settings = self.module.network, self.recipe.loss
-        fused = network.fuse(*self._training_sources(batch.images))
-        ids = self.data.texts[batch.texts][:, : self.recipe.model.longest]
-        ids = ids[:, : max(1, int((ids != 0).sum(1).max()))]
-        images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
-        parts = {"matching": structured_ranking(images, texts, batch.contrast, settings.margin) / len(ids)}
-        total = settings.matching * parts["matching"]
-        place = batch.contrast.image_to_text.anchor
-        if self.twins[0] is not None:
-            twins = self.twins[0][batch.texts]
-            parts["order"] = exchanged_ranking(images[place], texts, network.embed_texts(twins), twins, settings.margin)
-            total = total + settings.order * parts["order"]
-        if network.generator is not None:
-            share = settings.sampled(batch.contrast.epoch)
-            if share:
-                losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
-            else:
-                losses = network.generator.negative_log_likelihood(fused[place], ids)
-            parts["generation"] = losses.mean()
-            total = total + settings.generation * parts["generation"]
-        return Loss(total, parts)
+        fused = self.module.network.fuse(*self._training_sources(batch.images))
+        twins = None if self.twins[0] is None else self.twins[0][batch.texts]
+        return order_loss(
+            self.module.network, self.recipe.loss, fused, self.data.texts[batch.texts], twins, batch.contrast
+        )
 
     def validate(self) -> Mapping[str, float]:
-        network, data = self.module.network, self.held_out
-        fused = network.fuse(self.predicted[1], self.context[1])
-        texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
-        images = nn.functional.normalize(fused)
-        figures = retrieval_figures(images @ texts.T, data.image_of)
-        if self.twins[1] is not None:
-            rows = (self.twins[1] != 0).any(1).nonzero()[:, 0]
-            twins = torch.cat([network.embed_texts(self.twins[1][part]) for part in torch.split(rows, 4096)])
-            ahead = (images[data.image_of[rows]] * (texts[rows] - twins)).sum(1)
-            figures["order"] = 100 * float((ahead > TOLERANCE).float().mean())
-        if network.generator is not None:
-            # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
-            ids = data.texts[:, : self.recipe.model.longest]
-            parts = [
-                network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
-                for rows in torch.split(torch.arange(len(ids), device=self.device), 512)
-            ]
-            figures["log_likelihood"] = -float(torch.cat(parts).mean())
-        return figures
+        fused = self.module.network.fuse(self.predicted[1], self.context[1])
+        return order_figures(self.module.network, fused, self.held_out, self.twins[1])
 
     def describe(self, batch: RankingBatch) -> str:
         images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()

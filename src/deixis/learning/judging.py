@@ -49,7 +49,7 @@ from deixis.text.twins import corpus_twins
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
 #: Kinds of the papers that ask whether the order of words counts.
-BY_ORDER = frozenset({"captioner", "concepts-order"})
+BY_ORDER = frozenset({"captioner", "concepts-order", "order-pictures"})
 
 
 @dataclasses.dataclass(frozen=True)

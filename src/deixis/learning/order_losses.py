@@ -1,19 +1,103 @@
-"""What concepts and order are learned by beside generation: L_mat (paper 3, section 3.4), and exchanged captions.
+"""What concepts and order are learned by: L_mat and L_gen (paper 3, section 3.4), and exchanged captions.
 
-The second is not in the paper: training captions with two roles exchanged are mismatches of their pictures.
+The last is not in the paper: training captions with two roles exchanged are mismatches of their pictures.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import msgspec
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
+from deixis.evaluation.order import TOLERANCE
+from deixis.learning.checks import retrieval_figures
 from deixis.learning.data import SentenceData
 from deixis.learning.losses import Contrast, Direction
+from deixis.learning.task import Loss
+from deixis.models.concepts_order import ConceptsOrderNetwork
 from deixis.text.features import TokenIds
 from deixis.text.twins import corpus_twins
+
+
+class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Eq. 4. Without `generation` there is no generator; without `matching` it learns to caption, as a speaker must."""
+
+    margin: Annotated[float, Meta(gt=0)] = 0.2
+    matching: Annotated[float, Meta(ge=0)] = 1.0
+    #: λ.
+    generation: Annotated[float, Meta(ge=0)] = 1.0
+    #: Scheduled sampling: share of the words read that are the model's own, reached in even steps by the last of
+    #: `sampling_epochs`; the first epoch has none.
+    sampling: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    sampling_epochs: Annotated[int, Meta(ge=2)] = 10
+    #: How much a caption's twin with exchanged roles counts as a mismatch of its picture, beside L_mat's mismatches.
+    order: Annotated[float, Meta(ge=0)] = 0.0
+
+    def sampled(self, epoch: int) -> float:
+        return self.sampling * min(1.0, (epoch - 1) / (self.sampling_epochs - 1))
+
+
+def order_loss(
+    network: ConceptsOrderNetwork,
+    settings: OrderLossRecipe,
+    fused: Tensor,
+    ids: Tensor,
+    twins: Tensor | None,
+    contrast: Contrast,
+) -> Loss:
+    """Eq. 4 of a batch, with what exchanged captions add.
+
+    Args:
+        fused: `(images, hidden)`.
+        ids, twins: `(captions, longest)`, the twins zeros where there is none; None where exchanges do not count.
+        contrast: over these rows.
+    """
+    ids = ids[:, : network.longest]
+    ids = ids[:, : max(1, int((ids != 0).sum(1).max()))]
+    images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
+    parts = {"matching": structured_ranking(images, texts, contrast, settings.margin) / len(ids)}
+    total = settings.matching * parts["matching"]
+    place = contrast.image_to_text.anchor
+    if twins is not None:
+        parts["order"] = exchanged_ranking(images[place], texts, network.embed_texts(twins), twins, settings.margin)
+        total = total + settings.order * parts["order"]
+    if network.generator is not None:
+        share = settings.sampled(contrast.epoch)
+        if share:
+            losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
+        else:
+            losses = network.generator.negative_log_likelihood(fused[place], ids)
+        parts["generation"] = losses.mean()
+        total = total + settings.generation * parts["generation"]
+    return Loss(total, parts)
+
+
+def order_figures(
+    network: ConceptsOrderNetwork, fused: Tensor, data: SentenceData, twins: Tensor | None
+) -> dict[str, float]:
+    """Recalls; how often captions are ahead of their twins; the mean log-likelihood where sentences are told."""
+    texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
+    images = nn.functional.normalize(fused)
+    figures = retrieval_figures(images @ texts.T, data.image_of)
+    if twins is not None:
+        rows = (twins != 0).any(1).nonzero()[:, 0]
+        others = torch.cat([network.embed_texts(twins[part]) for part in torch.split(rows, 4096)])
+        ahead = (images[data.image_of[rows]] * (texts[rows] - others)).sum(1)
+        figures["order"] = 100 * float((ahead > TOLERANCE).float().mean())
+    if network.generator is not None:
+        # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
+        ids = data.texts[:, : network.longest]
+        parts = [
+            network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
+            for rows in torch.split(torch.arange(len(ids), device=fused.device), 512)
+        ]
+        figures["log_likelihood"] = -float(torch.cat(parts).mean())
+    return figures
 
 
 def structured_ranking(images: Tensor, texts: Tensor, contrast: Contrast, margin: float) -> Tensor:

@@ -53,6 +53,7 @@ KINDS: dict[str, str] = {
     "grounding": "deixis.learning.grounding",
     "hm-lstm": "deixis.learning.hm_lstm",
     "joint": "deixis.learning.joint",
+    "order-pictures": "deixis.learning.order_pictures",
     "phrases": "deixis.learning.phrases",
     "pictures": "deixis.learning.end_to_end",
     "sentences": "deixis.learning.sentences",

@@ -18,33 +18,64 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.weights import fill_network, read_network, save_network
 
 _KIND = "deixis tower 1"
-_SIZES = ("side", "dim", "queries", "fine")
+_SIZES = ("side", "dim", "queries", "fine", "relating")
+#: Those that a file may lack, and then has none of.
+_ADDED = ("fine", "relating")
+#: Numbers of a cell, where cells are related, and heads that relate them.
+_RELATED, _HEADS = 512, 8
 #: Neighbouring cells, along either side of the map, that are one cell where cells are kept for search.
 POOL = 2
 #: The ImageNet classifier has no part in a tower, and is not kept.
 _NOT_KEPT = ("backbone._fc.",)
 
 
+class RelatedCells(nn.Module):
+    """Cells of a map that know their places and look at each other, `(batch, cells, channels)` to `(…, 512)`."""
+
+    def __init__(self, channels: int, cells: int, layers: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(channels, _RELATED)
+        self.places = nn.Parameter(0.02 * torch.randn(cells, _RELATED))
+        layer = nn.TransformerEncoderLayer(
+            _RELATED, _HEADS, 2 * _RELATED, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(_RELATED), enable_nested_tensor=False)
+
+    def forward(self, cells: Tensor) -> Tensor:
+        related: Tensor = self.layers(self.project(cells) + self.places)
+        return related
+
+
 class PictureTower(nn.Module):
     """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length.
 
     Of `dim` 0 it is the fine-tuned backbone alone, and a picture's vector the mean of its map. With `fine`, the map's
-    cells have embeddings of so many numbers too, which compare with those of words.
+    cells have embeddings of so many numbers too, which compare with those of words. With `relating`, so many layers of
+    attention among the cells stand before the pooling, which alone would not tell who is left of whom.
     """
 
     def __init__(
-        self, backbone: EfficientNetLite, backbone_name: str, side: int, dim: int, queries: int = 4, fine: int = 0
+        self,
+        backbone: EfficientNetLite,
+        backbone_name: str,
+        side: int,
+        dim: int,
+        queries: int = 4,
+        fine: int = 0,
+        relating: int = 0,
     ) -> None:
         super().__init__()
         self.backbone, self.backbone_name = backbone, backbone_name
-        self.side, self.dim, self.queries, self.fine = side, dim, queries, fine
+        self.side, self.dim, self.queries, self.fine, self.relating = side, dim, queries, fine, relating
         channels = backbone.channels
+        self.relate = RelatedCells(channels, self.map_side**2, relating) if relating else None
         if dim:
+            channels = _RELATED if relating else channels
             self.keys = nn.Linear(channels, queries)
             self.values = nn.Linear(channels, dim)
             self.mean = nn.Linear(channels, dim)
             self.mix = nn.Linear(queries * dim, dim)
-        self.cells = nn.Linear(channels, fine) if fine else None
+        self.cells = nn.Linear(backbone.channels, fine) if fine else None
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.pooled(self.backbone.map(pictures))
@@ -54,6 +85,8 @@ class PictureTower(nn.Module):
         if not self.dim:
             return maps.mean((-2, -1))
         cells = maps.flatten(2).transpose(1, 2)  # (batch, cells, channels)
+        if self.relate is not None:
+            cells = self.relate(cells)
         weights = self.keys(cells).softmax(1)  # (batch, cells, queries)
         attended = torch.einsum("bcq,bcd->bqd", weights, self.values(cells))
         pooled: Tensor = self.mean(cells.mean(1)) + self.mix(F.gelu(attended.flatten(1)))
@@ -99,15 +132,15 @@ def load_tower(path: str | Path) -> PictureTower:
     description, tensors = read_network(path, _KIND, "a picture tower")
     try:
         name = description["backbone"]
-        side, dim, queries, fine = (
-            int(description.get(key, 0) if key == "fine" else description[key]) for key in _SIZES
+        side, dim, queries, fine, relating = (
+            int(description.get(key, 0) if key in _ADDED else description[key]) for key in _SIZES
         )
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
     if name not in VARIANTS or not (
-        32 <= side <= 2048 and 0 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192
+        32 <= side <= 2048 and 0 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192 and 0 <= relating <= 16
     ):
         raise InputError(path, f"no tower on {name!r} of {side} pixels, {dim} and {queries} is known", "metadata")
-    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries, fine)
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries, fine, relating)
     fill_network(tower, tensors, path, skip=_NOT_KEPT)
     return tower.eval()

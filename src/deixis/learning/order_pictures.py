@@ -1,0 +1,244 @@
+"""Order learned from pictures themselves (paper 3, sections 3.3 and 3.4): recipes of the kind `order-pictures`.
+
+Beyond the paper. What a frozen network keeps of a picture tells what is there, hardly who does what to whom, so nothing
+learned on it can tell a sentence from its exchanged twin by the picture. Here the backbone learns with the rest: the
+cells of its map know their places and look at each other (`deixis.vision.tower`), their pooled vector is the context
+of eq. 2, and sentences, L_mat, L_gen and exchanged captions are those of `deixis.learning.concepts_order`.
+
+A picture is mirrored in half of the steps; its captions then have "left" and "right" exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.learning.data import SentenceData
+from deixis.learning.end_to_end import MARGIN, TOWER, some_of
+from deixis.learning.losses import Contrast, Direction
+from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids
+from deixis.learning.proposer import random_colours, random_views, recoloured, squashed_pictures, view_pictures
+from deixis.learning.recipe import Recipe
+from deixis.learning.runs import read_weights
+from deixis.learning.sampling import shuffled
+from deixis.learning.task import Batches, Loss
+from deixis.learning.two_branch import TEXT, fitted_text
+from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
+from deixis.models.order_matcher import DescribingOrderMatcher, OrderMatcher
+from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import Vocabulary
+from deixis.vision import TOWER as TOWER_PREFIX
+from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
+from deixis.vision.proposer import normalize
+from deixis.vision.reading import Skipped
+from deixis.vision.tower import PictureTower, save_tower
+
+#: Pictures that are validated at a time.
+_PICTURES = 64
+
+
+class LookingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The network that looks, and what it sees in a step: windows with sides of 1 − zoom at the least."""
+
+    backbone: str = "efficientnet-lite0"
+    side: Annotated[int, Meta(ge=32, le=1024)] = 256
+    dim: Annotated[int, Meta(ge=1)] = 1024
+    queries: Annotated[int, Meta(ge=1, le=64)] = 8
+    #: Layers of attention among the cells of the map; 0: pooled as they are.
+    relating: Annotated[int, Meta(ge=0, le=16)] = 2
+    zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.15
+
+    def __post_init__(self) -> None:
+        if self.backbone not in VARIANTS:
+            raise ValueError(f"backbone: only {', '.join(VARIANTS)} can be fine-tuned")
+
+
+class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: None are stored: it looks at pictures.
+    features: None = None  # type: ignore[assignment]
+    text: TextRecipe = TextRecipe(kind="tokens")
+    looking: LookingRecipe = LookingRecipe()
+    model: OrderRecipe = OrderRecipe()
+    loss: OrderLossRecipe = OrderLossRecipe()
+    #: Of a step, and captions of each.
+    images: Annotated[int, Meta(ge=2)] = 128
+    captions: Annotated[int, Meta(ge=1)] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind must be 'tokens': sentences are read word by word")
+
+
+class OrderPictureModule(nn.Module):
+    def __init__(self, recipe: OrderPictureRecipe, words: int) -> None:
+        super().__init__()
+        own = recipe.looking
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = load_efficientnet_lite(own.backbone)
+            self.tower = PictureTower(
+                network, own.backbone, own.side, own.dim, queries=own.queries, relating=own.relating
+            )
+            self.network = _network(recipe, words)
+
+
+def _network(recipe: OrderPictureRecipe, words: int) -> ConceptsOrderNetwork:
+    generates = recipe.loss.generation > 0
+    return ConceptsOrderNetwork(0, recipe.looking.dim, words, recipe.model, generates=generates)
+
+
+class PictureBatch(NamedTuple):
+    images: Tensor  # (images,) rows of the pictures
+    texts: Tensor  # (captions,) rows of the captions
+    owner: Tensor  # (captions,) place in `images`
+    contrast: Contrast
+    seed: int
+
+
+class OrderPictureTask:
+    """Validated by retrieval in both directions, and by how often captions are ahead of their exchanged twins."""
+
+    def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.text = cast(TokenIds, fitted_text(recipe.text, training, corpus, device))
+        self.module = OrderPictureModule(recipe, self.text.dim).to(device)
+        self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        side, held_out = recipe.looking.side, corpus.split("val")
+        self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
+        self.held_out = self._read(held_out, side)
+        self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
+        strings: dict[str, int] = {}
+        self.string = np.array(
+            [strings.setdefault(" ".join(text), len(strings)) for text in self.data.captions], np.int64
+        )
+        #: By caption: the ids of its twin, 0 where there is none. Of what is held out they are always told.
+        self.twins = twin_ids(self.data, training.corpus, self.text).to(device) if recipe.loss.order else None
+        self.held_out_twins = twin_ids(self.held_out, held_out, self.text).to(device)
+        self.mirrored = mirrored_words(self.text.vocabulary).to(device)
+
+    def _read(self, corpus: Corpus, side: int) -> SentenceData:
+        skipped = Skipped()
+        read = squashed_pictures(corpus, (image for image in corpus if image.captions), side, skipped)
+        if not read.images:
+            raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
+        captions = [tokens_of(caption) for image in read.images for caption in image.captions]
+        counts = torch.tensor([len(image.captions) for image in read.images])
+        return SentenceData(
+            images=read.pixels.to(self.device),
+            texts=torch.from_numpy(self.text.transform(captions)).to(self.device),
+            image_of=torch.repeat_interleave(torch.arange(len(counts)), counts).to(self.device),
+            image_ids=tuple(image.id for image in read.images),
+            captions=tuple(captions),
+            without_features=len(skipped),
+        )
+
+    def batches(self, epoch: int) -> Batches[PictureBatch]:
+        return shuffled(len(self.data.image_ids), self.recipe.images, self.recipe.seed, epoch, self._batch)
+
+    def _batch(
+        self, epoch: int, images: NDArray[np.int64], following: object, random: np.random.Generator
+    ) -> PictureBatch:
+        chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
+        texts = np.concatenate(chosen)
+        owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
+        send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner, self.string[texts])]
+        contrast = picture_contrast(epoch, send[2], send[3], len(images))
+        return PictureBatch(send[0], send[1], send[2], contrast, int(random.integers(1 << 62)))
+
+    def loss(self, batch: PictureBatch) -> Loss:
+        own, count = self.recipe.looking, len(batch.images)
+        generator = torch.Generator(self.device).manual_seed(batch.seed)
+        views, colours = random_views(count, own.zoom, generator), random_colours(count, generator)
+        pictures = recoloured(view_pictures(self.data.images[batch.images], views, own.side), colours)
+        vectors = self.module.tower(pictures.contiguous(memory_format=torch.channels_last))
+        flipped = views.flip[batch.owner] < 0
+        texts, twins = (
+            None if ids is None else torch.where(flipped[:, None], self.mirrored[ids[batch.texts]], ids[batch.texts])
+            for ids in (self.data.texts, self.twins)
+        )
+        assert texts is not None
+        fused = self.module.network.fuse(None, vectors.float())
+        return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, batch.contrast)
+
+    @torch.no_grad()
+    def validate(self) -> Mapping[str, float]:
+        parts = torch.split(self.held_out.images, _PICTURES)
+        vectors = torch.cat([self.module.tower(normalize(part)).float() for part in parts])
+        fused = self.module.network.fuse(None, vectors)
+        return order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
+
+    def describe(self, batch: PictureBatch) -> str:
+        return "images " + ", ".join(self.data.image_ids[row] for row in batch.images[:5].tolist()) + ", …"
+
+    def save(self, folder: Path) -> None:
+        save_tower(self.module.tower, folder / TOWER)
+        self.text.save(folder / TEXT)
+
+
+def picture_contrast(epoch: int, owner: Tensor, string: Tensor, images: int) -> Contrast:
+    """Every caption of a batch against the other pictures, every picture against captions that are none of its own.
+
+    Args:
+        owner, string: `(captions,)` the place of a caption's picture, and a number that equal captions share.
+    """
+    own = nn.functional.one_hot(owner, images).float()  # (captions, images)
+    mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
+    captions = torch.arange(len(owner), device=owner.device)
+    return Contrast(epoch, Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
+
+
+def mirrored_words(vocabulary: Vocabulary) -> Tensor:
+    """Ids of the words by id, with "left" and "right" exchanged: what is said of a mirrored picture.
+
+    >>> mirrored_words(Vocabulary.of([("left", "of", "right")])).tolist()
+    [0, 1, 2, 3, 6, 5, 4]
+    """
+    ids = torch.arange(len(vocabulary))
+    if "left" in vocabulary and "right" in vocabulary:
+        left, right = vocabulary.encode(["left", "right"])
+        ids[left], ids[right] = right, left
+    return ids
+
+
+RECIPE = OrderPictureRecipe
+
+
+def feature_recipes(recipe: OrderPictureRecipe) -> list[FeatureRecipe]:
+    """None: it learns from the pictures themselves."""
+    return []
+
+
+def run_features(folder: Path) -> list[FeatureRecipe]:
+    """The vectors of the network that was trained."""
+    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{folder / TOWER}", crops="squash")]
+
+
+def build_task(
+    recipe: OrderPictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> OrderPictureTask:
+    return OrderPictureTask(recipe, training_set(corpus), corpus, device)
+
+
+def load_matcher(folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
+    text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
+    network = _network(recipe, text.dim)
+    stored = read_weights(folder)
+    network.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    )
+    kind = DescribingOrderMatcher if network.generator else OrderMatcher
+    return kind(network, text, None, device, uses_context=True)

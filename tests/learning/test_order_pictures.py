@@ -1,0 +1,107 @@
+"""Order learned from pictures: who is a mismatch of whom, mirrored captions, a run that looks and tells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deixis.corpus import Corpus, open_corpus
+from deixis.errors import InputError
+from deixis.learning import order_pictures
+from deixis.learning import runs as run_files
+from deixis.learning.judging import judge, load_matcher
+from deixis.learning.looking import Looker
+from deixis.learning.order_pictures import OrderPictureTask, mirrored_words, picture_contrast
+from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.running import run_recipe, stores_for
+from deixis.models.order_matcher import DescribingOrderMatcher
+from deixis.text.vocabulary import Vocabulary
+from deixis.vision.reading import read_picture
+
+CPU = torch.device("cpu")
+SETTINGS: dict[str, Any] = {
+    "name": "order",
+    "kind": "order-pictures",
+    "corpus": "scenes",
+    "images": 8,
+    "captions": 3,
+    "text": {"kind": "tokens"},
+    "looking": {"side": 64, "dim": 32, "relating": 1},
+    "model": {"hidden": 32, "word": 16},
+    "loss": {"order": 10.0},
+    "schedule": {"epochs": 2, "learning_rate": 1e-3, "figure": "order"},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    whole = open_corpus("scenes")
+    return whole.with_images([image for split in ("train", "val", "test") for image in tuple(whole.split(split))[:20]])
+
+
+@pytest.fixture(scope="module")
+def task(corpus: Corpus) -> OrderPictureTask:
+    return order_pictures.build_task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
+
+
+def test_a_caption_that_is_one_of_a_picture_s_own_is_no_mismatch_of_it() -> None:
+    random = np.random.default_rng(0)
+    owner, string = torch.from_numpy(np.sort(random.integers(0, 5, 14))), torch.from_numpy(random.integers(0, 6, 14))
+    found = picture_contrast(3, owner, string, 5)
+    has = [{int(text) for text, own in zip(string, owner, strict=True) if own == image} for image in range(5)]
+    for caption in range(14):
+        mismatched = [int(string[caption]) not in has[image] for image in range(5)]
+        assert found.text_to_image.negative[caption].tolist() == mismatched
+        ahead = [int(string[other]) not in has[int(owner[caption])] for other in range(14)]
+        assert found.image_to_text.negative[caption].tolist() == ahead
+    assert found.image_to_text.anchor.tolist() == found.text_to_image.positive.tolist() == owner.tolist()
+
+
+def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:
+    vocabulary = Vocabulary.of([("a", "dog", "left", "of", "the", "right", "cat")])
+    ids = mirrored_words(vocabulary)
+    assert torch.equal(ids[ids], torch.arange(len(vocabulary)))
+    assert vocabulary.decode(ids[vocabulary.encode(("dog", "left", "of", "cat"))].tolist()) == (
+        "dog", "right", "of", "cat",
+    )  # fmt: skip
+    alone = Vocabulary.of([("left", "dog")])
+    assert torch.equal(mirrored_words(alone), torch.arange(len(alone)))
+
+
+def test_the_network_that_looks_learns_with_the_rest(task: OrderPictureTask) -> None:
+    batch = next(iter(task.batches(1)))
+    loss = task.loss(batch)
+    assert set(loss.parts) == {"matching", "order", "generation"}
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    first = next(task.module.tower.backbone.parameters())
+    assert first.grad is not None
+    assert first.grad.abs().sum() > 0
+
+
+def test_a_finished_run_looks_matches_and_tells(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
+    recipe = check_recipe(SETTINGS, "order")
+    run = tmp_path / "run"
+    run_recipe(RecipeFile("", recipe), corpus, [], run, CPU)
+    matcher = load_matcher(run, CPU)
+    assert isinstance(matcher, DescribingOrderMatcher)
+    image = next(iter(corpus.split("test")))
+    read_picture(corpus, image).save(tmp_path / "scene.png")
+    seen = Looker(recipe, run=run).look(tmp_path / "scene.png").features
+    assert matcher.encode_images([seen]).shape == (1, 32)
+    assert matcher.describe(seen, 2)
+    stores = stores_for(recipe, corpus, run=run, split="test")
+    names = [result.protocol.name for result in judge(run, corpus, stores, CPU)]
+    assert "order of words" in names
+
+
+def test_only_a_network_that_can_be_fine_tuned_looks() -> None:
+    with pytest.raises(InputError, match="fine-tuned"):
+        check_recipe({**SETTINGS, "looking": {"backbone": "dinov2-small"}}, "order")
