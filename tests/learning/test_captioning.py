@@ -144,6 +144,7 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     schedule = {**SETTINGS["schedule"], "figure": "perplexity", "lower_is_better": True}
     settings = {**SETTINGS, "pairs": "regions", "context": context, "schedule": schedule}
     settings["aligner"] = str(tmp_path / "aligner")
+    settings["model"] = {**SETTINGS["model"], "centred": True}
     made: Any = check_recipe({"name": "captions", **settings}, "captions")
     data = build_task(made, corpus, [store], CPU).data
     aligner = load_matcher(tmp_path / "aligner", CPU)
@@ -162,6 +163,8 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     assert place == len(data.lengths)
     run(settings, corpus, store, tmp_path / "run")
     matcher = load_matcher(tmp_path / "run", CPU)
+    rows = data.inputs.float().view(len(data.inputs), 1 + context, -1)
+    torch.testing.assert_close(matcher.network.centre, torch.nn.functional.normalize(rows, dim=2).mean(0))
     image = next(read_images(store, [corpus.images[0].id]))
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
     # Judged at drawn boxes, where there is a store of them.

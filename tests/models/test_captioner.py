@@ -131,6 +131,22 @@ def test_an_rnn_that_begins_as_the_identity_keeps_the_picture_through_a_sentence
     assert found[1] > 100 * found[0]
 
 
+def test_what_is_described_may_be_read_by_how_directions_differ_from_the_mean_ones() -> None:
+    """Each of the vectors side by side by its own mean direction, so that no length tells anything."""
+    centre, inputs = 0.3 * torch.randn(2, 3, dtype=torch.double), torch.randn(4, 2, 3, dtype=torch.double)
+    torch.manual_seed(0)
+    network = Captioner(6, len(VOCABULARY), CaptionerRecipe(word=4, hidden=6, centred=True), centre=centre).double()
+    plain = Captioner(6, len(VOCABULARY), CaptionerRecipe(word=4, hidden=6)).double().eval()
+    plain.load_state_dict({name: own for name, own in network.eval().state_dict().items() if name != "centre"})
+    directions = inputs / inputs.norm(dim=2, keepdim=True) - centre
+    expected = (directions / directions.norm(dim=2, keepdim=True) * 3**0.5).flatten(1)
+    assert float(expected.square().mean()) == pytest.approx(1)
+    ids = torch.tensor([[4, 5, END]]).expand(4, 3)
+    lengths = torch.rand(4, 2, 1, dtype=torch.double) + 0.5
+    found = network.log_likelihood((inputs * lengths).flatten(1), ids)
+    torch.testing.assert_close(found, plain.log_likelihood(expected, ids))
+
+
 def test_padding_changes_nothing() -> None:
     network = a_captioner("lstm")
     picture, ids = torch.randn(1, 5, dtype=torch.double), torch.tensor([[4, 5, END]])

@@ -37,6 +37,7 @@ from deixis.models.captioner import (
     captioner_input,
     text_ids,
 )
+from deixis.models.centring import mean_direction
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
@@ -121,6 +122,7 @@ class CaptioningTask:
                 recipe.model,
                 frequencies=counts if recipe.model.frequency_biases else None,
                 word_vectors=vectors,
+                centre=centres(self.data.inputs, recipe.context),
             )
         self.module: nn.Module = network.to(device)
 
@@ -200,6 +202,12 @@ def caption_data(
     )
 
 
+def centres(inputs: Tensor, context: bool) -> Tensor:
+    """The mean directions `(vectors, channels)` of a region's vector and, with context, of the picture's."""
+    own = inputs.view(len(inputs), 1 + context, -1)
+    return torch.stack([mean_direction(torch.split(own[:, number], 4096)) for number in range(own.shape[1])])
+
+
 RECIPE = CaptioningRecipe
 
 
@@ -223,7 +231,7 @@ def build_task(
 def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
     text, weights = load_text_features(folder / TEXT), read_weights(folder)
     assert isinstance(text, TokenIds)
-    network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model)
+    network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model, centre=weights.get("centre"))
     network.load_state_dict(weights)
     path = folder / BACKGROUND_FILE
     try:

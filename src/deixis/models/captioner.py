@@ -21,6 +21,7 @@ from torch.nn import functional
 from deixis.errors import DeixisError
 from deixis.matcher import ImageFeatures, Tokens
 from deixis.models.beam_search import Spoken, State, beam_search
+from deixis.models.centring import centred
 from deixis.models.matchers import regions_of
 from deixis.models.two_branch import Share, Width
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -44,6 +45,8 @@ class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     recurrent: Literal["uniform", "identity"] = "uniform"
     #: Output biases begin as the words' log frequencies, so that training need not learn these first.
     frequency_biases: bool = True
+    #: What is described is taken by its direction, less the mean one (`deixis.models.centring`), each number about 1.
+    centred: bool = False
 
 
 class DecodingRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +68,8 @@ class Captioner(nn.Module):
         words: how many ids there are, special tokens included.
         frequencies: (words,) how often each id was seen, for the output biases.
         word_vectors: (words, word) what the word vectors are at first, but for a common factor.
+        centre: (vectors, channels / vectors) the mean direction of each of the vectors that stand side by side in what
+            is described, for `centred`.
     """
 
     def __init__(
@@ -75,8 +80,10 @@ class Captioner(nn.Module):
         *,
         frequencies: Tensor | None = None,
         word_vectors: Tensor | None = None,
+        centre: Tensor | None = None,
     ) -> None:
         super().__init__()
+        self.centre = nn.Buffer(torch.zeros(1, channels) if centre is None else centre) if recipe.centred else None
         self.words = nn.Embedding(words, recipe.word, padding_idx=PAD)
         if word_vectors is not None:
             if word_vectors.shape != self.words.weight.shape:
@@ -108,6 +115,9 @@ class Captioner(nn.Module):
         cell: Any = self.recurrence
         start = self.dropout(self.words(torch.full((len(pictures),), START, device=pictures.device)))
         given = functional.linear(start, cell.weight_ih_l0, cell.bias_ih_l0) + cell.bias_hh_l0
+        if self.centre is not None:
+            width = self.centre.shape[1]
+            pictures = centred(pictures.view(-1, *self.centre.shape), self.centre).flatten(1) * width**0.5
         given = given + self.picture(self.dropout(pictures))
         if isinstance(cell, nn.RNN):
             return (given.relu(),)
