@@ -169,7 +169,10 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
     # Judged at drawn boxes, where there is a store of them.
     results = judge(tmp_path / "run", corpus, [store, drawn_store(corpus, tmp_path / "chains")], CPU, split="val")
-    assert "region captioning" in {result.protocol.name for result in results}
+    measured = {result.protocol.name for result in results}
+    assert "region captioning" in measured
+    # A region by itself has no whole picture beside it.
+    assert ("region-phrase ranking" in measured) is not context
     settings["aligner"] = str(tmp_path / "run")
     with pytest.raises(DeixisError, match="does not learn to align"):
         run(settings, corpus, store, tmp_path / "another")

@@ -126,9 +126,10 @@ def judge(
             results += judge_aligner(matcher, corpus, split, find_store(stores, "proposals"), told)
         if isinstance(matcher, Encodes) and not isinstance(matcher, Scores):
             results.append(sentence_retrieval(matcher, pictures, **told))
-        # An aligner, to which a region more is a product more, ranks drawn regions wherever there are some.
+        # Aligners and captioners rank drawn regions wherever there are some, but not who wants the picture beside them.
         chains = any((each.plan.provenance.get("regions") or {}).get("boxes") == "chains" for each in stores)
-        if drawn_regions or getattr(recipe, "drawn_regions", chains and recipe.kind == "alignment"):
+        alone = recipe.kind in ("alignment", "captioner") and not getattr(recipe, "context", False)
+        if drawn_regions or getattr(recipe, "drawn_regions", chains and alone):
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
             if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]
