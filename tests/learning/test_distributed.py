@@ -55,7 +55,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "kind": "phrases",
         "features": {"backbone": "efficientnet-lite0", "regions": {"boxes": "grid", "count": 12}},
         "text": {"kind": "tfidf"},
-        "model": {"kind": "similarity", "image": [16, 8], "text": [16, 8]},
+        "model": {"kind": "similarity", "image": [16, 8], "text": [16, 8], "centred": True},
         "loss": {"kind": "logistic"},
         "sampler": {"batch": 64},
         "regions": 12,
@@ -217,20 +217,25 @@ def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_a_group_of_one_trains_as_a_process_without_one(
-    device: str, folder: Path, stores: list[str], environment: dict[str, str]
+@pytest.mark.parametrize(
+    ("device", "count"),
+    [("cpu", 1), pytest.param("cuda", 1, marks=needs_gpu), pytest.param("cuda", 2, marks=needs_gpu)],
+)
+def test_a_group_trains_as_a_process_without_one(
+    device: str, count: int, folder: Path, stores: list[str], environment: dict[str, str]
 ) -> None:
-    """All that is said among processes is said, by gloo or, on a GPU, by NCCL."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    """All that is said among processes is said: by gloo, or by NCCL where each has a GPU of its own."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
     for name, how in (("group", torchrun), ("alone", [])):
-        given = json.dumps([RECIPES["constraints"], str(folder / f"{name} {device}"), stores, device])
+        given = json.dumps([RECIPES["constraints"], str(folder / f"{name} {device} {count}"), stores, device])
         command = [sys.executable, *how, "-m", "tests.learning.ranks", "train", given, device]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, done.stderr
-    group, alone = (steps_of(folder / f"{name} {device}") for name in ("group", "alone"))
+    group, alone = (steps_of(folder / f"{name} {device} {count}") for name in ("group", "alone"))
     assert len(group) == len(alone) > 4
-    assert [step.loss for step in group] == pytest.approx([step.loss for step in alone], rel=1e-4)
+    # A GPU rounds the factors of its products to 10 bits.
+    tolerance = 1e-4 if device == "cpu" else 5e-3
+    assert [step.loss for step in group] == pytest.approx([step.loss for step in alone], rel=tolerance)
 
 
 def test_shares_are_consecutive_and_nothing_is_left_out() -> None:

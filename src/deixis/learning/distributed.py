@@ -103,12 +103,16 @@ def joined(device: str) -> Iterator[Ranks]:
             raise DeixisError("WORLD_SIZE is set, but RANK or MASTER_ADDR is not; start training by torchrun")
         yield ALONE
         return
+    backend = "gloo"
     if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        cards = torch.cuda.device_count()
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % cards)
+        # NCCL refuses processes that share a card.
+        if int(os.environ["LOCAL_WORLD_SIZE"]) <= cards:
+            backend = "cpu:gloo,cuda:nccl"
     store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
     # torchrun may hand the same store to processes that it started again, with the addresses of dead ones in it.
     own = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} of {count}", store)
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield Ranks(rank, count, started=True)
