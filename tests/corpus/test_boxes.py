@@ -60,6 +60,9 @@ def test_suppression_is_the_textbook_loop_for_every_query():
             assert np.flatnonzero(kept).tolist() == sorted(expected)
             assert suppress(boxes, own, 0.5, count).tolist() == expected
             assert suppress(boxes, own, 0.5, budget).tolist() == expected[:budget]
+        least = generator.integers(0, 6, 4).astype(np.float32)
+        wanted = suppress_each(boxes, scores, 0.5) & (scores >= least[:, None])
+        assert np.array_equal(suppress_each(boxes, scores, 0.5, least), wanted)
 
 
 def test_records_become_rows():

@@ -155,6 +155,19 @@ def test_a_new_ridge_needs_no_pair_again() -> None:
     np.testing.assert_allclose(again.correlations_, NormalizedCCA(2, ridge=0.1, device="cpu").fit(X, Y).correlations_)
 
 
+def test_rows_may_count_by_their_direction_alone(tmp_path: Path) -> None:
+    X, Y = _views()
+    lengths = np.random.default_rng(1).uniform(0.5, 20, size=(len(X), 1))
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    cca = NormalizedCCA(ridge=0.1, unit_x=True, device="cpu").fit(X * lengths, Y)
+    plain = NormalizedCCA(ridge=0.1, device="cpu").fit(unit, Y)
+    np.testing.assert_allclose(cca.correlations_, plain.correlations_, rtol=1e-4)
+    np.testing.assert_allclose(cca.encode_x(X), plain.encode_x(unit), atol=1e-3)
+    cca.save(tmp_path / "cca.safetensors")
+    again = NormalizedCCA.load(tmp_path / "cca.safetensors", device="cpu")
+    np.testing.assert_array_equal(again.encode_x(3 * X), cca.encode_x(3 * X))
+
+
 def test_memory_maps_and_tensors_are_taken(tmp_path: Path) -> None:
     X, Y = _views()
     X -= X.mean(axis=0)

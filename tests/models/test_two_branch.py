@@ -45,6 +45,19 @@ def test_a_linear_branch_is_one_layer_at_unit_length() -> None:
     assert sum(1 for _ in network.parameters()) == 4
 
 
+def test_centred_features_count_by_their_direction_less_the_mean_one() -> None:
+    network = TwoBranchEmbedding(7, 5, EmbeddingRecipe(image=(4,), text=(4,), centred=True))
+    images, lengths = features(9, 7) + 2, torch.arange(1.0, 10.0)[:, None]
+    centre = functional.normalize(images).mean(0)
+    network.centre.copy_(centre)
+    rest = functional.normalize(functional.normalize(images) - centre) * 7**0.5
+    wanted = functional.normalize(network.images(rest))
+    torch.testing.assert_close(network.embed_images(lengths * images), wanted)
+    again = TwoBranchEmbedding(7, 5, EmbeddingRecipe(image=(4,), text=(4,), centred=True))
+    again.load_state_dict(network.state_dict())
+    torch.testing.assert_close(again.embed_images(images), wanted)
+
+
 def test_papers_sizes() -> None:
     phrases = TwoBranchEmbedding(4096, 6000, EmbeddingRecipe())
     shapes = [tuple(value.shape) for value in phrases.parameters() if value.dim() == 2]

@@ -55,13 +55,16 @@ def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: 
     return np.array(kept, dtype=np.int64)
 
 
-def suppress_each(boxes: Boxes, scores: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
+def suppress_each(
+    boxes: Boxes, scores: NDArray[np.floating], threshold: float = 0.5, least: NDArray[np.floating] | None = None
+) -> NDArray[np.bool_]:
     """Non-maximum suppression of the same few boxes under several queries at once, as `suppress` does it for one.
 
     Args:
         boxes: `(boxes, 4)`.
         scores: `(queries, boxes)`.
         threshold: intersection over union.
+        least: `(queries,)`, scores below which nobody asks whether a box is kept; they cost nothing and are false.
 
     Returns:
         `(queries, boxes)`, true where a box is kept.
@@ -71,11 +74,18 @@ def suppress_each(boxes: Boxes, scores: NDArray[np.floating], threshold: float =
     # Sets of boxes as bits, eight a byte: what each box leaves standing, and what still stands for each query.
     leaves = np.packbits(~clash, axis=1)
     standing = np.full((len(scores), leaves.shape[1]), 255, dtype=np.uint8)
-    order = np.argsort(-scores, axis=1, kind="stable")
+    asked = np.ones(scores.shape, bool) if least is None else scores >= least[:, None]
+    # Queries with the most boxes first, so that at each place those that have a box there are the first ones.
+    depth = asked.sum(axis=1)
+    by_depth = np.argsort(-depth, kind="stable")
+    order = np.argsort(-scores[by_depth], axis=1, kind="stable")
     queries = np.arange(len(scores))
-    for place in range(scores.shape[1]):
-        box = order[:, place]
-        stands = standing[queries, box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
+    for place in range(depth.max(initial=0)):
+        own = slice(int(np.count_nonzero(depth > place)))
+        box, left = order[own, place], standing[own]
+        stands = left[queries[own], box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
         # A standing box overlaps no box kept before it, so this strikes out only boxes that come later.
-        standing &= np.where(stands[:, None], leaves[box], 255)
-    return np.unpackbits(standing, axis=1, count=scores.shape[1]).astype(bool)
+        left &= np.where(stands[:, None], leaves[box], 255)
+    kept = np.empty_like(asked)
+    kept[by_depth] = np.unpackbits(standing, axis=1, count=scores.shape[1]).astype(bool)
+    return kept & asked

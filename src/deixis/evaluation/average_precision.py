@@ -174,7 +174,8 @@ def _detect_named(
         return
     boxes, scores = _answer(image, named, localize)
     each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
-    for detector, places, own, kept in zip(named, each, scores, _suppress(boxes, scores, suppression), strict=True):
+    kept_of_each = _suppress(boxes, scores, suppression, np.full(len(named), -np.inf))
+    for detector, places, own, kept in zip(named, each, scores, kept_of_each, strict=True):
         gold = np.array(sorted(detector.gold[image.id]))
         right, wrong = match(places[kept], own[kept], gold, threshold)
         detector.right += right.tolist()
@@ -192,16 +193,17 @@ def _wrong_elsewhere(
     lowest = np.array([np.inf if image.id in detector.gold else min(detector.right) for detector in found.values()])
     active = np.flatnonzero(scores.max(axis=1, initial=-np.inf) >= lowest)
     own = boxes if boxes.ndim == 2 else boxes[active]
-    kept = _suppress(own, scores[active], suppression) & (scores[active] >= lowest[active, None])
+    kept = _suppress(own, scores[active], suppression, lowest[active])
     rows, proposals = np.nonzero(kept)
     return active[rows], scores[active[rows], proposals]
 
 
-def _suppress(boxes: Boxes, scores: Floats, threshold: float) -> npt.NDArray[np.bool_]:
-    """Which boxes each query keeps, where all have the same boxes or each its own."""
+def _suppress(boxes: Boxes, scores: Floats, threshold: float, least: Floats) -> npt.NDArray[np.bool_]:
+    """Which boxes of at least a score each query keeps, where all have the same boxes or each its own."""
     if boxes.ndim == 2:
-        return suppress_each(boxes, scores, threshold)
-    kept = [suppress_each(own, row[None], threshold)[0] for own, row in zip(boxes, scores, strict=True)]
+        return suppress_each(boxes, scores, threshold, least)
+    each = zip(boxes, scores, least, strict=True)
+    kept = [suppress_each(own, row[None], threshold, lowest[None])[0] for own, row, lowest in each]
     return np.array(kept, dtype=bool).reshape(scores.shape)
 
 

@@ -40,6 +40,7 @@ class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     features: FeatureRecipe
     exemplars: Annotated[int, Meta(ge=0)] = 10
+    unit_regions: bool = False
 
 
 class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +51,8 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     exemplars: Annotated[int, Meta(ge=0)] = 0
     #: Proposals that are ranked, the best so many of each picture.
     regions: Annotated[int, Meta(ge=1)] = 100
+    #: Features of regions count by their direction alone.
+    unit_regions: bool = False
     components: Annotated[int, Meta(ge=1)] | None = None
     ridges: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] = (0.01, 0.1, 1.0, 10.0)
     powers: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 1.0, 2.0, 4.0)
@@ -59,6 +62,8 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
         super().__post_init__()
         if self.pairs == "sentences" and self.exemplars:
             raise ValueError("exemplars are of phrases; sentences do not repeat")
+        if self.pairs == "sentences" and self.unit_regions:
+            raise ValueError("unit_regions: sentences have no regions; [auxiliary] has a setting of its own")
         if self.pairs == "phrases" and self.auxiliary:
             raise ValueError("an auxiliary embedding is stacked under sentences, not under phrases")
 
@@ -86,12 +91,12 @@ class CorrelationFit:
         """Sum, solve and choose; the figures are those of the validation split, `training_pairs` beside them."""
         recipe, device = self.recipe, self._device.type
         if recipe.pairs == "phrases":
-            self.cca = NormalizedCCA(recipe.components, device=device)
+            self.cca = NormalizedCCA(recipe.components, unit_x=recipe.unit_regions, device=device)
             return self._fit_phrases(self.cca, recipe.exemplars, say)
         if recipe.auxiliary is None:
             self.cca = NormalizedCCA(recipe.components, device=device)
         else:
-            auxiliary = NormalizedCCA(device=device)
+            auxiliary = NormalizedCCA(unit_x=recipe.auxiliary.unit_regions, device=device)
             self._fit_phrases(auxiliary, recipe.auxiliary.exemplars, say)
             self.cca = StackedAuxiliaryEmbedding(auxiliary, recipe.components, device=device)
         blocks = _sentence_blocks(self._sentences(self._training))

@@ -64,7 +64,8 @@ class JointModule(nn.Module):
 
     def __init__(self, sentences: SentenceTask, phrases: PhraseTask) -> None:
         super().__init__()
-        self.network = phrases.module.network = sentences.module.network
+        # The phrases' one knows the mean direction of regions.
+        self.network = sentences.module.network = phrases.module.network
         self.loss, self.phrase_loss = sentences.module.loss, phrases.module.loss
 
 

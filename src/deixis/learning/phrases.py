@@ -67,6 +67,7 @@ class PhraseTask(TwoBranchTask):
         if ranks.first:
             self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
             self.check = LocalizationCheck(self.held_out, recipe.regions)
+        self.centre_visual()
         self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed)
 
     @property

@@ -60,6 +60,7 @@ class SentenceTask(TwoBranchTask):
         super().__init__(recipe, training, text, store.image_vectors().shape[1], device, ranks)
         self.data = sentence_data(training, store, text, device=device, ranks=ranks)
         self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
+        self.centre_visual()
         self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
 
     @property

@@ -19,12 +19,13 @@ from deixis.corpus import Corpus, TrainingSet
 from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.learning.distributed import ALONE, Held, Ranks, Sharing
+from deixis.learning.distributed import ALONE, Held, Ranks, Sharing, summed
 from deixis.learning.losses import LogisticRecipe, LossRecipe, make_loss
 from deixis.learning.recipe import Recipe, regions_of
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import PairBatch, RankingBatch
 from deixis.learning.task import Loss, SizedBatches
+from deixis.models.centring import mean_direction
 from deixis.models.matchers import EmbeddingMatcher, SimilarityMatcher
 from deixis.models.two_branch import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
 from deixis.text.features import TextFeatures, TextRecipe, TokenIds, load_text_features, text_features
@@ -35,6 +36,8 @@ from deixis.text.vocabulary import SPECIALS
 ALL_CHAINS = 2000
 #: The folder of fitted text features in a run.
 TEXT = "text"
+#: Rows of visual features worked on together: 32,768 of 1,280 float32 are 168 MB.
+ROWS = 1 << 15
 Batch = RankingBatch | PairBatch
 
 
@@ -73,6 +76,18 @@ class TwoBranchTask(ABC):
             vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
         self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
         self.sharing = Sharing(ranks, self.module)
+
+    def centre_visual(self) -> None:
+        """Tell the network the mean direction of the training data's visual features, all processes' together."""
+        centre, rows = self.module.network.centre, self.visual.values
+        if centre is None:
+            return
+        total = torch.zeros(len(centre) + 1, dtype=torch.float64, device=self.device)
+        if len(rows):
+            total[:-1], total[-1] = mean_direction(torch.split(rows, ROWS)).double() * len(rows), len(rows)
+        if self.sharing.ranks.together:
+            total = summed(total)
+        centre.copy_(total[:-1] / total[-1])
 
     @property
     @abstractmethod

@@ -56,6 +56,8 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         inverse.
     power : float
         Exponent of the correlations in the scaling.
+    unit_x : bool
+        Rows of X count by their direction alone: they are set to unit length first, here and when they are encoded.
     block : int
         Rows worked on together.
     dtype : {"float64", "float32"}
@@ -100,6 +102,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         *,
         ridge: float = 1e-2,
         power: float = 1.0,
+        unit_x: bool = False,
         block: int = 4096,
         dtype: Literal["float64", "float32"] = "float64",
         device: str | None = None,
@@ -107,6 +110,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.n_components = n_components
         self.ridge = ridge
         self.power = power
+        self.unit_x = unit_x
         self.block = block
         self.dtype = dtype
         self.device = device
@@ -193,11 +197,12 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return cls(device=device)._restore(stored)
 
     def _stored(self) -> Stored:
-        return self._found(), Setting(float(self.power), float(self.ridge), self.n_samples_seen_)
+        return self._found(), Setting(float(self.power), float(self.ridge), self.n_samples_seen_, self.unit_x)
 
     def _restore(self, stored: Stored) -> Self:
         found, setting = stored
         self.n_components, self.power, self.ridge = len(found.correlations), setting.power, setting.ridge
+        self.unit_x = setting.unit_x
         self._sums, self._projections, self.n_samples_seen_ = None, found, setting.pairs
         self.n_features_in_, self.n_features_y_ = len(found.x_mean), len(found.y_mean)
         return self
@@ -249,6 +254,8 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
         """What of a block of rows the covariances are of."""
+        if view == "x" and self.unit_x:
+            return lambda block: torch.nn.functional.normalize(block.float())
         return lambda block: block
 
     def _parts(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:

@@ -31,6 +31,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power: float
     ridge: float
     pairs: int
+    unit_x: bool = False
 
 
 Stored = tuple[Projections, Setting]

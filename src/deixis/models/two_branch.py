@@ -16,6 +16,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from deixis.errors import DeixisError
+from deixis.models.centring import centred
 
 Width = Annotated[int, Meta(ge=1)]
 Widths = Annotated[tuple[Width, ...], Meta(min_length=1)]
@@ -54,6 +55,8 @@ class EmbeddingRecipe(Struct, tag="embedding", tag_field="kind", frozen=True, fo
     image: Widths = (1024, 512)
     text: Widths = (1024, 512)
     dropout: Share = 0.0
+    #: Image or region features count by their direction alone, less the mean one of the training data.
+    centred: bool = False
     recurrent: RecurrentRecipe | None = None
 
 
@@ -142,12 +145,17 @@ class TwoBranchEmbedding(nn.Module):
         if word_vectors is not None and recipe.recurrent is None:
             raise DeixisError("word vectors were given to a text branch that reads no token ids")
         self.dim = recipe.image[-1]
+        #: What `centred` takes away; who trains fills it in.
+        self.centre = nn.Buffer(torch.zeros(image_dim)) if recipe.centred else None
         self.encoder = RecurrentEncoder(text_dim, recipe.recurrent, word_vectors) if recipe.recurrent else None
         self.images = Branch(image_dim, recipe.image, recipe.dropout)
         self.texts = Branch(self.encoder.dim if self.encoder else text_dim, recipe.text, recipe.dropout)
 
     def embed_images(self, images: Tensor) -> Tensor:
         """(images, image_dim) to unit rows (images, dim)."""
+        if self.centre is not None:
+            # About as large, number by number, as what the first layer's initial weights are made for.
+            images = centred(images, self.centre) * len(self.centre) ** 0.5
         return functional.normalize(self.images(images), dim=-1)
 
     def embed_texts(self, texts: Tensor) -> Tensor:
