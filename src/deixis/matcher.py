@@ -102,12 +102,15 @@ class Aligns(Protocol):
         """Boxes `(regions, 4)`, the whole picture's first, and how well they fit each sentence's `(words, regions)`."""
 
     def states(
-        self, boxes: NDArray[Any], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
+        self, boxes: Sequence[NDArray[Any]], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
     ) -> list[list[int]]:
         """The region of every word of sentences; words side by side with the same one gain `beta`.
 
         Without a temperature they are those of the best chain of regions; with one, those that share most with the
         regions of all chains.
+
+        Args:
+            boxes: those of each sentence's picture, as `align_words` gives them.
         """
 
 

@@ -50,9 +50,9 @@ class Told:
         return boxes, products
 
     def states(self, boxes: Any, products: Any, beta: float, temperature: float = 0.0) -> list[list[int]]:
-        overlaps = torch.from_numpy(iou_matrix(boxes, boxes))
         found = []
-        for own in products:
+        for its, own in zip(boxes, products, strict=True):
+            overlaps = torch.from_numpy(iou_matrix(its, its))
             scores, lengths = torch.from_numpy(own)[None], torch.tensor([len(own)])
             states = (
                 most_shared(scores, lengths, overlaps, beta, temperature)

@@ -68,6 +68,22 @@ def test_a_word_s_region_is_as_likely_as_all_chains_that_put_it_there(seed: int,
         assert total(worth, tuple(regions_of_words[:length].tolist()), KEEP) == pytest.approx(best)
 
 
+def test_sentences_of_several_pictures_together_have_the_regions_that_they_have_alone() -> None:
+    random = np.random.default_rng(0)
+    regions, lengths = [3, 6, 1, 5], torch.tensor([4, 2, 5, 5])
+    scores, overlaps = torch.full((4, 5, 6), -torch.inf), torch.zeros(4, 6, 6)
+    for number, count in enumerate(regions):
+        scores[number, :, :count] = torch.from_numpy(random.normal(size=(5, count)))
+        corners = random.uniform(0, 50, (count, 2))
+        boxes = np.concatenate([corners, corners + random.uniform(5, 50, (count, 2))], 1)
+        overlaps[number, :count, :count] = torch.from_numpy(iou_matrix(boxes, boxes))
+    together = most_shared(scores, lengths, overlaps, 0.5, 0.7)
+    for number, count in enumerate(regions):
+        own = scores[number : number + 1, : lengths[number], :count]
+        alone = most_shared(own, lengths[number : number + 1], overlaps[number, :count, :count], 0.5, 0.7)
+        assert together[number, : lengths[number]].tolist() == alone[0].tolist()
+
+
 def test_a_cold_chain_is_the_best_one_and_a_hot_one_the_middle_of_all_regions() -> None:
     scores = torch.randn(5, 7, 4, generator=torch.Generator().manual_seed(0))
     lengths = torch.full((5,), 7)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from deixis.corpus.boxes import iou_matrix, merge
-from deixis.corpus.records import Image
+from deixis.corpus.records import Image, Phrase
 from deixis.evaluation.localization import Localized, Localizer, PhraseQuery, evaluate_localization, gold_queries
 from deixis.evaluation.matching import Pictures, Told, query_tokens
 from deixis.evaluation.papers import paper_tables
@@ -111,21 +111,27 @@ def wordless(pictures: Pictures) -> dict[str, float]:
 
 def best_smoothing(matcher: Aligns, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
     """The one with which most phrases of a split have a region that is right; the first of several."""
-    hits = np.zeros(len(ways), int)
+    # Of every sentence; and of every phrase its sentence, itself, and which regions are right.
+    boxes: list[NDArray[Any]] = []
+    products: list[NDArray[Any]] = []
+    asked: list[tuple[int, Phrase, NDArray[np.bool_]]] = []
     for image in pictures.images:
         queries, gold = gold_queries(image)
         if not queries:
             continue
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
-        boxes, products = matcher.align_words(pictures.features(image), sentences)
-        own = dict(zip(sentences, products, strict=True))
-        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), boxes) >= IOU
-        for number, way in enumerate(ways):
-            states = dict(zip(sentences, matcher.states(boxes, products, *way), strict=True))
-            for query, there in zip(queries, right, strict=True):
-                sentence, span = tokens_of(query.caption), (query.phrase.start, query.phrase.end)
-                hits[number] += there[_aligned(own[sentence], states[sentence], *span).argmax()]
-    return ways[int(hits.argmax())]
+        own, scores = matcher.align_words(pictures.features(image), sentences)
+        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), own) >= IOU
+        for query, there in zip(queries, right, strict=True):
+            asked.append((len(products) + sentences.index(tokens_of(query.caption)), query.phrase, there))
+        boxes += [own] * len(scores)
+        products += scores
+    hits = []
+    for way in ways:
+        states = matcher.states(boxes, products, *way)
+        chosen = (_aligned(products[of], states[of], phrase.start, phrase.end).argmax() for of, phrase, _ in asked)
+        hits.append(sum(bool(there[region]) for region, (_, _, there) in zip(chosen, asked, strict=True)))
+    return ways[int(np.argmax(hits))]
 
 
 def aligned_localizer(matcher: Aligns, pictures: Pictures, way: Smoothing) -> Localizer:
@@ -134,7 +140,7 @@ def aligned_localizer(matcher: Aligns, pictures: Pictures, way: Smoothing) -> Lo
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
         boxes, products = matcher.align_words(pictures.features(image), sentences)
-        states = dict(zip(sentences, matcher.states(boxes, products, *way), strict=True))
+        states = dict(zip(sentences, matcher.states([boxes] * len(sentences), products, *way), strict=True))
         own = dict(zip(sentences, products, strict=True))
         scores = [
             _aligned(own[sentence], states[sentence], query.phrase.start, query.phrase.end)

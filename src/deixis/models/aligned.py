@@ -61,7 +61,7 @@ def align_sentence(
         counted: phrases, as spans of tokens; one that says a number gets as many different regions.
     """
     boxes, (products,) = matcher.align_words(image, [tokens], matcher.regions)
-    (states,) = matcher.states(boxes, [products], beta, temperature)
+    (states,) = matcher.states([boxes], [products], beta, temperature)
     numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
     # A phrase that is counted is a snippet of its own: a state that no region has keeps it apart from its neighbours.
     for place, (start, end) in enumerate(numbers):

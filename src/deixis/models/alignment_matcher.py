@@ -87,21 +87,31 @@ class AlignmentMatcher:
     def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
         """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
         boxes, products = self.align_words(image, sentences, self.regions)
-        states = self.states(boxes, products, self.beta, self.temperature)
+        states = self.states([boxes] * len(products), products, self.beta, self.temperature)
         return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
 
-    def states(self, boxes: Array, products: Sequence[Array], beta: float, temperature: float = 0.0) -> list[list[int]]:
+    def states(
+        self, boxes: Sequence[Array], products: Sequence[Array], beta: float, temperature: float = 0.0
+    ) -> list[list[int]]:
         """The region of every word, for all sentences at once: of the best chain, or, with a temperature, the one that
         shares most with those of all chains.
+
+        Args:
+            boxes: (regions, 4) those of each sentence's picture.
         """
         lengths = [len(own) for own in products]
         if not any(lengths):
             return [[] for _ in products]
-        padded = torch.zeros(len(products), max(lengths), products[0].shape[1])
+        regions = max(map(len, boxes))
+        padded = torch.full((len(products), max(lengths), regions), -torch.inf)
         for row, own in zip(padded, products, strict=True):
-            row[: len(own)] = torch.from_numpy(own)
+            row[:, : own.shape[1]] = 0
+            row[: len(own), : own.shape[1]] = torch.from_numpy(own)
         if temperature:
-            overlaps = torch.from_numpy(iou_matrix(boxes, boxes))
+            shared = {id(own): iou_matrix(own, own) for own in boxes}
+            overlaps = torch.zeros(len(products), regions, regions)
+            for table, own in zip(overlaps, boxes, strict=True):
+                table[: len(own), : len(own)] = torch.from_numpy(shared[id(own)])
             found = most_shared(padded, torch.tensor(lengths), overlaps, beta, temperature)
         else:
             found = smooth(padded, torch.tensor(lengths), beta)

@@ -103,12 +103,13 @@ def most_shared(scores: Tensor, lengths: Tensor, overlaps: Tensor, beta: float, 
 
     Args:
         scores, lengths, beta: as those of `smooth`.
-        overlaps: (regions, regions) IoU.
+        overlaps: (regions, regions) IoU; or (sentences, regions, regions), where sentences are of several pictures.
         temperature: what scores and β are divided by before they are taken for logarithms of weights: near 0 the best
             chain alone counts, a great one leaves the region that shares most with all others.
     """
     likely = marginals(scores / temperature, lengths, beta / temperature)
-    return smooth(likely @ overlaps.to(scores.dtype), lengths, KEEP)
+    worth = (likely @ overlaps.to(scores.dtype)).masked_fill(scores.isneginf(), -torch.inf)
+    return smooth(worth, lengths, KEEP)
 
 
 def _check(beta: float) -> None:

@@ -147,7 +147,9 @@ def _page_of(
             1 + int((scores[~own] >= scores[each]).sum() if own[each] else (scores > scores[each]).sum()),
             bool(own[each]),
         )
-        for each, of, states in zip(wanted, products, matcher.states(boxes, products, *smoothing), strict=True)
+        for each, of, states in zip(
+            wanted, products, matcher.states([boxes] * len(products), products, *smoothing), strict=True
+        )
     }
     mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
     return Shown(image, features.size, boxes, tuple(mine), tuple(lines[each] for each in order[:count].tolist()))
