@@ -246,7 +246,7 @@ def to_device(pictures: Sequence[PreparedPicture], device: torch.device) -> None
             if values is not None:
                 shapes.setdefault(tuple(values.shape), []).append(values)
     for alike in shapes.values():
-        stacked(alike).to(device)
+        stacked(alike, device.type)
 
 
 def once(work: Callable[[], object], device: torch.device) -> float:
@@ -274,10 +274,19 @@ def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
     # Once for nothing: a GPU is set up, and the files are in the system's cache.
     networks_alone(ready if device == "cuda" else corpus.with_images(corpus.images[:2]), mapper, workers)
     before = decoding_alone(corpus, mapper, workers)
-    work = time.process_time()
+    moments: list[tuple[int, float]] = []
+    began, work = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        report = extract(corpus, mapper, folder, workers=workers)
+        report = extract(
+            corpus,
+            mapper,
+            folder,
+            workers=workers,
+            progress=lambda done, _: moments.append((done, time.perf_counter() - began)),
+        )
     work = time.process_time() - work
+    # The first moment is before all work; then one after each batch.
+    (first, begun), (last, ended) = moments[1], moments[-1]
     decoding = (before + decoding_alone(corpus, mapper, workers)) / 2
     networks = networks_alone(ready, mapper, workers)
     parts = parts_of_networks(ready, mapper, workers)
@@ -302,6 +311,13 @@ def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
             "networks alone": len(ready) / networks,
             "writing alone": count / seconds["write"],
         },
+        # Beginning: readers are forked, and the first batch is read. Ending: the last partition is written.
+        "seconds_of_beginning": begun,
+        "seconds_of_ending": seconds["all"] - ended,
+        "pictures_per_second_between": (last - first) / (ended - begun) if last > first else None,
+        "share_of_networks_alone_between": (last - first) / (ended - begun) / (len(ready) / networks)
+        if last > first
+        else None,
         "share_of_decoding_alone": decoding / seconds["all"],
         "ms_per_picture_of_networks_by_part": {name: 1e3 * value / len(ready) for name, value in parts.items()},
         "ms_per_picture": 1e3 * seconds["all"] / count,

@@ -85,7 +85,8 @@ class LearnedBoxes(ProposedBoxes):
 
     def find(self, pictures: Sequence[Tensor], count: int) -> list[NDArray[np.float32]]:
         """The boxes of each squashed picture `(boxes, 4)`, in [0, 1]."""
-        return [found.boxes for found in self._proposals.propose_batch(stacked(pictures), count)]
+        proposals = self._proposals
+        return [found.boxes for found in proposals.propose_batch(stacked(pictures, proposals.device), count)]
 
 
 class StoredBoxes:

@@ -7,7 +7,7 @@ copy; `size` (width, height) is the original's, or that of the picture at hand w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
@@ -131,12 +131,12 @@ class BoxMapper:
         restorer.start()
         restorer.join()
 
-    def running(self) -> AbstractContextManager[None]:
-        if self._device == "cpu":
-            return freed_memory_is_kept()
+    @contextmanager
+    def running(self) -> Iterator[None]:
         # cuDNN plans every layer anew for each number and shape of pictures: 2.3 s a shape on an H200, where a pass
         # takes 17 ms with it and 42 without.
-        return cudnn.flags(enabled=not self._recipe.one_pass)
+        with freed_memory_is_kept(), cudnn.flags(enabled=not self._recipe.one_pass):
+            yield
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
         # Boxes are looked for in all pixels.
@@ -246,9 +246,9 @@ class BackboneMapper(BoxMapper):
         """The features of pictures of one shape."""
         wholes = [picture.whole for picture in batch if picture.whole is not None]
         crops = [picture.crops for picture in batch if picture.crops is not None]
-        maps = self._backbone.maps(stacked(wholes)) if wholes else None
+        maps = self._backbone.maps(stacked(wholes, self._device)) if wholes else None
         if crops or maps is None:
-            vectors = mean_vectors(self._backbone, stacked(crops))
+            vectors = mean_vectors(self._backbone, stacked(crops, self._device))
         else:
             vectors = maps.values.mean((-2, -1))
             if self._recipe.crops == "grid":

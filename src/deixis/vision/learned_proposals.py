@@ -45,9 +45,9 @@ class LearnedProposals:
         self.model, self.side = model.eval(), side
         # The same function without normalizations, in the layout that convolutions are fastest in.
         self._network = deepcopy(self.model)
-        device = next(model.parameters()).device.type
-        self._network.backbone.fuse(device, runtime)
-        if device == "cuda":
+        self.device = next(model.parameters()).device.type
+        self._network.backbone.fuse(self.device, runtime)
+        if self.device == "cuda":
             planless_pointwise(self._network)
         self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.settings: Mapping[str, str | int | float] = {
@@ -64,8 +64,7 @@ class LearnedProposals:
     @torch.inference_mode()
     def propose_batch(self, pictures: Tensor, count: int) -> list[Proposals]:
         """Squashed pictures as bytes `(batch, 3, side, side)` → for each its boxes in [0, 1]."""
-        device = next(self._network.parameters()).device
-        passes = [self._candidates(part.to(device), count) for part in torch.split(pictures, PASS[device.type])]
+        passes = [self._candidates(part.to(self.device), count) for part in torch.split(pictures, PASS[self.device])]
         boxes, scores = (torch.cat(parts) for parts in zip(*passes, strict=True))
         rows, counts = suppress_batch(boxes, scores, self.overlap, count)
         found = boxes.gather(1, rows[..., None].expand(-1, -1, 4)).cpu().numpy()
