@@ -22,10 +22,11 @@ from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, c
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.run_records import make_run_plan
-from deixis.learning.running import run_recipe
+from deixis.learning.running import recipe_features, run_recipe
 from deixis.learning.runs import RunFolder
 from deixis.learning.trainer import train
 from deixis.matcher import Encodes, Localizes, read_images
+from deixis.models.hm_lstm import HMLSTM
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
@@ -185,6 +186,67 @@ def test_a_phrase_goes_with_the_region_of_its_picture_that_fits_it_best(
             own = slice(*data.mention_offsets[caption : caption + 2].tolist())
             assert found.region[0, own].tolist() == best.indices.tolist()
             torch.testing.assert_close(found.confidence[0, own], best.values, atol=1e-5, rtol=0)
+
+
+def test_or_with_the_one_expected_to_overlap_it_most(text: dict[str, str], corpus: Corpus, store: FeatureStore) -> None:
+    """By brute force: cosines less the means of phrases, regions and pictures, as a softmax; overlaps by these."""
+    recipe = recipe_of(text, alternation={"coarse": 1, "rounds": 2, "temperature": 0.3})
+    task = build_task(recipe, corpus, [store], CPU)
+    task.batches(2)
+    found, data, network = task.module.correspondences, task.data, task.module.network.eval()
+    with torch.no_grad():
+        visual = network.embed_visual(data.visual.float())
+        plan = task.texts.forest.plan(data.tree)
+        phrases = network.embed_nodes(plan, plan.phrase)
+    whole = np.isin(np.arange(len(visual)), data.offsets[:-1])
+    less = visual.clone()
+    less[whole] -= visual[whole].mean(0)
+    less[~whole] -= visual[~whole].mean(0)
+    cosines = torch.nn.functional.cosine_similarity((phrases - phrases.mean(0))[:, None], less, dim=-1)
+    best_matching = 0
+    for mention, caption in enumerate(data.mention_caption.tolist()):
+        first, last = data.offsets[data.image_of[caption] :][:2].tolist()
+        boxes = data.boxes[first:last].astype(float)
+        expected = iou_matrix(boxes, boxes) @ (cosines[mention, first:last] / 0.3).softmax(0).numpy()
+        chosen = int(found.region[0, mention])
+        assert expected[chosen] == pytest.approx(expected.max(), abs=1e-5)
+        assert float(found.confidence[0, mention]) == pytest.approx(
+            float(phrases[mention] @ visual[first + chosen]), abs=1e-5
+        )
+        best_matching += chosen == int(cosines[mention, first:last].argmax())
+    assert best_matching < len(phrases), "this is another choice than the best-matching region"
+
+
+def test_directions_less_the_mean_one(text: dict[str, str], corpus: Corpus, store: FeatureStore) -> None:
+    """Neither the length of features nor what all have in common counts, and a finished run knows the mean."""
+    model = {"hidden": 7, "dim": 8, "centred_regions": True}
+    task = build_task(recipe_of(text, model=model), corpus, [store], CPU)
+    network, rows = task.module.network.eval(), task.data.visual.float()
+    expected = torch.nn.functional.normalize(rows, dim=1).mean(0)
+    torch.testing.assert_close(network.centre, expected, atol=1e-5, rtol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(network.embed_visual(rows * 3), network.embed_visual(rows), atol=1e-5, rtol=0)
+        again = HMLSTM(rows.shape[1], network.words.weight, network.recipe).eval()
+        again.load_state_dict(network.state_dict())
+        assert torch.equal(again.embed_visual(rows), network.embed_visual(rows))
+
+
+def test_a_run_on_a_trained_backbone_holds_it(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    """Other pictures get the features that it learned from, wherever the backbone's own run has gone."""
+    tower = tmp_path / "elsewhere.safetensors"
+    tower.write_bytes(b"weights")
+    features = {"backbone": f"tower:{tower}", "crops": "whole", "regions": {"boxes": "edge-boxes", "count": 9}}
+    task = build_task(recipe_of(text, features=features), corpus, [store], CPU)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    task.save(folder)
+    tower.unlink()
+    (own,) = recipe_features(task.recipe, folder)
+    assert Path(own.backbone.removeprefix("tower:")).read_bytes() == b"weights"
+    with pytest.raises(DeixisError, match="paper9/none"):
+        build_task(recipe_of(text, features={**features, "backbone": "tower:paper9/none"}), corpus, [store], CPU)
 
 
 @pytest.fixture(scope="module")
@@ -383,26 +445,6 @@ def test_a_bank_has_no_slips_of_a_parser() -> None:
     ]
     bank = Treebank(dict([good, *slips]), "spacy-md")
     assert phrase_bank([good[0], *(tokens for tokens, _ in slips)], bank) == [good]
-
-
-def test_rounds_may_begin_with_another_run(
-    run: tuple[Path, dict[str, float]], text: dict[str, str], corpus: Corpus, store: FeatureStore
-) -> None:
-    """Its weights are those of that run before the first step, and the first epoch is of the first round."""
-    begun = {"coarse": 0, "start": str(run[0]), "rounds": 2}
-    recipe = recipe_of(text, alternation=begun, schedule={"epochs": 4, "learning_rate": 1e-3})
-    assert [recipe.round_of(epoch) for epoch in range(1, 5)] == [1, 1, 2, 2]
-    task = build_task(recipe, corpus, [store], CPU)
-    matcher = load_matcher(run[0], CPU)
-    for mine, theirs in zip(task.module.network.parameters(), matcher.network.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-    assert len(next(iter(task.batches(1))).visual) > 16, "regions of phrases have part"
-    for wrong in ({"coarse": 1, "start": "x", "rounds": 1}, {"coarse": 0, "rounds": 1}):
-        with pytest.raises(InputError, match="begin with a coarse stage"):
-            recipe_of(text, alternation=wrong, schedule={"epochs": 4, "learning_rate": 1e-3})
-    other = recipe_of(text, alternation=begun, schedule={"epochs": 4, "learning_rate": 1e-3}, model={"hidden": 9})
-    with pytest.raises(DeixisError, match="is no HM-LSTM of the same model"):
-        build_task(other, corpus, [store], CPU)
 
 
 def test_rounds_begin_where_the_recipe_says(text: dict[str, str]) -> None:

@@ -17,6 +17,7 @@ import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deixis.corpus import Corpus, Image, TrainingSet
 from deixis.errors import DeixisError, InputError
@@ -162,28 +163,70 @@ class Correspondences(nn.Module):
 
 
 @torch.no_grad()
-def find_correspondences(network: HMLSTM, texts: TreeTexts, data: TreeData) -> tuple[Tensor, Tensor]:
-    """For each mention the best-matching row of its picture, counted from the picture's first, and their cosine."""
+def find_correspondences(
+    network: HMLSTM, texts: TreeTexts, data: TreeData, temperature: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """For each mention a row of its picture, counted from the picture's first, and their cosine.
+
+    Args:
+        temperature: 0 takes the best-matching row, as section 3.3 does. Above, a row is the phrase's own with the
+            softmax of the cosines over the temperature, and the row is taken that is expected to overlap it most;
+            phrases, regions and pictures are less their means there, since none of these tells two regions apart.
+    """
     device = data.visual.device
     was_training = network.training
     network.eval()
     embedded = torch.cat([network.embed_visual(part.float()) for part in torch.split(data.visual, 1 << 15)])
+    phrases, images = _embedded_phrases(network, texts, data)
+    network.train(was_training)
     rows = torch.from_numpy(data.offsets).to(device)
     counts = rows.diff()
     candidates = torch.arange(int(counts.max()), device=device)
+    whole = torch.zeros(len(embedded), dtype=torch.bool, device=device).index_fill(0, rows[:-1], value=True)
+    compared = _less_means(embedded, whole) if temperature else embedded
+    centre = phrases.mean(0) if temperature else 0
+    boxes = torch.from_numpy(data.boxes).to(device)
     regions, confidences = [], []
+    for part, image in zip(torch.split(phrases, PHRASES), torch.split(images, PHRASES), strict=True):
+        real = candidates < counts[image, None]
+        own = torch.where(real, rows[image, None] + candidates, 0)
+        scores = torch.einsum("pd,prd->pr", functional.normalize(part - centre, dim=-1), compared[own])
+        scores = scores.masked_fill(~real, -torch.inf)
+        if temperature:
+            scores = torch.einsum("pr,prq->pq", (scores / temperature).softmax(1), _overlaps(boxes[own]))
+            scores = scores.masked_fill(~real, -torch.inf)
+        best = scores.argmax(1)
+        regions.append(best)
+        confidences.append((part * embedded[own.gather(1, best[:, None])[:, 0]]).sum(1))
+    return torch.cat(regions), torch.cat(confidences)
+
+
+def _embedded_phrases(network: HMLSTM, texts: TreeTexts, data: TreeData) -> tuple[Tensor, Tensor]:
+    """All mentions `(mentions, dim)`, and their pictures `(mentions,)`."""
+    device = data.visual.device
+    phrases, images = [], []
     for start in range(0, len(data.tree), TEXTS):
         plan = texts.forest.plan(data.tree[start : start + TEXTS]).to(device)
-        images = torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)[plan.phrase_tree]
-        phrases = network.embed_nodes(plan, plan.phrase)
-        for part, image in zip(torch.split(phrases, PHRASES), torch.split(images, PHRASES), strict=True):
-            real = candidates < counts[image, None]
-            own = embedded[torch.where(real, rows[image, None] + candidates, 0)]
-            best = torch.einsum("pd,prd->pr", part, own).masked_fill(~real, -torch.inf).max(1)
-            regions.append(best.indices)
-            confidences.append(best.values)
-    network.train(was_training)
-    return torch.cat(regions), torch.cat(confidences)
+        phrases.append(network.embed_nodes(plan, plan.phrase))
+        images.append(torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)[plan.phrase_tree])
+    return torch.cat(phrases), torch.cat(images)
+
+
+def _less_means(embedded: Tensor, whole: Tensor) -> Tensor:
+    """Regions less the mean of regions, and whole pictures less the mean of these, at unit length."""
+    centres = torch.stack(
+        [rows.mean(0) if len(rows) else embedded[0] * 0 for rows in (embedded[~whole], embedded[whole])]
+    )
+    return functional.normalize(embedded - centres[whole.long()], dim=-1)
+
+
+def _overlaps(boxes: Tensor) -> Tensor:
+    """Intersection over union of boxes `(…, n, 4)` with one another, `(…, n, n)`."""
+    first, second = boxes[..., :, None, :], boxes[..., None, :, :]
+    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
+    shared = sides.clamp(min=0).prod(-1)
+    area = (boxes[..., 2:] - boxes[..., :2]).prod(-1)
+    return shared / (area[..., :, None] + area[..., None, :] - shared).clamp(min=1e-9)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ no contrast. Eq. 10 is divided by the number of sentences.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from msgspec import Meta, Struct
 from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
@@ -33,12 +34,13 @@ from deixis.learning.correspondences import (
     save_correspondences,
     tree_data,
 )
-from deixis.learning.kept_runs import kept_run
 from deixis.learning.recipe import Recipe
+from deixis.learning.running import TOWER_FILE, trained_backbone
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled, spread
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store, region_recipes
+from deixis.models.centring import mean_direction
 from deixis.models.forest import NOUN_PHRASE, Plan, send
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
@@ -72,12 +74,12 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally.
 
-    `start` is a finished run, or the recipe of one, whose weights take the place of a coarse stage (`coarse` 0).
+    `temperature` is that of the choice of regions (`find_correspondences`); 0 takes the best-matching one, as printed.
     """
 
-    coarse: Annotated[int, Meta(ge=0)] = 12
-    start: str = ""
+    coarse: Count = 12
     rounds: Annotated[int, Meta(ge=0)] = 3
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,8 +96,6 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if bool(self.alternation.coarse) == bool(self.alternation.start):
-            raise ValueError("alternation: begin with a coarse stage of some epochs, or with `start` and coarse = 0")
         left, rounds = self.schedule.epochs - self.alternation.coarse, self.alternation.rounds
         if left < rounds or (left % rounds if rounds else left):
             raise ValueError(
@@ -149,13 +149,16 @@ class HMTask:
         self, recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
     ) -> None:
         self.recipe, self.device, self.training = recipe, device, training
+        #: Goes with the run, so that other pictures get the features it learned from.
+        self.tower = trained_backbone(recipe, corpus, device)
         vocabulary, vectors = known_words(recipe, training, corpus)
         self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
         self.data = tree_data(training, store, self.texts, recipe.regions, device)
         self.held_out = tree_data(corpus.split("val"), store, self.texts, 0, device)
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
-            network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model)
+            centre = mean_direction(torch.split(self.data.visual, 1 << 15)) if recipe.model.centred_regions else None
+            network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model, centre)
         self.module = HMModule(network, Correspondences(recipe.alternation.rounds, self.data.mentions)).to(device)
         #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
@@ -165,7 +168,9 @@ class HMTask:
         number = self.recipe.round_of(epoch)
         found = self.module.correspondences
         if number > int(found.rounds):
-            found.add(*find_correspondences(self.module.network, self.texts, self.data))
+            found.add(
+                *find_correspondences(self.module.network, self.texts, self.data, self.recipe.alternation.temperature)
+            )
 
         def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> HMBatch:
             return self._batch(captions, number)
@@ -222,6 +227,8 @@ class HMTask:
         save_correspondences(folder, self.module.correspondences, self.data)
         captions = [tokens_of(caption) for image in self.training for caption in image.captions]
         write_trees(folder / PHRASES, phrase_bank(captions, self.texts.bank))
+        if self.tower:
+            shutil.copyfile(self.tower, folder / TOWER_FILE)
 
 
 def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTree]:
@@ -277,17 +284,7 @@ def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
 
 
 def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
-    task = HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
-    if recipe.alternation.start:
-        run = kept_run(recipe.alternation.start, corpus, stores, device)
-        try:
-            task.module.network.load_state_dict(_network_weights(run))
-            known = Vocabulary.load(run / VOCABULARY)
-        except (InputError, RuntimeError):
-            known = None
-        if known is None or known.words != task.texts.vocabulary.words:
-            raise DeixisError(f"{recipe.alternation.start}: is no HM-LSTM of the same model and words to begin with")
-    return task
+    return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
 
 def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:

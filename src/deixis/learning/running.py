@@ -17,8 +17,12 @@ from deixis.learning.distributed import ALONE, FollowingRun, Ranks
 from deixis.learning.fitting import Fits, fit
 from deixis.learning.recipe import KINDS, FitRecipe, Recipe, RecipeFile, kind_of
 from deixis.learning.run_records import TrainingReport, make_run_plan
-from deixis.learning.runs import RunFolder, read_model
+from deixis.learning.runs import RunFolder, is_finished, read_model
 from deixis.learning.trainer import Progress, train
+from deixis.vision import TOWER
+
+#: In the folder of a run whose features are those of a backbone that was trained: that backbone.
+TOWER_FILE = "tower.safetensors"
 
 
 def run_recipe(
@@ -84,6 +88,9 @@ def stores_for(
     wanted = recipe_features(recipe, run)
     if split is not None and run and hasattr(kind_of(recipe.kind), "run_features"):
         corpus = corpus.split(split)
+    if not run and isinstance(recipe.features, FeatureRecipe):
+        tower = trained_backbone(recipe, corpus, torch.device(device))
+        wanted = [with_backbone(each, tower) for each in wanted] if tower else wanted
     return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
 
 
@@ -91,5 +98,32 @@ def recipe_features(recipe: FitRecipe, run: Path | None = None) -> Sequence[Feat
     """The features that a recipe learns from, or that its finished `run` is used with."""
     kind = kind_of(recipe.kind)
     made = getattr(kind, "run_features", None)
-    found: Sequence[FeatureRecipe] = made(run) if made and run else kind.feature_recipes(recipe)
-    return found
+    if made and run:
+        own: Sequence[FeatureRecipe] = made(run)
+        return own
+    found = kind.feature_recipes(recipe)
+    return [with_backbone(each, run / TOWER_FILE) for each in found] if run and (run / TOWER_FILE).exists() else found
+
+
+def with_backbone(features: FeatureRecipe, tower: Path) -> FeatureRecipe:
+    """Features of a trained backbone, whose file is `tower`; others as they are."""
+    if not features.backbone.startswith(TOWER):
+        return features
+    return msgspec.structs.replace(features, backbone=f"{TOWER}{tower}")
+
+
+def trained_backbone(recipe: FitRecipe, corpus: Corpus, device: torch.device) -> Path | None:
+    """The file of the trained backbone that a recipe's features name: of a run, or of the recipe of one.
+
+    None where they name none. A recipe's run is trained now unless it is kept.
+    """
+    # A run that others stand on is itself run from here.
+    from deixis.learning.kept_runs import kept_run, recipe_of
+
+    name = recipe.feature_recipe.backbone.removeprefix(TOWER)
+    if name == recipe.feature_recipe.backbone:
+        return None
+    if Path(name).is_file():
+        return Path(name)
+    stores = [] if is_finished(name) else stores_for(recipe_of(name).recipe, corpus, device=device.type)
+    return kept_run(name, corpus, stores, device) / TOWER_FILE

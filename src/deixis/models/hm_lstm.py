@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deixis.models.centring import centred
 from deixis.models.forest import Forest, Plan, Shape
 from deixis.models.matchers import BLOCK, Embedding
 from deixis.models.tree_lstm import TreeLSTM
@@ -36,6 +37,10 @@ class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     dim: Annotated[int, Meta(ge=1)] = 512
     #: Of the features of pictures and regions, while learning.
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    #: Of the states of the trees' nodes, while learning.
+    text_dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    #: Take only the direction of pictures' and regions' features, less the mean one (`deixis.models.centring`).
+    centred_regions: bool = False
     #: Whether word vectors are learned too.
     learn_words: bool = False
 
@@ -72,11 +77,14 @@ class HMLSTM(nn.Module):
     Args:
         visual_dim: of the features of pictures and regions.
         vectors: `(ids, size)` of words, by their id.
+        centre: `(visual_dim,)`, the mean direction of features, for `centred_regions`.
     """
 
-    def __init__(self, visual_dim: int, vectors: Tensor, recipe: HMRecipe) -> None:
+    def __init__(self, visual_dim: int, vectors: Tensor, recipe: HMRecipe, centre: Tensor | None = None) -> None:
         super().__init__()
-        self.dropout = recipe.dropout
+        self.recipe = recipe
+        if recipe.centred_regions:
+            self.centre = nn.Buffer(torch.zeros(visual_dim) if centre is None else centre.clone())
         self.words = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
         self.words.weight.requires_grad_(recipe.learn_words)
         self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder)
@@ -85,11 +93,15 @@ class HMLSTM(nn.Module):
 
     def embed_visual(self, features: Tensor) -> Tensor:
         """Pictures or regions `(n, visual_dim)` to unit rows `(n, dim)`."""
-        return functional.normalize(self.images(functional.dropout(features, self.dropout, self.training)), dim=-1)
+        given = centred(features, self.centre) if self.recipe.centred_regions else features
+        return functional.normalize(self.images(functional.dropout(given, self.recipe.dropout, self.training)), dim=-1)
 
     def embed_nodes(self, plan: Plan, rows: Tensor) -> Tensor:
         """Nodes of a plan, by row, to unit rows `(rows, dim)`."""
-        return functional.normalize(self.texts(self.encoder(self.words(plan.word), plan)[rows]), dim=-1)
+        states = self.encoder(self.words(plan.word), plan)[rows]
+        return functional.normalize(
+            self.texts(functional.dropout(states, self.recipe.text_dropout, self.training)), dim=-1
+        )
 
     def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
         """Whole texts `(trees, dim)`, some at a time."""
