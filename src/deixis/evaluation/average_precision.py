@@ -110,8 +110,12 @@ def evaluate_average_precision(
         _detect_named(image, detectors, localize, threshold, suppression)
     found = {key: detector for key, detector in detectors.items() if detector.right}
     counts = _WrongCounts(list(found.values()))
+    everywhere = [detector.query for detector in found.values()]
+    lowest = np.array([min(detector.right) for detector in found.values()])
     for image in images if found else ():
-        counts.add(*_wrong_elsewhere(image, found, localize, suppression))
+        named = np.array([image.id in detector.gold for detector in found.values()])
+        least = np.where(named, np.inf, lowest)
+        counts.add(*_wrong_elsewhere(image, everywhere, least, localize, suppression))
     before = dict(zip(found, counts.before_right(), strict=True))
 
     by_phrase = {
@@ -172,7 +176,7 @@ def _detect_named(
     named = [detector for detector in detectors.values() if image.id in detector.gold]
     if not named:
         return
-    boxes, scores = _answer(image, named, localize)
+    boxes, scores = _answer(image, [detector.query for detector in named], localize)
     each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
     kept_of_each = _suppress(boxes, scores, suppression, np.full(len(named), -np.inf))
     for detector, places, own, kept in zip(named, each, scores, kept_of_each, strict=True):
@@ -183,14 +187,14 @@ def _detect_named(
 
 
 def _wrong_elsewhere(
-    image: Image, found: dict[str, _Detector], localize: Localizer, suppression: float
+    image: Image, everywhere: Sequence[PhraseQuery], lowest: Floats, localize: Localizer, suppression: float
 ) -> tuple[npt.NDArray[np.intp], Floats]:
     """Run the detectors of the phrases that an image does not name: whose wrong answers they are, and their scores.
 
-    Those below a detector's last right answer change nothing and are left out, most of them before suppression.
+    Those below a detector's last right answer, `lowest`, change nothing and are left out, most of them before
+    suppression.
     """
-    boxes, scores = _answer(image, list(found.values()), localize)
-    lowest = np.array([np.inf if image.id in detector.gold else min(detector.right) for detector in found.values()])
+    boxes, scores = _answer(image, everywhere, localize)
     active = np.flatnonzero(scores.max(axis=1, initial=-np.inf) >= lowest)
     own = boxes if boxes.ndim == 2 else boxes[active]
     kept = _suppress(own, scores[active], suppression, lowest[active])
@@ -207,8 +211,7 @@ def _suppress(boxes: Boxes, scores: Floats, threshold: float, least: Floats) -> 
     return np.array(kept, dtype=bool).reshape(scores.shape)
 
 
-def _answer(image: Image, detectors: Sequence[_Detector], localize: Localizer) -> tuple[Boxes, Floats]:
-    queries = [detector.query for detector in detectors]
+def _answer(image: Image, queries: Sequence[PhraseQuery], localize: Localizer) -> tuple[Boxes, Floats]:
     boxes, scores = checked(image, queries, localize(image, queries))
     return boxes, scores.astype(np.float64)
 
