@@ -408,7 +408,10 @@ def test_recipes_of_paper_3_have_its_numbers() -> None:
             weak = row == "ours"
             assert recipe.feature_recipe.backbone == f"efficientnet-lite{0 if weak else 2}", name
         if recipe.concepts:
-            network: Any = load_recipe(recipe.concepts).recipe
+            # A run stands in the folder that `deixis reproduce` gives it.
+            of = recipe.concepts.removeprefix("runs/").removesuffix("-seed0")
+            network: Any = load_recipe(of).recipe
+            assert (of == recipe.concepts) == (network.kind == "concepts"), name
             assert network.vocabulary.size == 256, name
             backbone = network.feature_recipe.backbone
             assert backbone == f"efficientnet-lite{0 if row.startswith('ours') else 2}", "the context alone is stronger"

@@ -171,15 +171,18 @@ class OrderPictureTask:
             for ids in (self.data.texts, self.twins)
         )
         assert texts is not None
-        fused = self.module.network.fuse(None, vectors.float())
-        return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, batch.contrast)
+        # Half precision is for looking: gradients through the words of a sentence would vanish in it.
+        with torch.autocast(self.device.type, enabled=False):
+            fused = self.module.network.fuse(None, vectors.float())
+            return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, batch.contrast)
 
     @torch.no_grad()
     def validate(self) -> Mapping[str, float]:
         parts = torch.split(self.held_out.images, _PICTURES)
         vectors = torch.cat([self.module.tower(normalize(part)).float() for part in parts])
-        fused = self.module.network.fuse(None, vectors)
-        return order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
+        with torch.autocast(self.device.type, enabled=False):
+            fused = self.module.network.fuse(None, vectors)
+            return order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
 
     def describe(self, batch: PictureBatch) -> str:
         return "images " + ", ".join(self.data.image_ids[row] for row in batch.images[:5].tolist()) + ", …"
