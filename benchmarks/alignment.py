@@ -19,13 +19,13 @@ import os
 import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import roofline
 import torch
 from torch import Tensor
 
@@ -93,23 +93,6 @@ def difference(pairs: Pairs, found: Tensor, pictures: int = 16) -> float:
     return float((found[:pictures] - expected).abs().max() / expected.abs().max())
 
 
-def median(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Seconds, after one time that does not count."""
-    taken = []
-    for _ in range(repeats + 1):
-        wait(device)
-        start = time.perf_counter()
-        work()
-        wait(device)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken[1:])
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -128,7 +111,7 @@ def on_processor(pairs: Pairs, repeats: int) -> tuple[dict[str, Any], bool]:
 
     cpu = torch.device("cpu")
     # In turns, since others may share the machine.
-    turns = [(median(bare, cpu, 1), median(ours, cpu, 1)) for _ in range(repeats)]
+    turns = [(roofline.seconds(bare, cpu, 1), roofline.seconds(ours, cpu, 1)) for _ in range(repeats)]
     ratio = statistics.median(own / product for product, own in turns)
     error = difference(pairs, ours())
     product, own = (statistics.median(column) for column in zip(*turns, strict=True))
@@ -166,16 +149,16 @@ def matrix_rate(device: torch.device) -> float:
     """Operations a second of one large product in bfloat16."""
     left, right = (torch.randn(8192, 8192, device=device).bfloat16() for _ in range(2))
     out = torch.empty_like(left)
-    return 2 * 8192**3 / median(lambda: torch.mm(left, right.T, out=out), device, 20)
+    return 2 * 8192**3 / roofline.seconds(lambda: torch.mm(left, right.T, out=out), device, 20)
 
 
 def held(work: Callable[[], Tensor], device: torch.device) -> int:
     """Bytes at the peak beside what was there before and what is returned."""
-    wait(device)
+    roofline.wait(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     found = work()
-    wait(device)
+    roofline.wait(device)
     return torch.cuda.max_memory_allocated(device) - before - found.numel() * found.element_size()
 
 
@@ -196,7 +179,7 @@ def on_card(pairs: Pairs, sizes: list[tuple[int, int]], compiled: bool) -> tuple
         try:
             work = fused(pairs, tiles)
             error = difference(pairs, work())
-            seconds = median(work, device, 10)
+            seconds = roofline.seconds(work, device, 10)
         # A card may have too little of what a way needs; the others go on.
         except Exception as fault:
             ways[name] = {"fault": " ".join(str(fault).split())[:200]}
@@ -217,7 +200,10 @@ def on_card(pairs: Pairs, sizes: list[tuple[int, int]], compiled: bool) -> tuple
                 label = f"{name}, {rows} pictures, {by}"
                 work = partial(blocked, pairs, pooled, rows, by)
                 try:
-                    found = {"difference": difference(pairs, work()), "ms": round(1e3 * median(work, device, 3), 3)}
+                    found = {
+                        "difference": difference(pairs, work()),
+                        "ms": round(1e3 * roofline.seconds(work, device, 3), 3),
+                    }
                 except Exception as fault:
                     say(f"{label}: {fault}")
                     continue
@@ -235,8 +221,8 @@ def on_card(pairs: Pairs, sizes: list[tuple[int, int]], compiled: bool) -> tuple
                 "captions": captions,
                 "fused_bytes": held(work, device),
                 "blocked_bytes": held(partial(blocked, own, best_regions, ROWS[0]), device),
-                "ms": round(1e3 * median(work, device, 3), 3),
-                "operations_per_s": float(f"{own.operations / median(work, device, 3):.4g}"),
+                "ms": round(1e3 * roofline.seconds(work, device, 3), 3),
+                "operations_per_s": float(f"{own.operations / roofline.seconds(work, device, 3):.4g}"),
             }
         )
         say(str(memory[-1]))

@@ -7,7 +7,8 @@ Forward and backward, 300-d words, 512-d states, on the file's texts of eight to
 trees as they are given, for all three, though whole batches share equal subtrees. All three must give the same roots
 and, summed up, the same gradient. Tree by tree and node by node take the first of a batch's trees alone, whose number
 has no part in their nodes a second. "products" are the bare matrix products of a batch's plan, forward and backward;
-"plan" is the making of the plan, which is in the batch's time.
+"plan" is the making of the plan, which is in the batch's time. The floor is what the operations or bytes of the plan
+take at the rates that are measured in the same run.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import json
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
+import roofline
 import torch
 from torch import Tensor
 
@@ -69,19 +70,22 @@ def bare_products(plan: Plan, lstm: TreeLSTM) -> None:
         _ = hidden.T @ gates
 
 
-def timed(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Seconds, the median of some repeats after one that does not count."""
-    seconds = []
-    for _ in range(repeats + 1):
-        began = perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(perf_counter() - began)
-    return float(np.median(seconds[1:]))
+def floor(plan: Plan, ceiling: roofline.Roofline) -> dict[str, Any]:
+    """What a batch takes at least, forward and back, in float32.
+
+    A word goes through all gates, and a node through its parent's; back, each product becomes two. A node's state and
+    memory are written and read again forward, read back, and their gradients written and read.
+    """
+    below = sum(level.end - level.start for level in plan.levels)
+    operations = 3 * 2 * 4 * HIDDEN * (len(plan.word) * WORD + below * HIDDEN)
+    weights = 4 * HIDDEN * (WORD + 2 * HIDDEN)
+    moved = 4 * (3 * weights + 10 * plan.rows * HIDDEN + 2 * len(plan.word) * WORD)
+    return ceiling.floor(operations, moved, "float32")
 
 
-def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repeats: int) -> dict[str, float]:
+def measure(
+    batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repeats: int, ceiling: roofline.Roofline
+) -> dict[str, Any]:
     device = vectors.device
     numbers, few = np.arange(len(batch)), np.arange(min(FEW, len(batch)))
 
@@ -110,10 +114,11 @@ def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repea
             torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3 * float(theirs.abs().max()))
     nodes, nodes_of_few = (sum(1 for tree, _ in part for _ in tree.subtrees()) for part in (batch, batch[: len(few)]))
     plan = forest.plan(numbers)
-    seconds = timed(lambda: step(lambda: by_levels(numbers)), device, repeats)
-    rates = {name: nodes_of_few / timed(partial(step, way), device, 3) for name, way in slow.items()}
-    products = timed(lambda: bare_products(plan, lstm), device, repeats)
-    planning = timed(lambda: forest.plan(numbers), device, repeats)
+    seconds = roofline.seconds(lambda: step(lambda: by_levels(numbers)), device, repeats)
+    rates = {name: nodes_of_few / roofline.seconds(partial(step, way), device, 3) for name, way in slow.items()}
+    products = roofline.seconds(lambda: bare_products(plan, lstm), device, repeats)
+    least = floor(plan, ceiling)
+    planning = roofline.seconds(lambda: forest.plan(numbers), device, repeats)
     return {
         "nodes": nodes,
         "different_nodes": plan.rows,
@@ -122,6 +127,8 @@ def measure(batch: Batch, forest: Forest, lstm: TreeLSTM, vectors: Tensor, repea
         **{f"{name}_nodes_per_second": round(rate) for name, rate in rates.items()},
         **{f"times_{name}": round(nodes / seconds / rate, 1) for name, rate in rates.items()},
         "milliseconds": round(1000 * seconds, 2),
+        **least,
+        "share_of_floor": round(least["floor_s"] / seconds, 4),
         "share_of_products": round(products / seconds, 3),
         "share_of_plan": round(planning / seconds, 3),
     }
@@ -137,7 +144,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     device = torch.device(options.device)
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
     ids: dict[str, int] = {}
     batch = [
         (tree, [ids.setdefault(token.lower(), len(ids) + 1) for token in tokens])
@@ -146,6 +153,7 @@ def main() -> None:
     ][: max(options.batches)]
     lstm = TreeLSTM(WORD, HIDDEN).to(device)
     vectors = torch.randn(len(ids) + 1, WORD, device=device)
+    ceiling = roofline.measure(device, "float32")
     found = {}
     for size in options.batches:
         if size > len(batch):
@@ -153,12 +161,13 @@ def main() -> None:
         forest = Forest()
         for tree, words in batch[:size]:
             forest.add(tree, words)
-        found[f"batch_{size}"] = measure(batch[:size], forest, lstm, vectors, options.repeats)
+        found[f"batch_{size}"] = measure(batch[:size], forest, lstm, vectors, options.repeats, ceiling)
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     report = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "device": machine,
+        **ceiling.record(),
         "kernels": fused_levels(device) is not None,
         **found,
     }

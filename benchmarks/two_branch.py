@@ -15,7 +15,8 @@ of 500 with neighbourhood sampling and the constraint among sentences, in single
 PyTorch, NumPy and msgspec alone. Beside the seconds of an epoch stands the floor: the operations of the layers at the
 rate of one large product, and the bytes of features and of Adam at the rate of one large copy, of the same run. Batches
 there differ in size, since not every image has a second sentence at hand; with batches of one size, without
-neighbourhoods, a step is timed eagerly, with the network and its loss compiled, and as one CUDA graph.
+neighbourhoods, a step is timed eagerly, with the network and its loss compiled, and as the trainer takes it, recorded
+as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,8 +41,10 @@ import torch
 from torch import Tensor
 
 from deixis.files import write_text
+from deixis.learning.graphs import Graphed, TakeStep
 from deixis.learning.losses import Contrast, Direction, RankingLoss, RankingRecipe
 from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.learning.task import Loss
 from deixis.models.two_branch import EmbeddingRecipe, TwoBranchEmbedding
 
 IMAGE_DIM, TEXT_DIM, CAPTIONS, PLANTED = 4096, 6000, 5, 64
@@ -385,61 +387,27 @@ def one_size(name: str, batches: list[RankingBatch], data: Made, device: torch.d
         network.images.compile()
         network.texts.compile()
         loss = torch.compile(loss)
-    work: Callable[[RankingBatch], Tensor] = partial(step, network, optimizer, data, loss=loss)
+
+    def take(batch: RankingBatch, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        total = step(network, optimizer, data, batch, loss)
+        return Loss(total), total
+
+    way: TakeStep = Graphed(take) if name == "graph" else take
     start = time.perf_counter()
-    if name == "graph":
-        work = captured(work, batches[0])
     for batch in batches:
-        work(batch)
+        way(batch, 1.0)
     wait(device)
     ready = time.perf_counter() - start
     start = time.perf_counter()
     for batch in batches:
-        last = work(batch)
+        last, _ = way(batch, 1.0)
     wait(device)
     taken = (time.perf_counter() - start) / len(batches)
     return {
         "step_ms": round(1e3 * taken, 3),
         "getting_ready_s": round(ready, 2),
-        "last_loss": round(last.item(), 4),
+        "last_loss": round(last.total.item(), 4),
     }
-
-
-def captured(work: Callable[[RankingBatch], Tensor], first: RankingBatch) -> Callable[[RankingBatch], Tensor]:
-    """A step as one graph: what differs between batches is copied to where the graph reads it."""
-    held = RankingBatch(
-        first.images.clone(), first.texts.clone(), copied(first.contrast), first.pairs, first.statistics
-    )
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        for _ in range(3):
-            work(held)
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outcome = work(held)
-
-    def replay(batch: RankingBatch) -> Tensor:
-        for place, value in zip(tensors(held), tensors(batch), strict=True):
-            place.copy_(value)
-        graph.replay()
-        return outcome
-
-    return replay
-
-
-def copied(contrast: Contrast) -> Contrast:
-    ways: list[Any] = [
-        Direction(*(None if value is None else value.clone() for value in direction))  # type: ignore[arg-type]
-        for direction in (contrast.image_to_text, contrast.text_to_image)
-    ]
-    return Contrast(contrast.epoch, *ways)
-
-
-def tensors(batch: RankingBatch) -> list[Tensor]:
-    both = (*batch.contrast.image_to_text, *batch.contrast.text_to_image)
-    return [batch.images, batch.texts, *(value for value in both if value is not None)]
 
 
 def wait(device: torch.device) -> None:
