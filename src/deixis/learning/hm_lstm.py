@@ -208,7 +208,7 @@ class HMTask:
         root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
         phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / sentences
-        return Loss(root + phrases, {"root": root, "phrases": phrases})
+        return Loss(root + phrases, {"roots": root, "noun_phrases": phrases})
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out
