@@ -46,7 +46,7 @@ SENTENCES = {
     "sampler": {"batch": 64, "neighbourhood": "sampling"},
     "schedule": {**SCHEDULE, "figure": "rsum"},
 }
-PHRASES = {
+PHRASES: dict[str, Any] = {
     **SENTENCES,
     "kind": "phrases",
     "features": REGIONS,
@@ -80,18 +80,24 @@ RUNS: dict[str, dict[str, Any]] = {
     "sentences-similarity": {**SENTENCES, **SIMILARITY},
     "sentences-lstm": {**SENTENCES, **LSTM, "loss": {"kind": "infonce"}},
     "phrases": PHRASES,
+    "phrases-centred": {**PHRASES, "model": {**PHRASES["model"], "centred": True}},
     "phrases-similarity": {**PHRASES, **SIMILARITY},
     "joint": {
         **SENTENCES,
         "kind": "joint",
         "features": REGIONS,
+        "model": {**PHRASES["model"], "centred": True},
         "phrase_loss": {"kind": "infonce"},
         "phrase_sampler": {"batch": 16, "negatives": "batch"},
         "regions": 20,
     },
     "cca-sentences": {**FIT, "pairs": "sentences"},
-    "cca-stacked": {**FIT, "pairs": "sentences", "auxiliary": {"features": REGIONS, "exemplars": 2}},
-    "cca-phrases": {**FIT, "pairs": "phrases", "exemplars": 3, "regions": 20},
+    "cca-stacked": {
+        **FIT,
+        "pairs": "sentences",
+        "auxiliary": {"features": REGIONS, "exemplars": 2, "unit_regions": True},
+    },
+    "cca-phrases": {**FIT, "pairs": "phrases", "exemplars": 3, "regions": 20, "unit_regions": True},
 }
 
 
