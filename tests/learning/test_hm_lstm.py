@@ -354,6 +354,9 @@ def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: 
                 if [phrase.start, phrase.end] in mine and len(drawn):
                     whole += [iou_matrix(merge(drawn)[None], size[None])[0, 0] >= 0.5] * len(phrase.types)
     assert metrics["whole_picture"]["overall"]["right"] == pytest.approx(100 * np.mean(whole))
+    central = metrics["central_region"]["overall"]
+    assert central["instances"] == len(whole)
+    assert 0 <= central["right"] <= central["upper_bound"]
 
 
 def _inside(inner: Any, outer: Any) -> float:
