@@ -23,6 +23,7 @@ from deixis.learning.running import run_recipe
 from deixis.learning.runs import read_log
 from deixis.matcher import read_images
 from deixis.models.captioner import CaptionMatcher
+from deixis.text.coreference import DETERMINERS
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store, random_boxes
 
@@ -155,9 +156,12 @@ def test_regions_are_described_from_an_aligner_s_snippets(
         captions = [tokens_of(caption) for caption in images[number].captions]
         for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
             for snippet in snippets:
+                words = [token for token in tokens[snippet.start : snippet.end] if token not in ".,"]
+                if set(words) <= DETERMINERS:
+                    continue
                 expected = [regions[snippet.region], features.image] if context else [regions[snippet.region]]
                 assert np.array_equal(data.inputs[data.input_of[place]].numpy(), np.concatenate(expected))
-                assert data.lengths[place] == len(tokens[snippet.start : snippet.end]) + 1
+                assert data.lengths[place] == len(words) + 1
                 assert data.image_of[place] == number
                 place += 1
     assert place == len(data.lengths)

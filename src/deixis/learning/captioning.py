@@ -38,6 +38,7 @@ from deixis.models.captioner import (
     text_ids,
 )
 from deixis.models.centring import mean_direction
+from deixis.text.coreference import DETERMINERS
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
@@ -188,8 +189,10 @@ def caption_data(
         else:
             inputs.append(captioner_input(with_picture(features, aligner.regions)[0], features.image, context))
             for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
-                input_of += [rows + snippet.region for snippet in snippets]
-                texts += [tokens[snippet.start : snippet.end] for snippet in snippets]
+                for snippet in snippets:
+                    if words := naming(tokens[snippet.start : snippet.end]):
+                        input_of.append(rows + snippet.region)
+                        texts.append(words)
         rows += len(inputs[-1])
         image_of += [number] * (len(texts) - len(image_of))
     return CaptionData(
@@ -200,6 +203,12 @@ def caption_data(
         image_of=np.array(image_of, np.int64),
         image_ids=tuple(image.id for image in images),
     )
+
+
+def naming(snippet: Tokens) -> Tokens:
+    """The words of a snippet without punctuation; none where they name nothing, as a lone "the" does not."""
+    words = tuple(token for token in snippet if any(map(str.isalnum, token)))
+    return words if set(words) - DETERMINERS else ()
 
 
 def centres(inputs: Tensor, context: bool) -> Tensor:
