@@ -43,7 +43,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with a small corpus, a picture of it, and runs: `hm`, `concepts`, `order`."""
+    """A folder with a small corpus, a picture of it, and runs: `hm`, `concepts`, `order`, `context`."""
     folder = tmp_path_factory.mktemp("made")
     whole = open_corpus("scenes")
     chosen = [image for split, count in (("train", 24), ("val", 6)) for image in whole.split(split).images[:count]]
@@ -64,6 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "text": {"kind": "tokens"},
         }
         _train(folder, corpus, "order", order)
+        _train(folder, corpus, "context", order | {"concepts": ""})
         yield folder
 
 
@@ -200,6 +201,9 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     alone = json.loads(run("explain", made / "picture.png", sentence, "--run", made / "concepts", "--json")[1])
     assert alone["order"] is None
     assert "reads no sentence" in alone["no_order"]
+    ask = ("explain", made / "picture.png", sentence, "--run", made / "context", "--against", "A dog.")
+    assert json.loads(run(*ask, "--json")[1])["concepts"] == []
+    assert run(*ask)[1].startswith("Order:")
 
 
 def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def _looker(run: Path, by: By | None, regions: bool, count: int, most: int, bank
 
     recipe = read_recipe(run)
     matcher = load_matcher(run, checked_device(device))
-    looker = Looker(recipe, device)
+    looker = Looker(recipe, device, run)
     tell = _describer(matcher, run, by, regions, count, most, bank)
 
     def look(path: Path) -> tuple[Picture, Description]:

@@ -74,6 +74,8 @@ def explain(
 ) -> None:
     """Tell which concepts of a sentence a picture supports, which it lacks, and whether the order of words matters.
 
+    A run of context alone knows no concepts, and tells of order.
+
     Order is measured by the score of the sentence against the same words with two roles exchanged ("a cheetah chases
     a gazelle", "a gazelle chases a cheetah"), which a parser makes; or against what --against says.
 
@@ -81,6 +83,7 @@ def explain(
     """
     from deixis.cli.output import busy, print_json
     from deixis.models.explanation import Explanation, asked_concepts, concepts_of
+    from deixis.models.order_matcher import OrderMatcher
     from deixis.text.tokens import tokens_of
 
     _check_target(out, force)
@@ -89,7 +92,10 @@ def explain(
         raise DeixisError("the sentence has no word")
     with busy("Looking"):
         matcher, seen = _look(image, run, device)
-        asked, others = asked_concepts(concepts_of(matcher), seen.features, tokens, least)
+        reads_order_alone = isinstance(matcher, OrderMatcher) and matcher.concepts is None
+        asked, others = (
+            ([], []) if reads_order_alone else asked_concepts(concepts_of(matcher), seen.features, tokens, least)
+        )
         order, reason = _order(matcher, seen, tokens, against)
     told = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
     if out is not None:
@@ -187,7 +193,8 @@ def _print(told: Explanation) -> None:
         ]
         for asked in told.concepts
     ]
-    print_table(told.sentence, ["word", "concept", "picture", "confidence", "where"], rows)
+    if rows:
+        print_table(told.sentence, ["word", "concept", "picture", "confidence", "where"], rows)
     if told.other_words:
         typer.echo(f"No concepts of this run: {', '.join(told.other_words)}")
     if told.order is None:
