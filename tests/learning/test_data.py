@@ -119,6 +119,16 @@ def test_regions_are_the_drawn_ones_and_then_the_proposals(
     assert len(data.regions) == int(data.image_offsets[-1])
 
 
+def test_drawn_regions_alone_need_no_proposals(
+    training: TrainingSet, stores: tuple[FeatureStore, FeatureStore], text: TextFeatures, data: PhraseData
+) -> None:
+    drawn = phrase_data(training, stores[0], None, text)
+    assert len(drawn.regions) == int(data.drawn.sum()) < len(data.regions)
+    torch.testing.assert_close(drawn.regions[drawn.pair_region], data.regions[data.pair_region])
+    torch.testing.assert_close(drawn.region_boxes[drawn.pair_region], data.region_boxes[data.pair_region])
+    assert drawn.pair_string.tolist() == data.pair_string.tolist()
+
+
 def test_positives_and_negatives_by_brute_force(data: PhraseData) -> None:
     proposed = 0
     for pair in range(len(data.pair_image)):

@@ -110,7 +110,8 @@ class CorrelationFit:
         return {"correlations": torch.from_numpy(self.cca.correlations_.copy())}
 
     def _fit_phrases(self, cca: NormalizedCCA, exemplars: int, say: Callable[[str], None]) -> Mapping[str, float]:
-        data = self._phrase_data(self._training)
+        chains = find_store(self._stores, "chains")
+        data = phrase_data(self._training, chains, None, self.text, device=self._device)
         strings = data.pair_string.cpu().numpy()
         generator = np.random.default_rng(self.recipe.seed)
         kept = resample(strings.tolist(), exemplars, generator) if exemplars else np.arange(len(strings))
@@ -143,17 +144,14 @@ class CorrelationFit:
         cca.set_params(ridge=ridge, power=power).solve()
         return {**figures, "ridge": ridge, "power": power, "training_pairs": float(cca.n_samples_seen_)}
 
-    def _phrase_data(self, source: TrainingSet | Corpus) -> PhraseData:
-        chains, proposals = find_store(self._stores, "chains"), find_store(self._stores, "proposals")
-        return phrase_data(source, chains, proposals, self.text, device=self._device)
-
     def _sentences(self, source: TrainingSet | Corpus) -> SentenceData:
         return sentence_data(
             source, find_store(self._stores, "image"), self.text, device=self._device, dtype=torch.float32
         )
 
     def _localization(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
-        data = self._phrase_data(self._validation)
+        chains, proposals = find_store(self._stores, "chains"), find_store(self._stores, "proposals")
+        data = phrase_data(self._validation, chains, proposals, self.text, device=self._device)
         check = LocalizationCheck(data, self.recipe.regions)
 
         def figures() -> Mapping[str, float]:

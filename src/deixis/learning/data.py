@@ -126,7 +126,7 @@ def sentence_data(
 def phrase_data(
     source: TrainingSet | Corpus,
     chains: FeatureStore,
-    proposals: FeatureStore,
+    proposals: FeatureStore | None,
     text: TextFeatures,
     *,
     device: str | torch.device = "cpu",
@@ -138,18 +138,19 @@ def phrase_data(
     Args:
         source: the images.
         chains: regions at the merged drawn boxes (the feature recipe `chains`).
-        proposals: regions that nobody drew, of the same backbone.
+        proposals: regions that nobody drew, of the same backbone; None: the drawn boxes alone.
         text: fitted text features.
         device: where the tensors go.
         dtype: of the regions; by default as they are stored, so that batches are cast. Strings are float32.
         ranks: the processes that share the images and the strings.
     """
-    present = _with_features(source, chains, proposals)
+    stores = (chains,) if proposals is None else (chains, proposals)
+    present = _with_features(source, *stores)
     mentions = _Mentions.of(present)
     images = [present[number] for number in mentions.images]
     merged = [_merged_boxes(image) for image in images]
     own_images, own_strings = ranks.share(len(images)), ranks.share(len(mentions.strings))
-    regions, boxes, offsets = _read_regions(images, merged, chains, proposals, device, dtype, own_images)
+    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, own_images)
     drawn = np.array([len(own) for own in merged], np.int64)
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
@@ -274,17 +275,18 @@ def _merged_boxes(image: Image) -> NDArray[np.float64]:
 def _read_regions(
     images: Sequence[Image],
     merged: Sequence[NDArray[np.float64]],
-    chains: FeatureStore,
-    proposals: FeatureStore,
+    stores: Sequence[FeatureStore],
     device: str | torch.device,
     dtype: torch.dtype | None,
     held: range,
 ) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
-    """Regions `(rows, channels)` of the images `held`, all images' boxes `(rows, 4)`, and where their rows begin."""
-    stores = (chains, proposals)
-    shapes = [store.plan.arrays["regions"].shape for store in stores]
-    if shapes[0] != shapes[1]:
-        raise DeixisError(f"{chains.folder} has regions of {shapes[0]} numbers, {proposals.folder} of {shapes[1]}")
+    """Regions `(rows, channels)` of the images `held`, all images' boxes `(rows, 4)`, and where their rows begin.
+
+    Of the stores the first has the drawn boxes' regions, in the order of `merged`.
+    """
+    chains, shapes = stores[0], [store.plan.arrays["regions"].shape for store in stores]
+    if shapes[0] != shapes[-1]:
+        raise DeixisError(f"{chains.folder} has regions of {shapes[0]} numbers, {stores[1].folder} of {shapes[1]}")
     numbers = [store.numbers(image.id for image in images) for store in stores]
     counts = [cast(RaggedArray, store["regions"]).lengths[own] for store, own in zip(stores, numbers, strict=True)]
     for image, own, count in zip(images, merged, counts[0].tolist(), strict=True):
@@ -293,21 +295,24 @@ def _read_regions(
                 f"{chains.folder} has {count} regions of image {image.id!r}, whose corpus has boxes of {len(own)} "
                 "chains: it must be extracted from this corpus with the recipe `chains`"
             )
-    offsets = np.concatenate([[0], np.cumsum(counts[0] + counts[1])])
-    stored = torch.from_numpy(np.empty(0, stores[1].plan.arrays["regions"].numpy_dtype)).dtype
+    offsets = np.concatenate([[0], np.cumsum(sum(counts[1:], counts[0]))])
+    stored = torch.from_numpy(np.empty(0, stores[-1].plan.arrays["regions"].numpy_dtype)).dtype
     before, beyond = offsets[held.start], offsets[held.stop]
-    regions = torch.empty((int(beyond - before), *shapes[1]), dtype=dtype or stored, device=device)
+    regions = torch.empty((int(beyond - before), *shapes[0]), dtype=dtype or stored, device=device)
     boxes = np.empty((int(offsets[-1]), 4), np.float32)
     edges = sorted({*range(0, len(images), _IMAGES), held.start, held.stop, len(images)})
     for start, end in pairwise(edges):
         chosen = slice(start, end)
         first, last = offsets[start], offsets[end]
-        found = cast(RaggedArray, proposals["boxes"]).gather(numbers[1][chosen]).values
         # Drawn rows before proposed ones, image by image.
         order = np.argsort(
             np.concatenate([np.repeat(np.arange(c[chosen].size), c[chosen]) for c in counts]), kind="stable"
         )
-        boxes[first:last] = np.concatenate([*merged[chosen], found])[order]
+        found = [
+            cast(RaggedArray, store["boxes"]).gather(own[chosen]).values
+            for store, own in zip(stores[1:], numbers[1:], strict=True)
+        ]
+        boxes[first:last] = np.concatenate([*merged[chosen], *found])[order]
         if start not in held:
             continue
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
