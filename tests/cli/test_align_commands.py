@@ -99,12 +99,16 @@ def test_a_sentence_is_laid_over_a_picture(place: Path, corpus: Corpus, tmp_path
 def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
     picture = next((place / "corpus" / "images").iterdir())
     (tmp_path / "no.png").write_text("no picture")
+    write_corpus(open_corpus(place / "corpus"), tmp_path / "elsewhere")
+    elsewhere, drawing = ["--corpus", tmp_path / "elsewhere", "--features", place / "store"], tmp_path / "drawing.png"
     for arguments, kind, words in [
         (["align", picture, "a dog", "--run", place / "captioner"], DeixisError, "does not align"),
         (["align", picture, "  ", "--run", place / "aligner"], DeixisError, "no words"),
         (["align", tmp_path / "no.png", "a dog", "--run", place / "aligner"], InputError, r"no\.png"),
         (["align", picture, "a dog", "--run", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
         (["snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
+        (["site", place / "aligner", *elsewhere, "--out", tmp_path / "site"], DeixisError, "--pictures-in"),
+        (["snippets", "a dog", "--run", place / "aligner", *elsewhere, "--out", drawing], DeixisError, "--pictures-in"),
     ]:
         done = run(*arguments)
         assert isinstance(done.exception, kind)
@@ -159,6 +163,13 @@ def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) 
     )
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
+    # Pictures may be kept elsewhere than the corpus.
+    write_corpus(open_corpus(place / "corpus"), tmp_path / "elsewhere")
+    asked = ["--corpus", tmp_path / "elsewhere", "--features", place / "store", "--count", 4, "--json"]
+    there = ["--pictures-in", place / "corpus" / "images", "--out", tmp_path / "again.png"]
+    again = run("vocabulary", "magnitudes", place / "aligner", *asked, *there)
+    assert json.loads(again.stdout) == found
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "m.png").read_bytes()
     greatest, least = found["words"]["greatest"], found["words"]["least"]
     assert greatest[0]["magnitude"] >= greatest[-1]["magnitude"] >= least[-1]["magnitude"] >= least[0]["magnitude"]
     assert len(greatest) == len(least) == len(found["regions"]) == 4

@@ -33,6 +33,15 @@ FeaturesOption = Annotated[
         "--features", metavar="STORE", help="A feature store of it; may be repeated.", show_default="extracted and kept"
     ),
 ]
+PicturesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures-in",
+        metavar="PATH",
+        help="A folder or zip of its pictures, where they are not beside it.",
+        show_default=False,
+    ),
+]
 SplitOption = Annotated[str, typer.Option(help="Its split; `all` for all of it.")]
 #: Regions for which a drawing has room.
 MOST = 64
@@ -48,6 +57,7 @@ def snippets(
     run: RunOption,
     corpus: CorpusOption,
     features: FeaturesOption = None,
+    pictures_in: PicturesOption = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, max=MOST, help="Regions of a text.")] = 8,
     out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the regions.", show_default=False)] = None,
@@ -67,7 +77,7 @@ def snippets(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-    opened, images, store = collection(run, corpus, features, split, device)
+    opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     asked = [tokens_of(text) for text in texts]
     if not all(asked):
         raise DeixisError("a text has no words")
@@ -92,6 +102,7 @@ def magnitudes(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
     corpus: CorpusOption,
     features: FeaturesOption = None,
+    pictures_in: PicturesOption = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, max=MOST, help="Words of either end, and regions.")] = 40,
     out: Annotated[
@@ -116,7 +127,7 @@ def magnitudes(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-    opened, images, store = collection(run, corpus, features, split, device)
+    opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     with busy("Reading words"):
         words = matcher.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
     seen = track(read_images(store, [image.id for image in images]), "Looking", len(images))
@@ -139,21 +150,34 @@ def magnitudes(
 
 
 def collection(
-    run: Path, corpus: str, features: Sequence[Path] | None, split: str, device: str
+    run: Path,
+    corpus: str,
+    features: Sequence[Path] | None,
+    pictures_in: Path | None,
+    split: str,
+    device: str,
+    *,
+    shown: bool,
 ) -> tuple[Corpus, list[Image], FeatureStore]:
-    """A corpus, the images of a split that have features, and the store of their regions."""
+    """A corpus, the images of a split that have features, and the store of their regions.
+
+    Args:
+        shown: their pictures will be drawn, so they must be there.
+    """
     from deixis.cli.output import busy, run_stores
     from deixis.corpus import open_corpus
     from deixis.learning.judging import read_recipe
     from deixis.learning.two_branch import find_store
 
     with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus)
+        opened = open_corpus(corpus, pictures=pictures_in)
     store = find_store(run_stores(run, read_recipe(run), opened, features, device), "proposals")
     chosen = opened if split == "all" else opened.split(split)
     images = [image for image in chosen if image.id not in store.skipped]
     if not images:
         raise DeixisError(f"split {split!r} of {corpus} has no images with features")
+    if shown and (opened.pictures is None or not all(map(opened.pictures.has, images))):
+        raise DeixisError(f"{corpus} lacks pictures of split {split!r}; say where they are with --pictures-in")
     return opened, images, store
 
 

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from deixis.cli.align import BetaOption, DeviceOption, JsonOption, TemperatureOption, load_aligner
-from deixis.cli.collection import CorpusOption, FeaturesOption, SplitOption, collection
+from deixis.cli.collection import CorpusOption, FeaturesOption, PicturesOption, SplitOption, collection
 from deixis.cli.writing import check_free, put_in_place, system_faults
-from deixis.errors import DeixisError
 
 
 def site(
@@ -20,6 +19,7 @@ def site(
     corpus: CorpusOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The site's folder.")],
     features: FeaturesOption = None,
+    pictures_in: PicturesOption = None,
     split: SplitOption = "test",
     sentences: Annotated[int, typer.Option(min=1, max=100, help="Best sentences of all on a picture's page.")] = 10,
     beta: BetaOption = None,
@@ -44,9 +44,7 @@ def site(
 
     with busy("Reading"):
         matcher = load_aligner(run, device)
-    opened, images, store = collection(run, corpus, features, split, device)
-    if opened.pictures is None or not all(map(opened.pictures.has, images)):
-        raise DeixisError(f"{corpus} lacks pictures of split {split!r}; a site shows them")
+    opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=True)
     name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
     with system_faults(out):
         out.parent.mkdir(parents=True, exist_ok=True)
