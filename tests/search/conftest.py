@@ -11,12 +11,12 @@ import torch
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.features import FeatureStore
-from deixis.learning.end_to_end import TextTower, TowerRecipe
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe, stores_for
 from deixis.models.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
 from deixis.models.grounder import Grounder
 from deixis.models.grounding import GroundingNetwork, GroundingRecipe
+from deixis.models.text_tower import TextTower, TowerRecipe
 from deixis.models.two_branch import RecurrentRecipe
 from deixis.search.export import Networks, export_bundle, write_bundle
 from deixis.text.tokens import tokens_of

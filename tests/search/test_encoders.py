@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from torch.nn import functional as F
 
 from deixis.errors import DeixisError, InputError
-from deixis.learning.end_to_end import TextTower, TowerRecipe
+from deixis.models.text_tower import TextTower, TowerRecipe
 from deixis.models.two_branch import RecurrentRecipe
 from deixis.search.bundles import MANIFEST, PICTURES, TEXTS, WEIGHTS
 from deixis.search.encoders import load_encoder

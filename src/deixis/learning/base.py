@@ -26,7 +26,6 @@ from deixis.learning.end_to_end import (
     PictureBatch,
     PictureRecipe,
     PictureTask,
-    TowerRecipe,
     feature_recipes,
     load_text_tower,
     run_features,
@@ -40,6 +39,7 @@ from deixis.matcher import Localized, Mention
 from deixis.models.fine import FineTowerMatcher
 from deixis.models.grounder import Grounder
 from deixis.models.grounding import GroundingNetwork, GroundingRecipe
+from deixis.models.text_tower import TowerRecipe
 from deixis.text.features import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite

@@ -13,10 +13,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError, InputError
-from deixis.learning.end_to_end import TextTower, TowerRecipe
 from deixis.models.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
 from deixis.models.grounder import Grounder
 from deixis.models.grounding import GroundingNetwork, GroundingRecipe
+from deixis.models.text_tower import TextTower, TowerRecipe
 from deixis.search.bundles import (
     CAPTIONER_VOCABULARY,
     GROUNDING_VOCABULARY,

@@ -18,11 +18,12 @@ from torch import nn
 from deixis.errors import DeixisError
 from deixis.learning.base import BaseRecipe, load_grounder
 from deixis.learning.captioning import CaptioningRecipe
-from deixis.learning.end_to_end import PictureRecipe, TextTower, TowerRecipe, load_text_tower
+from deixis.learning.end_to_end import PictureRecipe, load_text_tower
 from deixis.learning.judging import load_matcher, read_recipe
 from deixis.learning.runs import read_model, read_plan, read_weights
 from deixis.models.captioner import CaptionMatcher
 from deixis.models.grounder import Grounder
+from deixis.models.text_tower import TextTower, TowerRecipe
 from deixis.search.bundles import (
     CAPTIONER_VOCABULARY,
     GROUNDING_VOCABULARY,

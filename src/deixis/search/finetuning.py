@@ -24,11 +24,12 @@ from torch import Tensor
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.learning.checks import retrieval_figures
-from deixis.learning.end_to_end import PictureRecipe, TextTower, TowerRecipe
+from deixis.learning.end_to_end import PictureRecipe
 from deixis.learning.run_records import make_run_plan
 from deixis.learning.runs import RunFolder, read_weights
 from deixis.learning.schedule import Clip, Cosine, Schedule
 from deixis.learning.trainer import Progress, train
+from deixis.models.text_tower import TextTower, TowerRecipe
 from deixis.search.bundle_models import bundle_grounder, bundle_texts, bundle_tower, bundle_words
 from deixis.search.bundles import VOCABULARY, Bundle, Manifest
 from deixis.search.export import Networks, write_bundle

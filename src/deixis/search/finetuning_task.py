@@ -13,12 +13,13 @@ from torch.nn import functional as F
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.learning.checks import retrieval_figures
-from deixis.learning.end_to_end import TextTower, contrast, some_of
+from deixis.learning.end_to_end import contrast, some_of
 from deixis.learning.losses import InfoNCERecipe, ScoreInfoNCE, make_loss
 from deixis.learning.proposer import squashed_pictures
 from deixis.learning.sampling import Numbers, shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.models.fine import best_cells
+from deixis.models.text_tower import TextTower
 from deixis.text.features import TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from deixis.learning.end_to_end import TextTower
+from deixis.models.text_tower import TextTower
 from deixis.search.onnx_graph import Graph
 from deixis.search.weight_files import WeightFile
 from deixis.vision.efficientnet_lite import EfficientNetLite

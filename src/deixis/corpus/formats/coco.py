@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from deixis.corpus.flickr import photo_address, photo_id
 from deixis.corpus.reading import (
     SPLIT_NAMES,
     box_from_corner,
@@ -40,12 +41,6 @@ DESCRIPTION = "COCO's captions_*.json and instances_*.json"
 NO_CATEGORY = "object"
 
 _FILE_NAME = re.compile(r"(captions|instances)(?:_(.+))?\.json")
-#: Where a photo's id stands in Flickr's addresses of its files (https://www.flickr.com/services/api/misc.urls.html),
-#: of its page, and in the address that is written for it here.
-_PHOTO_ID = re.compile(
-    r"/([0-9]+)_[0-9a-f]+(?:_\w{1,2})?\.\w+(?:[?#].*)?$|/photos/[^/]+/([0-9]+)(?:[/?#].*)?$|[?&]id=([0-9]+)$"
-)
-_PHOTO_URL = "https://www.flickr.com/photo.gne?id="
 
 Id = int | str
 
@@ -118,7 +113,7 @@ def read(tree: FileTree) -> Corpus:
                     file=record.file_name,
                     size=(record.width, record.height),
                     split=parts.split,
-                    source_id=_source_id(record.flickr_url),
+                    source_id=photo_id(record.flickr_url),
                     captions=parts.captions,
                     boxes=parts.boxes,
                     labels=parts.labels,
@@ -145,7 +140,7 @@ def write(corpus: Corpus, out: Path) -> None:
                 image.file,
                 image.width,
                 image.height,
-                _flickr_url(image.source_id),
+                photo_address(image.source_id),
             )
             for image in images
         ]
@@ -182,7 +177,7 @@ def keep(corpus: Corpus) -> Corpus:
                     file=image.file,
                     size=(image.width, image.height),
                     split=_split(suffix),
-                    source_id=_source_id(_flickr_url(image.source_id)),
+                    source_id=photo_id(photo_address(image.source_id)),
                     captions=[make_caption(caption.text, id=next(ids)) for caption in image.captions],
                     boxes={
                         chain.id: [
@@ -261,16 +256,6 @@ def _instances(corpus: Corpus, categories: dict[str, int]) -> dict[str, list[_An
 def _dump(content: _File, path: Path) -> None:
     with atomic_write(path) as stream:
         stream.write(msgspec.json.encode(content))
-
-
-def _source_id(flickr_url: str) -> str:
-    """The photo's id in an address; an address of another form stays whole, so that no id in it is lost."""
-    found = _PHOTO_ID.search(flickr_url)
-    return next(filter(None, found.groups())) if found else flickr_url
-
-
-def _flickr_url(source_id: str) -> str:
-    return _PHOTO_URL + source_id if re.fullmatch("[0-9]+", source_id) else source_id
 
 
 def _files(tree: FileTree) -> list[tuple[str, str]]:
