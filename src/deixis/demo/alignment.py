@@ -17,6 +17,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.two_branch import find_store
 from deixis.matcher import read_images
 from deixis.models.aligned import AlignedSnippet, align_sentence
+from deixis.models.threads import one_thread
 from deixis.text.features import training_captions
 from deixis.text.tokens import tokens_of
 from deixis.vision.alignment_drawing import Part, draw_alignment
@@ -32,6 +33,7 @@ class Shown(NamedTuple):
     snippets: tuple[AlignedSnippet, ...]
 
 
+@one_thread()
 def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> Trained:
     """Words and regions, scored on the split `test`."""
     matcher, told = train("demo/alignment", corpus, [find_store(stores, "proposals")], out)
@@ -41,6 +43,7 @@ def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
     return Trained("aligner", matcher, (alignment(matcher, near, Smoothing(matcher.beta), **told),))
 
 
+@one_thread()
 def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """Sentences about whole pictures, scored on the split `test`."""
     matcher, told = train("demo/captions", corpus, [store], out)

@@ -22,6 +22,7 @@ from deixis.learning.judging import load_matcher, read_recipe, reference
 from deixis.learning.recipe import kind_of, load_recipe
 from deixis.learning.running import run_recipe
 from deixis.learning.two_branch import find_store
+from deixis.models.threads import one_thread
 from deixis.vision.localization_drawing import Example, draw_comparison
 from deixis.vision.reading import read_picture
 
@@ -61,6 +62,7 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
     return stores
 
 
+@one_thread()
 def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """The embedding network of whole pictures and sentences, scored on the split `test`."""
     matcher, told = train("demo/sentences", corpus, [store], out)
@@ -69,6 +71,7 @@ def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     return Trained("embedding network", matcher, results)
 
 
+@one_thread()
 def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> list[Trained]:
     """CCA and the embedding network of regions and phrases, scored on the split `test`."""
     trained = []
@@ -97,13 +100,7 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
 def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
     """A recipe of the demo, trained: its matcher, and what results say of it."""
     folder = out / "runs" / name.removeprefix("demo/")
-    threads = torch.get_num_threads()
-    # Networks this small gain nothing from more, and lose much where other programs keep the processors busy.
-    torch.set_num_threads(1)
-    try:
-        run_recipe(load_recipe(name), corpus, stores, folder, CPU)
-    finally:
-        torch.set_num_threads(threads)
+    run_recipe(load_recipe(name), corpus, stores, folder, CPU)
     recipe = read_recipe(folder)
     return load_matcher(folder, CPU), {"recipe": reference(recipe), "seed": recipe.seed}
 
