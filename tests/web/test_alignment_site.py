@@ -136,6 +136,9 @@ def test_ranks_are_those_of_the_protocol(
         text = (site / "pictures" / f"{number + 1}.html").read_text("utf-8")
         found = [int(each) for each in re.findall(r'class="own">rank (\d+)', text)]
         assert min(found) == rank
+        # Sentences that are shown as the best of all are in their places there, own ones too.
+        best_of_all = text.split("The best of all sentences")[1]
+        assert [int(each) for each in re.findall(r"rank (\d+)", best_of_all)] == [1, 2, 3, 4]
         index = (site / ("index.html" if number < 3 else f"page-{number // 3 + 1}.html")).read_text("utf-8")
         assert f"rank {rank}" in index
 

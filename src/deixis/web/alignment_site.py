@@ -144,7 +144,7 @@ def _page_of(
             tuple(snippets_of(states, of)),
             float(scores[each]),
             # A wrong sentence of the same score goes before a right one.
-            1 + int((scores[~own] >= scores[each]).sum() if own[each] else (scores > scores[each]).sum()),
+            1 + int((scores > scores[each]).sum() + (own[each] and (scores[~own] == scores[each]).sum())),
             bool(own[each]),
         )
         for each, of, states in zip(
