@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from deixis.corpus import TrainingSet, open_corpus, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.text import FisherVectors, MeanVectors, WordVectors
+from deixis.text import FisherVectors, MeanVectors, WordVectors, named_vectors
 from deixis.text import features as room
 from deixis.text.features import (
     FisherFeatures,
@@ -81,7 +81,7 @@ def test_the_files_give_the_same_numbers_without_word_vectors(
 ) -> None:
     fitted = made(recipe, captions, unseen, vectors)
     fitted.save(tmp_path)
-    monkeypatch.setattr(room, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
     loaded = load_text_features(tmp_path, device="cpu")
     assert (loaded.recipe, loaded.dim) == (recipe, fitted.dim)
     for texts in (captions, unseen):
@@ -131,9 +131,9 @@ def test_the_cache_needs_word_vectors_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    monkeypatch.setattr(room, "spacy_vectors", lambda: vectors)
+    monkeypatch.setattr(named_vectors, "spacy_vectors", lambda: vectors)
     first = text_features(RECIPES[0], training, also=unseen, device="cpu")
-    monkeypatch.setattr(room, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
     again = text_features(RECIPES[0], training, also=unseen, device="cpu")
     np.testing.assert_array_equal(again.transform(unseen), first.transform(unseen))
     # Principal components are fitted on top of the mixture that is there.
@@ -154,13 +154,13 @@ def test_words_met_later_are_added(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    monkeypatch.setattr(room, "spacy_vectors", lambda: vectors)
+    monkeypatch.setattr(named_vectors, "spacy_vectors", lambda: vectors)
     # Of these words, those that the captions lack are unknown at first.
     before = text_features(RECIPES[2], training).transform(unseen)
     after = text_features(RECIPES[2], training, also=unseen).transform(unseen)
     np.testing.assert_array_equal(after, MeanVectors(vectors).transform(unseen))
     assert not np.array_equal(before, after)
-    monkeypatch.setattr(room, "spacy_vectors", _none_installed)
+    monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
     np.testing.assert_array_equal(text_features(RECIPES[2], training, also=unseen).transform(unseen), after)
 
 

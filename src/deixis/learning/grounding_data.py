@@ -22,7 +22,8 @@ from deixis.evaluation.localization import gold_queries
 from deixis.learning.proposer import SquashedPictures, padded_targets, squashed_pictures
 from deixis.models.grounder import Grounder
 from deixis.models.grounding import Captions, GroundingNetwork, GroundingRecipe
-from deixis.text.features import SPACY, MeanFeatures, TextRecipe, text_features
+from deixis.text.features import MeanFeatures, TextRecipe, text_features
+from deixis.text.named_vectors import SPACY
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.vision.learned_proposals import LearnedProposals

@@ -29,11 +29,11 @@ from deixis.files import atomic_write, cache_folder
 from deixis.text.bag_of_words import MeanVectors, tfidf
 from deixis.text.fisher import FisherVectors
 from deixis.text.kept_vectors import KeptVectors
+from deixis.text.named_vectors import SPACY, named_vectors, up_to_date
 from deixis.text.streamed_pca import StreamedPCA
 from deixis.text.tokens import has_content, tokens_of
-from deixis.text.vector_files import read_word_vectors, source_of
 from deixis.text.vocabulary import PAD, Vocabulary
-from deixis.text.word_vectors import WordVectors, spacy_vectors
+from deixis.text.word_vectors import WordVectors
 
 Tokens = Sequence[str]
 
@@ -41,7 +41,6 @@ Tokens = Sequence[str]
 VERSION = 1
 #: Texts that are projected, or made dense, together.
 BLOCK = 4096
-SPACY = "en_core_web_md"
 RECIPE, FISHER, PCA, IDF, VOCABULARY = (
     "recipe.json", "fisher.safetensors", "pca.safetensors", "idf.safetensors", "vocabulary.tsv",
 )  # fmt: skip
@@ -107,7 +106,13 @@ def text_features(
     folder = cache_folder() / "text" / _key(recipe, captions)
     if (folder / RECIPE).exists():
         features = load_text_features(folder, device=device)
-        if not isinstance(features, FisherFeatures | MeanFeatures) or _up_to_date(features, folder, words):
+        if not isinstance(features, FisherFeatures | MeanFeatures):
+            return features
+        kept = up_to_date(features.vectors, recipe.vectors, words)
+        if kept is not None:
+            if kept is not features.vectors:
+                features.vectors = kept
+                kept.save(folder)
             return features
         (folder / RECIPE).unlink(missing_ok=True)
     if recipe.pca:
@@ -156,7 +161,7 @@ def fit_text_features(
     if recipe.kind == "tfidf":
         return TfidfFeatures(recipe, tfidf(min_df=recipe.minimum_count, dtype=np.float32).fit(captions))
     met = sorted({*words, *content_words(captions)})
-    vectors = vectors or _word_vectors(recipe)
+    vectors = vectors or named_vectors(recipe.vectors)
     kept = KeptVectors.of(vectors, met)
     if recipe.kind == "mean":
         return MeanFeatures(recipe, kept)
@@ -316,27 +321,6 @@ class TokenIds:
     def save(self, folder: str | Path) -> None:
         self.vocabulary.save(Path(folder) / VOCABULARY)
         _save_recipe(folder, self.recipe)
-
-
-def _up_to_date(features: FisherFeatures | MeanFeatures, folder: Path, words: Sequence[str]) -> bool:
-    """Whether kept features are over the vectors that their recipe names today; if so, more words are added to them.
-
-    A file is looked at where it is at hand, spaCy's vectors where they are needed: features are used without either.
-    """
-    kept, path = features.vectors, Path(features.recipe.vectors)
-    if features.recipe.vectors != SPACY and path.is_file() and source_of(path) != kept.source:
-        return False
-    if kept.unmet(words):
-        vectors = _word_vectors(features.recipe)
-        if vectors.source != kept.source:
-            return False
-        features.vectors = kept.with_words(vectors, words)
-        features.vectors.save(folder)
-    return True
-
-
-def _word_vectors(recipe: TextRecipe) -> WordVectors:
-    return spacy_vectors() if recipe.vectors == SPACY else read_word_vectors(recipe.vectors)
 
 
 def _key(recipe: TextRecipe, captions: Iterable[Tokens]) -> str:
