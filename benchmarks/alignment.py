@@ -14,7 +14,6 @@ holds beside its inputs and outputs while pictures and captions grow. Everything
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -27,9 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import roofline
 import torch
+from telling import tell
 from torch import Tensor
 
-from deixis.files import write_text
 from deixis.models.alignment import BLOCK, pooled_products
 from deixis.models.alignment_packing import Tiles, packed_regions, packed_words
 
@@ -286,9 +285,8 @@ def main() -> int:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-    print(json.dumps(record, indent=2))
     name = "alignment-gpu" if device.type == "cuda" else "alignment"
-    write_text(options.out or Path(f"results/benchmarks/{name}.json"), json.dumps(record, indent=2) + "\n")
+    tell(record, options.out or Path(f"results/benchmarks/{name}.json"))
     return 0 if good else 1
 
 

@@ -9,7 +9,6 @@ disk. The wait is taken from next_task and submit, in milliseconds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sqlite3
@@ -20,11 +19,11 @@ from time import perf_counter
 
 import numpy as np
 import sqlalchemy
+from telling import tell
 
 from deixis.annotation.project import create_project
 from deixis.annotation.workbench import Workbench
 from deixis.corpus import Box, open_corpus
-from deixis.files import write_text
 
 WORKERS = 20
 
@@ -86,9 +85,7 @@ def main() -> None:
         "sqlite": sqlite3.sqlite_version,
         "sqlalchemy": sqlalchemy.__version__,
     }
-    print(json.dumps(record, indent=2))
-    if options.out is not None:
-        write_text(options.out, json.dumps(record, indent=2) + "\n")
+    tell(record, options.out)
 
 
 if __name__ == "__main__":

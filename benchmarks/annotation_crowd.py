@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import create_engine, select, text
+from telling import tell
 
 from deixis.annotation import schema
 from deixis.annotation.accounts import Accounts
@@ -41,7 +42,6 @@ from deixis.annotation.project import create_project
 from deixis.annotation.workbench import Workbench
 from deixis.corpus import Corpus, open_corpus, write_corpus
 from deixis.errors import DeixisError
-from deixis.files import write_text
 
 #: Seconds that pass before a request without a reply is sent again.
 AGAIN = 0.3
@@ -306,9 +306,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
-    print(json.dumps(record, indent=2))
-    if options.out is not None:
-        write_text(options.out, json.dumps(record, indent=2) + "\n")
+    tell(record, options.out)
     if counts["lost"] or counts["changed"] or counts["twice"] or counts["tables_that_disagree_with_the_log"]:
         sys.exit("answers were lost, changed or counted twice")
 

@@ -32,9 +32,9 @@ import numpy as np
 import roofline
 import torch
 from numpy.typing import NDArray
+from telling import tell
 from torch import Tensor
 
-from deixis.files import write_text
 from deixis.models.covariances import JointCovariance, canonical_directions
 
 DIMENSIONS, PAIRS, COMPONENTS, BLOCK = 1000, 50_000, 50, 4096
@@ -246,9 +246,8 @@ def main() -> int:
         "numpy": np.__version__,
         "torch": torch.__version__,
     }
-    print(json.dumps(record, indent=2))
     name = "cca-full" if arguments.full else "cca"
-    write_text(arguments.out or Path(f"results/benchmarks/{name}.json"), json.dumps(record, indent=2) + "\n")
+    tell(record, arguments.out or Path(f"results/benchmarks/{name}.json"))
     return 0 if held else 1
 
 

@@ -19,11 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import numpy as np
+from telling import tell
 
 from deixis.evaluation.results import versions
-from deixis.files import write_text
 from deixis.search.catalogue import Catalogue, FileRow
 from deixis.search.encoders import Encoder, Pictures, absolute_name, load_encoder
 from deixis.search.engine import SearchEngine
@@ -61,10 +60,7 @@ def main() -> None:
         "command": f"python benchmarks/cold_search.py --encoder BUNDLE --pictures {options.pictures}",
         "versions": versions(),
     }
-    text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
-    print(text)
-    if options.json is not None:
-        write_text(options.json, text + "\n")
+    tell(told, options.json)
 
 
 def make_index(index: Path, encoder: Encoder, name: str, count: int) -> None:

@@ -13,7 +13,6 @@ Adam at the rate of one large copy, in the same run.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import statistics
 import sys
@@ -22,10 +21,10 @@ from typing import Any, NamedTuple
 
 import roofline
 import torch
+from telling import tell
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.files import write_text
 from deixis.learning.end_to_end import contrast
 from deixis.learning.order_losses import structured_ranking
 from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
@@ -140,10 +139,7 @@ def main() -> None:
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu"
     figures = measure(device, options.turns)
-    text = json.dumps({"device": name, "torch": torch.__version__, "limit": LIMIT, **figures}, indent=1)
-    print(text)
-    if options.out:
-        write_text(options.out, f"{text}\n")
+    tell({"device": name, "torch": torch.__version__, "limit": LIMIT, **figures}, options.out)
     if figures["times_matching"] > LIMIT:
         sys.exit(f"a step with generation takes {figures['times_matching']} times as long; the limit is {LIMIT}")
 

@@ -24,8 +24,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from telling import tell
+
 from deixis.corpus import open_corpus
-from deixis.files import write_text
 
 EVERY = 0.005
 #: Pictures, and functions named for each path.
@@ -172,9 +173,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": sys.version.partition(" ")[0],
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    write_text(options.out, text + "\n")
+    tell(record, options.out)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
-import msgspec
 import numpy as np
+from telling import tell
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import Boxes
 from deixis.corpus.combine import join
 from deixis.corpus.records import Image
 from deixis.evaluation.proposals import proposal_recall
-from deixis.files import write_text
 from deixis.vision import edge_boxes
 from deixis.vision.edge_boxes import EdgeBoxes
 from deixis.vision.reading import read_picture
@@ -84,8 +83,7 @@ def main() -> None:
         "recall": rows,
         "opencv": EdgeBoxes().settings["opencv"],
     }
-    if options.json:
-        write_text(options.json, msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    tell(record, options.json)
 
 
 if __name__ == "__main__":

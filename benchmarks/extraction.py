@@ -38,6 +38,7 @@ import roofline
 import torch
 from numpy.typing import NDArray
 from PIL import Image as Pillow
+from telling import tell
 from torch.utils.flop_counter import FlopCounterMode
 
 from deixis.corpus import Corpus, Image, open_corpus
@@ -47,7 +48,6 @@ from deixis.features.extraction import batches, map_batch
 from deixis.features.mapper import BackboneMapper, BoxMapper, PreparedPicture, make_mapper
 from deixis.features.reading import read
 from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe
-from deixis.files import write_text
 from deixis.vision.backbones import DEFAULT, Backbone, NetworkBackbone, NetworkInput, load_backbone, stacked
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from deixis.vision.reading import read_picture
@@ -355,10 +355,7 @@ def main() -> None:
         else against_a_plain_loop(options.corpus, min(options.pictures, COMPARED)),
         "by_stage": by_stage(pictures_of(options.corpus, options.pictures), options.device),
     }
-    text = msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
-    print(text)
-    if options.json:
-        write_text(options.json, text + "\n")
+    tell(result, options.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ sum over words asks for if every number of every word were added.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -21,10 +20,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from telling import tell
 
 from deixis.corpus import open_corpus
 from deixis.corpus.training import training_set
-from deixis.files import write_text
 from deixis.text import FisherVectors, WordVectors, spacy_vectors, tokens_of
 
 CAPTIONS = 100_000
@@ -123,8 +122,7 @@ def main() -> int:
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-    print(json.dumps(record, indent=2))
-    write_text(arguments.out, json.dumps(record, indent=2) + "\n")
+    tell(record, arguments.out)
     return 0 if encoding + writing <= TIME_LIMIT and peak <= MEMORY_LIMIT else 1
 
 

@@ -10,7 +10,6 @@ not), looked at ten times a second; processor time is that of all processes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import sys
@@ -21,10 +20,10 @@ from threading import Event, Thread
 from typing import Any
 
 import numpy as np
+from telling import tell
 
 from deixis.evaluation.ranking import captions_evenly, evaluate_ranking
 from deixis.evaluation.scores import EmbeddingScores
-from deixis.files import write_text
 
 IMAGES, DIMENSIONS = 5000, 64
 
@@ -122,8 +121,7 @@ def main() -> int:
         "python": sys.version.split()[0],
         "numpy": np.__version__,
     }
-    write_text(arguments.out, json.dumps(outcome, indent=2) + "\n")
-    print(json.dumps(outcome, indent=2))
+    tell(outcome, arguments.out)
     return 0 if equal else 1
 
 

@@ -17,16 +17,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from telling import tell
 from torch import Tensor
 from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features.memory import freed_memory_is_kept
-from deixis.files import atomic_write, write_text
+from deixis.files import atomic_write
 from deixis.learning.end_to_end import TOWER
 from deixis.learning.runs import read_model
 from deixis.vision.backbones import as_bytes, tower_backbone
@@ -132,7 +132,7 @@ def main() -> None:
         "pictures_per_s": round(done / (time.perf_counter() - start), 2),
         "torch_threads": torch.get_num_threads(),
     }
-    write_text(options.folder / "rows.json", msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    tell(record, options.folder / "rows.json")
 
 
 if __name__ == "__main__":

@@ -22,13 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from sklearn.metrics import roc_auc_score
+from telling import tell
 
 from deixis.corpus import Image, open_corpus
 from deixis.evaluation.results import versions
-from deixis.files import write_text
 from deixis.search.calibration import held_out_phrases, singular
 from deixis.search.encoders import OnnxEncoder, Rows
 from deixis.search.engine import SearchEngine
@@ -71,10 +70,7 @@ def main() -> None:
         "command": f"python benchmarks/relevance.py INDEX {corpus.name} --elsewhere {other.name}",
         "versions": versions(),
     }
-    text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
-    print(text)
-    if options.json is not None:
-        write_text(options.json, text + "\n")
+    tell(told, options.json)
 
 
 def known_words(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,6 @@ counts, since others may share the machine. `deixis extract` measures the same, 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from telling import tell
 
 from deixis.features.memory import freed_memory_is_kept
-from deixis.files import write_text
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
 
 PICTURES, SIDE, TURNS = 2, 320, 12
@@ -73,9 +72,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         **{name: version(name) for name in ("torch", "onnxruntime")},
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    write_text(options.out, text + "\n")
+    tell(record, options.out)
 
 
 if __name__ == "__main__":

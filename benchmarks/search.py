@@ -33,9 +33,9 @@ import faiss
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from telling import tell
 
 from deixis.corpus import Corpus, open_corpus
-from deixis.files import write_text
 from deixis.search import approximate_index
 from deixis.search.catalogue import Catalogue, FileRow
 from deixis.search.encoders import Encoder, Rows, Texts, load_encoder, whole_pictures, whole_texts
@@ -313,9 +313,7 @@ def main() -> int:
         "python": platform.python_version(),
         "faiss": faiss.__version__,
     }
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
-    write_text(options.out, text + "\n")
-    print(text)
+    tell(record, options.out)
     fast = min(record["approximate_speed_over_bare_faiss"], record["approximate_speed_over_exact"])
     over = max(record["engine_over_bare_faiss"], record["engine_over_bare_faiss_float16"])
     return int(not (over <= TIME_LIMIT and recall >= RECALL_LIMIT and fast >= SPEED_LIMIT))

@@ -18,9 +18,9 @@ from typing import Any
 import faiss
 import msgspec
 import numpy as np
+from telling import tell
 
 from deixis.corpus import open_corpus
-from deixis.files import write_text
 from deixis.search.approximate_index import candidates, lists_for, principal_axes
 from deixis.search.encoders import Rows, load_encoder
 from search import COUNT, captions_of
@@ -93,7 +93,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 2),
         "faiss": faiss.__version__,
     }
-    write_text(options.out, msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    tell(record, options.out)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
+from telling import tell
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.evaluation.results import versions
-from deixis.files import write_text
 from deixis.search import engine as engine_module
 from deixis.search.embedding import Embedder
 from deixis.search.encoders import Rows, absolute_name, load_encoder, whole_texts
@@ -82,10 +81,7 @@ def main() -> None:
         "command": f"python benchmarks/search_quality.py {corpus.name} --split {options.split} --index FOLDER",
         "versions": versions(),
     }
-    text = msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
-    print(text)
-    if options.json is not None:
-        write_text(options.json, text + "\n")
+    tell(told, options.json)
 
 
 def picture_file(folder: Path, number: int) -> Path:

@@ -26,9 +26,9 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
+from telling import tell
 
 from deixis.errors import DeixisError
-from deixis.files import write_text
 
 #: Thumbnails that are fetched of an answer.
 THUMBNAILS = 4
@@ -199,9 +199,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
-    print(json.dumps(record, indent=2))
-    if options.out is not None:
-        write_text(options.out, json.dumps(record, indent=2) + "\n")
+    tell(record, options.out)
     if notes.faults or lost:
         sys.exit(f"{len(notes.faults)} errors, {lost} requests lost: {notes.faults[:3]}")
 

@@ -10,13 +10,14 @@ Processor time, since it tells the same on a machine that has other work.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from telling import tell
 
 from deixis.corpus import open_corpus
 from deixis.files import write_text
@@ -104,7 +105,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
     }
-    write_text(arguments.out, json.dumps(told, indent=2) + "\n")
+    tell(told, arguments.out)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ take at the rates that are measured in the same run.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,9 +22,9 @@ from typing import Any
 import numpy as np
 import roofline
 import torch
+from telling import tell
 from torch import Tensor
 
-from deixis.files import write_text
 from deixis.models.forest import Forest, Plan
 from deixis.models.tree_lstm import TreeLSTM, fused_levels
 from deixis.text.trees import Tree, read_trees
@@ -171,9 +170,7 @@ def main() -> None:
         "kernels": fused_levels(device) is not None,
         **found,
     }
-    print(json.dumps(report, indent=2))
-    if options.out:
-        write_text(options.out, json.dumps(report, indent=2) + "\n")
+    tell(report, options.out)
 
 
 if __name__ == "__main__":

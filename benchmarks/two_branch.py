@@ -22,7 +22,6 @@ as a CUDA graph.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -38,9 +37,9 @@ import msgspec
 import numpy as np
 import roofline
 import torch
+from telling import tell
 from torch import Tensor
 
-from deixis.files import write_text
 from deixis.learning.graphs import Graphed, TakeStep
 from deixis.learning.losses import Contrast, Direction, RankingLoss, RankingRecipe
 from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
@@ -439,8 +438,7 @@ def main() -> int:
         "torch": torch.__version__,
         "numpy": np.__version__,
     }
-    print(json.dumps(record, indent=2))
-    write_text(arguments.out or Path(f"results/benchmarks/{name}.json"), json.dumps(record, indent=2) + "\n")
+    tell(record, arguments.out or Path(f"results/benchmarks/{name}.json"))
     return 0 if held else 1
 
 
