@@ -14,9 +14,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from choosing import choices
 
 from deixis.files import write_text
 
@@ -24,8 +26,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "results", ROOT / "results" / "benchmarks"
 #: No benchmark may take longer here, in seconds.
 LIMIT = 1800
-#: Of the images of Flickr8k's test split, as results name it.
-FLICKR8K_TEST = "e3ec5b26b21d07aa4e8c3568b016d206d5bc04f9d3d6caf0e87a6f6eb1aa2188"
 
 
 class Ratio(NamedTuple):
@@ -100,19 +100,7 @@ def _order(name: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
 
 
 def _tree(size: int) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
-    return (
-        lambda found: found[f"batch_{size}"]["milliseconds"] / 1e3,
-        lambda found: _tree_floor(found[f"batch_{size}"], size),
-    )
-
-
-def _tree_floor(batch: Any, sentences: int) -> float:
-    """Each different node but a root goes through its parent's gates (512 to 2,048 numbers) once, and back twice.
-
-    At the rate of products that another benchmark measured on the same card.
-    """
-    operations = 6 * (batch["different_nodes"] - sentences) * 512 * 2048
-    return float(operations / read("two_branch-full")["float32_operations_per_s"])
+    return lambda found: found[f"batch_{size}"]["milliseconds"] / 1e3, lambda found: found[f"batch_{size}"]["floor_s"]
 
 
 FLOORS = (
@@ -175,7 +163,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("edges.py", boxes, ("flickr8k", "flickr30k_entities"))
     yield Benchmark("annotation.py", (str(entities), *_out("annotation")), ("flickr30k_entities",))
     yield Benchmark("cca.py", ("--full", *_out("cca-full")), gpu=True)
-    yield Benchmark("two_branch.py", ("--full", "--device", "cuda", *_out("two_branch-full")), gpu=True)
+    yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
     yield Benchmark("concepts_order.py", ("--device", "cuda", *_out("concepts_order-gpu")), gpu=True)
     on_gpu = ("--pictures", "3000", "--device", "cuda", "--json", str(BENCHMARKS / "extraction-gpu.json"))
@@ -280,83 +268,6 @@ def machine(found: Any) -> str:
     return device if device != "cpu" else f"{cores} processors" if cores else "processors"
 
 
-def choices() -> Iterator[str]:
-    """The best recipes of each task on Flickr8k's test split, with what their features cost."""
-    yield "| for | recipe | accuracy | features | processor ms a picture | memory |"
-    yield "|---|---|---|---|---:|---:|"
-    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    tasks = {"image-text ranking": "sentences", "phrase localization": "phrases"}
-    for path in sorted(RESULTS.glob("*/*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        recipe = (found.get("recipe") or {}).get("name") if isinstance(found, dict) else None
-        if recipe and (found.get("corpus") or {}).get("split_hash") == FLICKR8K_TEST:
-            task = tasks.get(found["protocol"]["name"])
-            if task is not None:
-                runs.setdefault((task, recipe), []).append(found["metrics"])
-    for task in ("sentences", "phrases"):
-        rows = [(*_accuracy(task, seeds), recipe) for (of, recipe), seeds in runs.items() if of == task]
-        seen: list[str] = []
-        for _, accuracy, recipe in sorted(rows, key=lambda row: -row[0]):
-            cost = costs(recipe, task)
-            if len(seen) < 3 or cost[0] not in seen:
-                yield f"| {task} | `{recipe}` | {accuracy} | {' | '.join(cost)} |"
-                seen.append(cost[0])
-
-
-def _accuracy(task: str, seeds: Sequence[dict[str, Any]]) -> tuple[float, str]:
-    """What runs are ordered by, and what is told of them: means over seeds."""
-    said = "" if len(seeds) == 1 else f" (mean of {len(seeds)} seeds)"
-    if task == "phrases":
-        overall = _mean([metrics["localization"]["overall"] for metrics in seeds])
-        return overall["r@1"], _recalls(overall) + said
-    ways = {"text→image": "text_to_image", "image→text": "image_to_text"}
-    told = "; ".join(f"{name} {_recalls(_mean([metrics[way] for metrics in seeds]))}" for name, way in ways.items())
-    return sum(metrics["mean_recall"] for metrics in seeds) / len(seeds), told + said
-
-
-def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, float]:
-    return {f"r@{k}": sum(each[f"r@{k}"] for each in figures) / len(figures) for k in (1, 5, 10)}
-
-
-def _recalls(figures: Any) -> str:
-    return "/".join(f"{figures[f'r@{k}']:.1f}" for k in (1, 5, 10))
-
-
-def costs(name: str, task: str) -> tuple[str, str, str]:
-    """The features of a recipe, and what they were measured to cost (`settings.json`)."""
-    named = _features(name, task)
-    found = (read("settings") or {"settings": {}})["settings"].get(named)
-    if found is None:
-        return named, "not measured", "not measured"
-    return named, f"{found['processor_ms_per_picture']:.0f}", f"{found['peak_megabytes']:,} MB"
-
-
-def _features(name: str, task: str) -> str:
-    """As `settings.json` names them."""
-    from deixis.errors import DeixisError
-    from deixis.learning.recipe import load_recipe
-
-    try:
-        # Some results say after a comma what of a run was judged.
-        recipe = load_recipe(name.partition(",")[0]).recipe
-    except DeixisError:
-        return "of no recipe in the package"
-    if recipe.kind == "base":
-        return "deixis-base" if task == "sentences" else "deixis-base, pointing"
-    if recipe.kind == "grounding":
-        return "the pictures themselves"
-    if recipe.kind == "pictures":
-        return "tower"
-    features: Any = recipe.features
-    if isinstance(features, str):
-        return features
-    if features is None:
-        return "its own"
-    if features.regions is not None:
-        return str(features.regions.boxes)
-    return f"{features.backbone}, {features.crops}"
-
-
 def document() -> str:
     lines = [
         "# Performance",
@@ -399,7 +310,7 @@ def document() -> str:
         "memory that of the whole program; what was not measured says so.",
         "On a GPU, see `extraction-gpu.json` below.",
         "",
-        *choices(),
+        *choices(RESULTS, (read("settings") or {"settings": {}})["settings"]),
         "",
         "## Each file",
         "",
@@ -413,8 +324,9 @@ def document() -> str:
 
 
 def _command(found: Any, path: Path) -> str:
-    script = ROOT / "benchmarks" / f"{path.stem.partition('-')[0]}.py"
-    command = found.get("command") or (f"python benchmarks/{script.name}" if script.exists() else "")
+    names = (path.stem.replace("-", "_"), path.stem.partition("-")[0])
+    script = next((f"{name}.py" for name in names if (ROOT / "benchmarks" / f"{name}.py").exists()), None)
+    command = found.get("command") or (f"python benchmarks/{script}" if script else "")
     return f"`{command}`" if command else ""
 
 
