@@ -186,3 +186,24 @@ def test_a_site_appears_whole_and_replaces_none_unasked(place: Path, tmp_path: P
     assert isinstance(run(*arguments).exception, DeixisError)
     assert run(*arguments, "--force").exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site", "site.old"]
+
+
+def test_regions_are_described_by_what_a_captioner_makes_of_them(place: Path, tmp_path: Path) -> None:
+    """With the records of phrases that are found (`--by retrieval`), and a heading that tells what scores are."""
+    picture = next((place / "corpus" / "images").iterdir())
+    ask = ["describe", picture, "--run", place / "captioner", "--by", "generation", "--count", 1]
+    done = run(*ask, "--regions", "--most", 3, "--out", tmp_path / "said.png", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    with Pillow.open(picture) as whole:
+        assert (found["width"], found["height"], found["captions"]) == (*whole.size, [])
+    assert 1 <= len(found["regions"]) <= 3
+    for each in found["regions"]:
+        assert each.keys() == {"box", "text", "score", "by"}
+        assert each["by"] == "generation"
+        assert each["score"] < 0
+    assert (tmp_path / "said.png").stat().st_size > 0
+    for asked in (ask, [*ask, "--regions"]):
+        table = run(*asked).stdout
+        assert "log probability" in table
+        assert ("box" in table) is ("--regions" in asked)

@@ -168,8 +168,13 @@ def _draw(picture: Picture, name: str, description: Description, target: Path) -
 def _print(description: Description) -> None:
     from deixis.cli.output import print_table
 
-    rows = [[each.text, "", f"{each.score:.3f}"] for each in description.captions]
-    rows += [
+    said = description.captions or description.regions
+    score = "log probability" if any(each.by == "generation" for each in said) else "cosine"
+    if description.captions:
+        rows = [[each.text, f"{each.score:.3f}"] for each in description.captions]
+        print_table(description.picture, ["text", score], rows)
+        return
+    rows = [
         [each.text, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.3f}"] for each in description.regions
     ]
-    print_table(description.picture, ["text", "box", "score"], rows)
+    print_table(description.picture, ["text", "box", score], rows)
