@@ -21,6 +21,7 @@ from deixis.learning.run_records import StepRecord
 from deixis.learning.runs import read_log, read_model
 from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.models.captioner import CaptionMatcher
+from deixis.models.threads import one_thread
 from deixis.text.features import training_captions
 
 #: Among which the smoothing of the best chain and that of all chains are chosen on the validation split.
@@ -63,6 +64,7 @@ def _has_boxes(pictures: Pictures) -> bool:
     return any(gold_queries(image)[0] for image in pictures.images)
 
 
+@one_thread()
 def judge_captioner(
     run: str | Path,
     matcher: CaptionMatcher,
