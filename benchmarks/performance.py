@@ -14,11 +14,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from choosing import choices
+from figures import FLOORS, RATIOS
 
 from deixis.files import write_text
 
@@ -26,100 +27,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "results", ROOT / "results" / "benchmarks"
 #: No benchmark may take longer here, in seconds.
 LIMIT = 1800
-
-
-class Ratio(NamedTuple):
-    """A figure of a benchmark's JSON; `limit` is what it is held to, by the same file or by the script's own words."""
-
-    file: str
-    what: str
-    value: Callable[[Any], float]
-    limit: Callable[[Any], str] = lambda found: ""
-
-
-RATIOS = (
-    Ratio("ranking", "ranking, both directions, to its bare product", lambda found: found["time_ratio"],
-          lambda found: f"≤ {found['time_ratio_limit']}"),
-    Ratio("ranking", "bytes above the inputs, to 1 GB", lambda found: found["memory_ratio"], lambda found: "≤ 1"),
-    Ratio("cca", "CCA: time of the faster of two libraries to ours",
-          lambda found: found["times_faster_than_the_faster"], lambda found: f"≥ {found['limits']['times_faster']}"),
-    Ratio("cca-full", "CCA of paper 0 at full size on a GPU, to its floor",
-          lambda found: found["covariances_times_floor"]),
-    Ratio("two_branch", "a loss of 500 pairs: pytorch-metric-learning's time to ours",
-          lambda found: found["settings"]["sentences"]["loss_times_faster"]["pytorch-metric-learning"]),
-    Ratio("two_branch", "a step of 500 pairs: a loop's time to ours",
-          lambda found: found["settings"]["sentences"]["times_faster"]["loop"]),
-    Ratio("two_branch-full", "an epoch at Flickr30k's size on a GPU (tf32), to its floor",
-          lambda found: found["runs"]["tf32"]["epoch_s"] / _floor(found["runs"]["tf32"])),
-    Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
-          lambda found: found["share_of_matrix_rate"]),
-    Ratio("alignment-gpu", "alignment kernel: time of the best other way to ours",
-          lambda found: found["times_as_fast_as_best_other"]),
-    Ratio("concepts_order-gpu", "a step of matching with generation to one without",
-          lambda found: found["times_matching"], lambda found: f"≤ {found['limit']}"),
-    Ratio("extraction", "extraction of regions: pictures a second to a plain loop",
-          lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
-    Ratio("extraction", "extraction of regions: pictures a second to a pass a box",
-          lambda found: found["against_a_plain_loop"]["ratio_to_a_pass_a_box"]),
-    Ratio("runtimes", "maps of efficientnet-lite2 on a processor: PyTorch's time to onnxruntime's",
-          lambda found: found["networks"]["efficientnet-lite2"]["map"]["times_as_fast"]),
-    Ratio("extraction-gpu", "extraction on a GPU, to decoding alone",
-          lambda found: found["by_stage"]["share_of_decoding_alone"]),
-    Ratio("fisher", "Fisher vectors of 100,000 captions: seconds to the limit",
-          lambda found: found["encode_and_write_s"] / found["limits"]["encode_and_write_s"], lambda found: "≤ 1"),
-)  # fmt: skip
-
-
-def _floor(run: Any) -> float:
-    """Of a file as it is written now, or as it was before the longer of both floors was told by itself."""
-    return float(run["floor_s"] if "floor_s" in run else max(run["floor_operations_s"], run["floor_bytes_s"]))
-
-
-class Floor(NamedTuple):
-    """Seconds of some work on a GPU, and the least that its operations or bytes could take there."""
-
-    file: str
-    what: str
-    seconds: Callable[[Any], float]
-    floor: Callable[[Any], float]
-
-
-def _epoch(kind: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
-    return lambda found: found["runs"][kind]["epoch_s"], lambda found: _floor(found["runs"][kind])
-
-
-def _step(way: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
-    return (
-        lambda found: found["steps_of_one_size"]["ways"][way]["step_ms"] / 1e3,
-        lambda found: found["steps_of_one_size"]["floor_s"],
-    )
-
-
-def _order(name: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
-    return lambda found: found[f"{name}_milliseconds"] / 1e3, lambda found: found["floors"][name]["floor_s"]
-
-
-def _tree(size: int) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
-    return lambda found: found[f"batch_{size}"]["milliseconds"] / 1e3, lambda found: found[f"batch_{size}"]["floor_s"]
-
-
-FLOORS = (
-    *(Floor("two_branch-full", f"two-branch training, an epoch at Flickr30k's size, {kind}", *_epoch(kind))
-      for kind in ("float32", "tf32", "bfloat16")),
-    *(Floor("two_branch-full", f"a step of 500 pairs and one size (tf32), {told}", *_step(way))
-      for way, told in (("eager", "as it is"), ("compiled", "compiled"), ("graph", "one CUDA graph"))),
-    *(Floor("tree_lstm-gpu", f"tree LSTM, forward and back, {size} sentences", *_tree(size)) for size in (64, 512)),
-    Floor("alignment-gpu", "alignment kernel, 1,000 pictures and 5,000 captions (bfloat16)",
-          lambda found: found["best_ms"] / 1e3,
-          lambda found: found["operations"] / max(found["matrix_operations_per_s"])),
-    Floor("cca-full", "CCA of paper 0 at full size (float64)",
-          lambda found: found["seconds"], lambda found: found["floor_s"]),
-    Floor("concepts_order-gpu", "concepts and order, a step of 129 pairs", *_order("matching")),
-    Floor("concepts_order-gpu", "the same with generation", *_order("with_generation")),
-    Floor("extraction-gpu", "extraction of 100 regions, a picture from file to store",
-          lambda found: found["by_stage"]["ms_per_picture"] / 1e3,
-          lambda found: found["by_stage"]["floor_ms_per_picture"] / 1e3),
-)  # fmt: skip
 
 
 class Benchmark(NamedTuple):
@@ -217,9 +124,11 @@ def table() -> Iterator[str]:
     yield "|---|---:|---|---|---|"
     for ratio in RATIOS:
         found = read(ratio.file)
-        if found is None:
+        try:
+            value = ratio.value(found)
+        # A file that is not there, or is of a benchmark that did not tell it.
+        except (KeyError, TypeError):
             continue
-        value = ratio.value(found)
         shown = f"{value:.2f}" if value < 100 else f"{value:,.0f}"
         yield f"| {ratio.what} | {shown} | {ratio.limit(found)} | {machine(found)} | `{ratio.file}.json` |"
 

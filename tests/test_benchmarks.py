@@ -41,7 +41,7 @@ def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch:
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
-    helpers = {"performance.py", "choosing.py", "plain_loop.py", "roofline.py", "telling.py"}
+    helpers = {"performance.py", "choosing.py", "figures.py", "plain_loop.py", "roofline.py", "telling.py"}
     assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
 
 

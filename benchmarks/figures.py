@@ -1,0 +1,114 @@
+"""What is told of the benchmarks' JSON: ratios, and times on a GPU beside their floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Ratio(NamedTuple):
+    """A figure of a benchmark's JSON; `limit` is what it is held to, by the same file or by the script's own words."""
+
+    file: str
+    what: str
+    value: Callable[[Any], float]
+    limit: Callable[[Any], str] = lambda found: ""
+
+
+RATIOS = (
+    Ratio("ranking", "ranking, both directions, to its bare product", lambda found: found["time_ratio"],
+          lambda found: f"≤ {found['time_ratio_limit']}"),
+    Ratio("ranking", "bytes above the inputs, to 1 GB", lambda found: found["memory_ratio"], lambda found: "≤ 1"),
+    Ratio("ranking_workers", "ranking by two processes: memory of one with 1,000,000 captions, to 200,000",
+          lambda found: _worker(found, 1_000_000) / _worker(found, 200_000)),
+    Ratio("cca", "CCA: time of the faster of two libraries to ours",
+          lambda found: found["times_faster_than_the_faster"], lambda found: f"≥ {found['limits']['times_faster']}"),
+    Ratio("cca-full", "CCA of paper 0 at full size on a GPU, to its floor",
+          lambda found: found["covariances_times_floor"]),
+    Ratio("two_branch", "a loss of 500 pairs: pytorch-metric-learning's time to ours",
+          lambda found: found["settings"]["sentences"]["loss_times_faster"]["pytorch-metric-learning"]),
+    Ratio("two_branch", "a step of 500 pairs: a loop's time to ours",
+          lambda found: found["settings"]["sentences"]["times_faster"]["loop"]),
+    Ratio("two_branch-full", "an epoch at Flickr30k's size on a GPU (tf32), to its floor",
+          lambda found: found["runs"]["tf32"]["epoch_s"] / found["runs"]["tf32"]["floor_s"]),
+    Ratio("two_branch-full", "a training step of 500 pairs on a GPU, kernel by kernel, to the same as one CUDA graph",
+          lambda found: _ways(found, "eager") / _ways(found, "graph")),
+    Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
+          lambda found: found["share_of_matrix_rate"]),
+    Ratio("alignment-gpu", "alignment kernel: time of the best other way to ours",
+          lambda found: found["times_as_fast_as_best_other"]),
+    Ratio("concepts_order-gpu", "a step of matching with generation to one without",
+          lambda found: found["times_matching"], lambda found: f"≤ {found['limit']}"),
+    Ratio("extraction", "extraction of regions: pictures a second to a plain loop",
+          lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
+    Ratio("extraction", "extraction of regions: pictures a second to a pass a box",
+          lambda found: found["against_a_plain_loop"]["ratio_to_a_pass_a_box"]),
+    Ratio("runtimes", "maps of efficientnet-lite2 on a processor: PyTorch's time to onnxruntime's",
+          lambda found: found["networks"]["efficientnet-lite2"]["map"]["times_as_fast"]),
+    Ratio("extraction-gpu", "extraction on a GPU, to decoding alone",
+          lambda found: found["by_stage"]["share_of_decoding_alone"]),
+    Ratio("extraction-gpu", "the same once it runs, to its networks alone",
+          lambda found: found["by_stage"]["share_of_networks_alone_between"]),
+    Ratio("fisher", "Fisher vectors of 100,000 captions: seconds to the limit",
+          lambda found: found["encode_and_write_s"] / found["limits"]["encode_and_write_s"], lambda found: "≤ 1"),
+)  # fmt: skip
+
+
+def _ways(found: Any, way: str) -> float:
+    return float(found["steps_of_one_size"]["ways"][way]["step_ms"])
+
+
+def _worker(found: Any, captions: int) -> float:
+    """Megabytes of a process that counts beside another."""
+    return float(
+        next(run for run in found["runs"] if run["captions"] == captions and run["workers"] > 1)["peak_megabytes"][
+            "worker"
+        ]
+    )
+
+
+class Floor(NamedTuple):
+    """Seconds of some work on a GPU, and the least that its operations or bytes could take there."""
+
+    file: str
+    what: str
+    seconds: Callable[[Any], float]
+    floor: Callable[[Any], float]
+
+
+def _epoch(kind: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return lambda found: found["runs"][kind]["epoch_s"], lambda found: found["runs"][kind]["floor_s"]
+
+
+def _step(way: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return (
+        lambda found: _ways(found, way) / 1e3,
+        lambda found: found["steps_of_one_size"]["floor_s"],
+    )
+
+
+def _order(name: str) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return lambda found: found[f"{name}_milliseconds"] / 1e3, lambda found: found["floors"][name]["floor_s"]
+
+
+def _tree(size: int) -> tuple[Callable[[Any], float], Callable[[Any], float]]:
+    return lambda found: found[f"batch_{size}"]["milliseconds"] / 1e3, lambda found: found[f"batch_{size}"]["floor_s"]
+
+
+FLOORS = (
+    *(Floor("two_branch-full", f"two-branch training, an epoch at Flickr30k's size, {kind}", *_epoch(kind))
+      for kind in ("float32", "tf32", "bfloat16")),
+    *(Floor("two_branch-full", f"a step of 500 pairs and one size (tf32), {told}", *_step(way))
+      for way, told in (("eager", "as it is"), ("compiled", "compiled"), ("graph", "one CUDA graph"))),
+    *(Floor("tree_lstm-gpu", f"tree LSTM, forward and back, {size} sentences", *_tree(size)) for size in (64, 512)),
+    Floor("alignment-gpu", "alignment kernel, 1,000 pictures and 5,000 captions (bfloat16)",
+          lambda found: found["best_ms"] / 1e3,
+          lambda found: found["operations"] / max(found["matrix_operations_per_s"])),
+    Floor("cca-full", "CCA of paper 0 at full size (float64)",
+          lambda found: found["seconds"], lambda found: found["floor_s"]),
+    Floor("concepts_order-gpu", "concepts and order, a step of 129 pairs", *_order("matching")),
+    Floor("concepts_order-gpu", "the same with generation", *_order("with_generation")),
+    Floor("extraction-gpu", "extraction of 100 regions, a picture from file to store",
+          lambda found: found["by_stage"]["ms_per_picture"] / 1e3,
+          lambda found: found["by_stage"]["floor_ms_per_picture"] / 1e3),
+)  # fmt: skip
