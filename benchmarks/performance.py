@@ -71,6 +71,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("annotation.py", (str(entities), *_out("annotation")), ("flickr30k_entities",))
     yield Benchmark("cca.py", ("--full", *_out("cca-full")), gpu=True)
     yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
+    yield Benchmark("recorded_steps.py", ("--device", "cuda"), gpu=True)
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
     yield Benchmark("concepts_order.py", ("--device", "cuda", *_out("concepts_order-gpu")), gpu=True)
     on_gpu = ("--pictures", "3000", "--device", "cuda", "--json", str(BENCHMARKS / "extraction-gpu.json"))
@@ -194,11 +195,16 @@ def document() -> str:
         "",
         *floors(),
         "",
-        "Small steps are bound by launching their kernels: as one CUDA graph a step of 500 pairs takes a quarter of",
-        "its time, compiled hardly less, and half precision saves next to nothing. Training does not use graphs: its",
-        "batches differ in size, since not every image has a second sentence at hand. The alignment kernel and the",
-        "covariances of CCA are near what the card can do. Extraction is bound by its networks and by handing pictures",
-        "to them: `extraction-gpu.json` has decoding, networks and writing by themselves.",
+        "Small steps are bound by launching their kernels. Where batches differ in nothing but their numbers",
+        "(sentences without second ones, and their similarity network) the trainer records a step as a CUDA graph,",
+        "with the same losses (`recorded_steps.json`); compiled, a step takes hardly less than as it is, and half",
+        "precision saves next to nothing. An epoch at Flickr30k's size is with second sentences, whose number differs",
+        "from batch to batch, and so are phrases: there steps are launched kernel by kernel. The tree LSTM is bound by",
+        "its levels, a few small products each, one after the other. The alignment kernel and the covariances of CCA",
+        "are near what the card can do. Extraction begins with seconds in which its readers are started; once it runs",
+        "it is bound by its networks, and by what else the machine does: `extraction-gpu.json` was measured beside",
+        "other programs, `extraction-gpu-pageable.json` without them, before pixels went to the card through pinned",
+        "memory (`to_device` of both).",
         "",
         "## Where a processor's time goes",
         "",

@@ -56,7 +56,7 @@ class Cluster(NamedTuple):
 class Units(NamedTuple):
     """What was measured, and where."""
 
-    #: extraction-gpu.json: seconds of a machine a picture, from file to store, and of its networks alone.
+    #: extraction-gpu.json: seconds of a machine a picture, from file to store, once it runs; and of its networks alone.
     machine_s: float
     network_s: float
     #: settings.json: seconds of a processor a picture for its vector alone, by `deixis index`.
@@ -88,7 +88,7 @@ def units() -> Units:
     rates = gpu["by_stage"]["pictures_per_second"]
     base = read_bundle(packaged_folder()).manifest
     return Units(
-        machine_s=1 / rates["extract"],
+        machine_s=1 / gpu["by_stage"]["pictures_per_second_between"],
         network_s=1 / rates["networks alone"],
         vector_processor_s=settings["settings"]["deixis-base"]["processor_ms_per_picture"] / 1000,
         regions=whole["rows"]["regions"] / whole["rows"]["image"],
@@ -203,8 +203,8 @@ Written by `python benchmarks/scale.py` from measured unit costs and assumed pri
 the assumptions in the script to yours.
 
 Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
-{1 / measured["machine_s"]:.0f} pictures a second with 100 regions each, its networks alone {1 / measured["network_s"]:.0f}
-(`extraction-gpu.json`); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
+{1 / measured["machine_s"]:.0f} pictures a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f}
+(`extraction-gpu.json`, with other programs at work beside it); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
 {measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
 {1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
 numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
@@ -245,8 +245,8 @@ first row has as many numbers as was measured, the second as many as the encoder
 1. **Reading the pictures.** From {cluster["store_bytes_per_s"] * measured["machine_s"] / cluster["picture_bytes"]:.0f} machines on
    the file system is what they wait for; more machines then cost money and save nothing.
 2. **The machine beside its GPU.** Its networks alone would do {measured["machine_s"] / measured["network_s"]:.1f} × as many pictures as
-   the whole machine does from file to store (`extraction-gpu.json` has the parts); readers on other machines, which the Ray
-   engine allows, have not been measured beside a GPU.
+   the whole machine does from file to store (`extraction-gpu.json` has the parts), and each run begins with the seconds that
+   its readers take to start; readers on other machines, which the Ray engine allows, have not been measured beside a GPU.
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
    {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
 4. **Reading cells.** A query ranks {measured["candidates"]} pictures again by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many
