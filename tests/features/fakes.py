@@ -96,21 +96,39 @@ class FakeMapper:
 
 @dataclass(frozen=True)
 class FakeMaker:
-    """Makes fake mappers wherever it is sent; those that fail, fail on every picture."""
+    """Makes fake mappers wherever it is sent; those that fail, fail on every picture.
+
+    Who finds the file `fatal` removes it, and ends its process as a lack of memory would.
+    """
 
     seconds: float = 0.0
     fails: bool = False
+    fatal: str = ""
 
     def reader(self) -> FakeMapper:
         return FakeMapper()
 
     def mapper(self) -> FakeMapper:
+        if self.fatal:
+            return DyingMapper(Path(self.fatal))
         return FailingMapper() if self.fails else FakeMapper(seconds=self.seconds)
 
 
 class FailingMapper(FakeMapper):
     def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
         return [{**item, "image": np.full(6, 1e6)} for item in super().__call__(batch)]
+
+
+class DyingMapper(FakeMapper):
+    def __init__(self, fatal: Path) -> None:
+        super().__init__()
+        self._fatal = fatal
+
+    def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        if len(self.batches) == 3 and self._fatal.exists():
+            self._fatal.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(batch)
 
 
 def folder_bytes(folder: Path) -> dict[str, bytes]:

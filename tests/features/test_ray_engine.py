@@ -90,6 +90,17 @@ def test_a_fault_of_the_mapper_is_told_in_one_line(tmp_path: Path, cluster: Any)
         extract_on_ray(make_corpus(8), FakeMaker(fails=True), tmp_path / "store", partition_size=SIZE)
 
 
+def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
+    tmp_path: Path, cluster: Any, whole: dict[str, bytes]
+) -> None:
+    out, fatal = tmp_path / "store", tmp_path / "fatal"
+    fatal.touch()
+    report = extract_on_ray(make_corpus(IMAGES, broken=[3]), FakeMaker(fatal=str(fatal)), out, partition_size=SIZE)
+    assert not fatal.exists(), "nobody died"
+    assert (report.done, report.found) == (IMAGES, 0)
+    assert folder_bytes(out) == whole
+
+
 def test_a_machine_that_is_killed_in_the_middle_changes_no_byte(
     tmp_path: Path, cluster: Any, whole: dict[str, bytes]
 ) -> None:
