@@ -58,9 +58,9 @@ class _Graph:
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
             self._loss, norm = step(self._batch, self._factor)
-            self._parts = [name for name, value in self._loss.parts.items() if isinstance(value, Tensor)]
-            parts = (self._loss.parts[name] for name in self._parts)
-            self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts)])
+            parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
+            self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
+        self._parts = [*parts]
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         for place, value in zip(_tensors(self._batch), _tensors(batch), strict=True):
