@@ -38,7 +38,10 @@ def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
         return np.arange(len(boxes))
     distance = 1 - iou_matrix(boxes, boxes)
     np.fill_diagonal(distance, 0)
-    groups = fcluster(linkage(squareform(distance, checks=False), "average"), count, "maxclust")
+    tree = linkage(squareform(distance, checks=False), "average")
+    # Merges by their order: those at one height, as of boxes without any overlap, would be cut all together.
+    tree[:, 2] = np.arange(len(tree))
+    groups = fcluster(tree, count, "maxclust")
     return np.sort(np.unique(groups, return_index=True)[1])
 
 
