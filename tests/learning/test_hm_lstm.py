@@ -445,6 +445,7 @@ def test_a_bank_has_no_slips_of_a_parser() -> None:
         phrase(("a", "DT"), ("child", "NN"), ("with", "IN")),
         phrase(("running", "VBG"), ("dog", "NN")),
         phrase(("a", "DT"), ("dog", "NN"), (".", ".")),
+        phrase(("a", "DT"), ("dog", "NN"), ("'s", "POS")),
     ]
     bank = Treebank(dict([good, *slips]), "spacy-md")
     assert phrase_bank([good[0], *(tokens for tokens, _ in slips)], bank) == [good]

@@ -249,7 +249,7 @@ def _reads_well(phrase: Tokens, tree: Tree) -> bool:
     """
     tags = [leaf.label[:2] for leaf in tree.leaves()]
     whole = all(map(str.isalnum, (phrase[0][0], phrase[-1][-1])))
-    return whole and tags[0] not in ("VB", "IN", "TO") and tags[-1] not in ("IN", "TO", "DT", "CC")
+    return whole and tags[0] not in ("VB", "IN", "TO") and tags[-1] not in ("IN", "TO", "DT", "CC", "PO")
 
 
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
