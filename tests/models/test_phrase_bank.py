@@ -111,15 +111,16 @@ def test_a_matcher_that_cannot_is_told_from_one_that_can() -> None:
 
 class Speaks:
     def describe_regions(self, image: ImageFeatures, count: int) -> Any:
-        return [[(("a", "cat"), -0.5), (("cats",), -2.0)][:count], [], [(("a", "dog"), -1.0)]]
+        cat = [(("a", "cat"), -0.5), (("cats",), -2.0)][:count]
+        return [cat, [], [(("a", "dog"), -1.0)], [(("a", "cat"), -0.1)]]
 
     def told_by_regions(self, image: ImageFeatures, texts: Any) -> Any:
-        assert texts == [("a", "cat"), (), ("a", "dog")]
-        return np.array([0.1, 9.0, 0.3])
+        assert texts == [("a", "cat"), (), ("a", "dog"), ("a", "cat")]
+        return np.array([0.1, 9.0, 0.3, 0.05])
 
 
-def test_what_is_made_for_regions_has_the_same_record() -> None:
-    image = _image([[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9]])
+def test_what_is_made_for_regions_has_the_same_record_and_is_said_once() -> None:
+    image = _image([[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9], [60, 0, 69, 9]])
     found = generated_regions(Speaks(), image, 5, 2)
     assert [(each.box[0], each.text, each.score, each.by) for each in found] == [
         (40.0, "a dog", -1.0, "generation"),

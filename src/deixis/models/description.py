@@ -60,12 +60,17 @@ def generated_regions(matcher: Any, image: ImageFeatures, regions: int, count: i
     """At most `count` sentences for each of at most `regions` regions.
 
     Those come first whose sentence they tell more than others would: by its likelihood alone, what is said of every
-    region ("a man") would stand before what is said of one.
+    region ("a man") would stand before what is said of one. What is said of several regions is said of the first alone.
     """
     if not isinstance(matcher, RatesDescriptions) or image.boxes is None:
         raise DeixisError("this run does not make sentences of regions; a captioner that learned from regions does")
     said = matcher.describe_regions(image, count)
-    best = matcher.told_by_regions(image, [own[0][0] if own else () for own in said])
+    first = [tuple(own[0][0]) if own else () for own in said]
+    best = matcher.told_by_regions(image, first)
+    told: set[Tokens] = {()}
+    for number in np.argsort(-best, kind="stable").tolist():
+        said[number] = [] if first[number] in told else said[number]
+        told.add(first[number])
     return of_regions(np.asarray(image.boxes), said, best, regions, "generation")
 
 
