@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -160,6 +161,9 @@ def test_words_met_later_are_added(
     after = text_features(RECIPES[2], training, also=unseen).transform(unseen)
     np.testing.assert_array_equal(after, MeanVectors(vectors).transform(unseen))
     assert not np.array_equal(before, after)
+    # Components are of Fisher vectors: a recipe whose kind was set to another keeps its number, which says nothing.
+    other = text_features(msgspec.structs.replace(RECIPES[2], pca=6000), training, also=unseen)
+    np.testing.assert_array_equal(other.transform(unseen), after)
     monkeypatch.setattr(named_vectors, "spacy_vectors", _none_installed)
     np.testing.assert_array_equal(text_features(RECIPES[2], training, also=unseen).transform(unseen), after)
 

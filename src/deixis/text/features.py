@@ -115,7 +115,7 @@ def text_features(
                 kept.save(folder)
             return features
         (folder / RECIPE).unlink(missing_ok=True)
-    if recipe.pca:
+    if recipe.kind == "hglmm" and recipe.pca:
         _check_components(recipe, len(captions))
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and kept once.
         whole = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
