@@ -88,7 +88,12 @@ def matcher(corpus: Corpus, store: FeatureStore) -> AlignmentMatcher:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_finished_matcher_gets_the_figures_of_its_validation(
-    name: str, corpus: Corpus, store: FeatureStore, tmp_path: Path, quick_runs: None
+    name: str,
+    corpus: Corpus,
+    store: FeatureStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    quick_runs: None,
 ) -> None:
     recipe = check_recipe({"name": name, **VARIANTS[name]}, name)
     figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures
@@ -96,6 +101,12 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     for way in ("image_to_text", "text_to_image"):
         for k in (1, 5, 10):
             assert metrics[way][f"r@{k}"] == pytest.approx(figures[f"{way}.r@{k}"], abs=1e-3)
+    # A machine without a parser scores what it can read: the texts of the corpus, whose edges are kept.
+    monkeypatch.setattr("deixis.text.dependencies.SPACY_PACKAGES", ())
+    monkeypatch.setattr("deixis.evaluation.snippet_queries.LEAST", 1)
+    names = {result.protocol.name for result in judge(tmp_path / "run", corpus, [store], CPU, split="val")}
+    assert {"image-text ranking", "phrase alignment", "word magnitudes"} <= names
+    assert ("snippet queries" in names) is (name == "brnn")
     found = load_matcher(tmp_path / "run", CPU)
     assert isinstance(found, Scores)
     assert isinstance(found, Localizes)

@@ -23,6 +23,7 @@ from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.models.captioner import CaptionMatcher
 from deixis.models.threads import one_thread
 from deixis.text.features import training_captions
+from deixis.text.parsing import ParserMissing
 
 #: Among which the smoothing of the best chain and that of all chains are chosen on the validation split.
 BEST = [Smoothing(beta) for beta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
@@ -56,7 +57,11 @@ def judge_aligner(
         results.append(alignment(matcher, near, best, shared, chosen_by_boxes=chosen, **told))
         counted = counting(matcher, near, **told)
         results += [counted] if counted else []
-    asked = snippet_queries(matcher, near, **told)
+    try:
+        asked = snippet_queries(matcher, near, **told)
+    except ParserMissing:
+        # A colour and a thing by themselves are no text of the corpus, so that their edges are not kept with it.
+        return results
     return [*results, asked] if asked else results
 
 
