@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
 from deixis.corpus import Corpus, open_corpus
+from deixis.corpus.records import make_caption
 from deixis.errors import InputError
 from deixis.learning import order_pictures
 from deixis.learning import runs as run_files
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.looking import Looker
-from deixis.learning.order_pictures import OrderPictureTask, mirrored_words, picture_contrast
+from deixis.learning.order_pictures import OrderPictureTask, PictureBatch, mirrored_words, picture_contrast
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe, stores_for
 from deixis.models.order_matcher import DescribingOrderMatcher
@@ -70,6 +72,45 @@ def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:
     )  # fmt: skip
     alone = Vocabulary.of([("left", "dog")])
     assert torch.equal(mirrored_words(alone), torch.arange(len(alone)))
+
+
+def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, right = (
+        msgspec.structs.replace(image, captions=(make_caption(f"a dog is {side} of a cat"),), chains=())
+        for image, side in zip(corpus.split("train"), ("left", "right"), strict=False)
+    )
+    pair = corpus.with_images([left, right, *corpus.split("val")])
+    settings = {**SETTINGS, "loss": {}}
+    task = order_pictures.build_task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
+    batch = PictureBatch(torch.arange(2), torch.arange(2), torch.arange(2), 1, 0)
+    contrasts = []
+
+    def seen(epoch: int, owner: torch.Tensor, string: torch.Tensor, images: int) -> Any:
+        contrasts.append(picture_contrast(epoch, owner, string, images))
+        return contrasts[-1]
+
+    monkeypatch.setattr(order_pictures, "picture_contrast", seen)
+    for seed in range(8):
+        flips = order_pictures.random_views(2, 0.15, torch.Generator().manual_seed(seed)).flip < 0
+        task.loss(batch._replace(seed=seed))
+        # One of two mirrored: both say the same now. Both or none: one says left where the other says right.
+        assert bool(contrasts[-1].text_to_image.negative[0, 1]) == bool(flips[0] == flips[1])
+        assert not contrasts[-1].text_to_image.negative.diagonal().any()
+
+
+def test_twins_are_asked_for_only_where_exchanged_captions_count(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*parts: object) -> torch.Tensor:
+        raise AssertionError("no twins were asked for")
+
+    monkeypatch.setattr(order_pictures, "twin_ids", refuse)
+    settings = {**SETTINGS, "loss": {}}
+    task = order_pictures.build_task(check_recipe(settings, "ctx"), corpus, [], CPU)  # type: ignore[arg-type]
+    assert "order" not in task.validate()
+    assert set(task.loss(next(iter(task.batches(1)))).parts) == {"matching", "generation"}
 
 
 def test_the_network_that_looks_learns_with_the_rest(task: OrderPictureTask) -> None:

@@ -105,12 +105,12 @@ class PictureBatch(NamedTuple):
     images: Tensor  # (images,) rows of the pictures
     texts: Tensor  # (captions,) rows of the captions
     owner: Tensor  # (captions,) place in `images`
-    contrast: Contrast
+    epoch: int
     seed: int
 
 
 class OrderPictureTask:
-    """Validated by retrieval in both directions, and by how often captions are ahead of their exchanged twins."""
+    """Validated by retrieval in both directions and, where `loss.order` asks for twins, by how often captions lead."""
 
     def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -121,14 +121,15 @@ class OrderPictureTask:
         self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
         self.held_out = self._read(held_out, side)
         self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
-        strings: dict[str, int] = {}
-        self.string = np.array(
-            [strings.setdefault(" ".join(text), len(strings)) for text in self.data.captions], np.int64
-        )
-        #: By caption: the ids of its twin, 0 where there is none. Of what is held out they are always told.
-        self.twins = twin_ids(self.data, training.corpus, self.text).to(device) if recipe.loss.order else None
-        self.held_out_twins = twin_ids(self.held_out, held_out, self.text).to(device)
         self.mirrored = mirrored_words(self.text.vocabulary).to(device)
+        read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
+        #: (2, captions): a number that captions share which are read alike, as they are and mirrored.
+        self.string = torch.unique(read, dim=0, return_inverse=True)[1].view(2, -1).to(device)
+        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        self.twins, self.held_out_twins = (
+            twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
+            for data, source in ((self.data, training.corpus), (self.held_out, held_out))
+        )
 
     def _read(self, corpus: Corpus, side: int) -> SentenceData:
         skipped = Skipped()
@@ -155,9 +156,8 @@ class OrderPictureTask:
         chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
         texts = np.concatenate(chosen)
         owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
-        send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner, self.string[texts])]
-        contrast = picture_contrast(epoch, send[2], send[3], len(images))
-        return PictureBatch(send[0], send[1], send[2], contrast, int(random.integers(1 << 62)))
+        send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner)]
+        return PictureBatch(send[0], send[1], send[2], epoch, int(random.integers(1 << 62)))
 
     def loss(self, batch: PictureBatch) -> Loss:
         own, count = self.recipe.looking, len(batch.images)
@@ -171,10 +171,12 @@ class OrderPictureTask:
             for ids in (self.data.texts, self.twins)
         )
         assert texts is not None
+        string = self.string[flipped.long(), batch.texts]
+        contrast = picture_contrast(batch.epoch, batch.owner, string, count)
         # Half precision is for looking: gradients through the words of a sentence would vanish in it.
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.network.fuse(None, vectors.float())
-            return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, batch.contrast)
+            return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast)
 
     @torch.no_grad()
     def validate(self) -> Mapping[str, float]:
@@ -196,7 +198,7 @@ def picture_contrast(epoch: int, owner: Tensor, string: Tensor, images: int) -> 
     """Every caption of a batch against the other pictures, every picture against captions that are none of its own.
 
     Args:
-        owner, string: `(captions,)` the place of a caption's picture, and a number that equal captions share.
+        owner, string: `(captions,)` the place of a caption's picture, and a number that captions read alike share.
     """
     own = nn.functional.one_hot(owner, images).float()  # (captions, images)
     mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
