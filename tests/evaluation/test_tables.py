@@ -92,12 +92,12 @@ def test_the_notes_tell_how_a_figure_came_about() -> None:
         rows=["paper0/table2"],
         box_supervision=supervision,
         readings=["suppression at 0.5"],
-        recipe=Recipe("paper0/cca", "ab" * 32),
+        recipe=Recipe("paper0/cca", "ab" * 32, stands_on=(Recipe("paper0/features", "cd" * 32),)),
     )
     text = markdown(compare({"loc.json": run}), find_tables(0, "2"))
     note = next(line for line in text.splitlines() if line.startswith("1. "))
     for fact in (
-        "recipe `paper0/cca` (abababababab)",
+        "recipe `paper0/cca` (abababababab); on `paper0/features` (cdcdcdcdcdcd); flickr8k",
         "flickr8k test (corpus c0ffeec0ffee, split hash decadedecade)",
         "protocol `retrieval` (captions\\_per\\_image = 5)",
         "ties pessimistic",

@@ -378,6 +378,27 @@ def test_the_seed_is_no_part_of_a_recipe_s_hash_and_settings_are() -> None:
     assert not other.rows, "with other settings it makes no row of a paper"
 
 
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [
+        ("paper3/cnp-ctx", ["paper3/concepts"]),
+        ("paper3/ctx-sen", ["paper3/caption"]),
+        ("paper4/captions-regions", ["paper4/brnn"]),
+        ("paper2/hm-lstm-tuned", ["paper3/concepts-tuned"]),
+        ("paper3/ctx", []),
+        ("paper3/scenes-tuned-ctx", []),
+    ],
+)
+def test_a_result_tells_the_recipes_of_the_runs_that_it_stands_on(name: str, below: list[str]) -> None:
+    found = reference(load_recipe(name).recipe)
+    assert found.stands_on == tuple(reference(load_recipe(other).recipe) for other in below)
+
+
+def test_a_run_below_that_is_gone_is_not_told() -> None:
+    recipe = load_recipe("paper3/cnp-ctx", ["concepts=no/such/run"]).recipe
+    assert reference(recipe).stands_on == ()
+
+
 def test_stores_are_found_by_what_they_hold(stores: Sequence[FeatureStore]) -> None:
     chains, proposals, image = stores
     assert find_store(stores, "chains") is chains

@@ -65,10 +65,14 @@ class BoxSupervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The recipe that made the model."""
+    """The recipe that made the model, and those of the runs that it stands on: its concept network, its aligner.
+
+    Results from before these were told have none.
+    """
 
     name: Name
     hash: Name
+    stands_on: tuple[Recipe, ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

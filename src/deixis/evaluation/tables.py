@@ -17,7 +17,7 @@ import msgspec
 
 from deixis.errors import DeixisError
 from deixis.evaluation.papers import PAPERS, PaperRow, PaperTable, paper_tables, paper_title
-from deixis.evaluation.results import Result, flatten
+from deixis.evaluation.results import Recipe, Result, flatten
 
 #: Parts of a name that a column head leaves out: the table's title says them.
 _UNSAID = {"overall", "strings"}
@@ -204,7 +204,10 @@ def _notes(entries: Sequence[Entry]) -> list[str]:
 def _note(entry: Entry) -> str:
     """Recipe, data, protocol, supervision, readings, versions and files of an entry, in one line."""
     result = entry.first
-    parts = [f"recipe {_code(result.recipe.name)} ({result.recipe.hash[:12]})"] if result.recipe else []
+    parts = []
+    if result.recipe:
+        parts.append(f"recipe {_recipe(result.recipe)}")
+        parts += [f"on {_recipe(other)}" for other in result.recipe.stands_on]
     if result.corpus:
         parts.append(
             f"{_corpus(entry)} (corpus {result.corpus.fingerprint[:12]}, split hash {result.corpus.split_hash[:12]})"
@@ -225,6 +228,10 @@ def _note(entry: Entry) -> str:
         parts.append(f"readings: {_text('; '.join(result.readings))}")
     deixis = sorted({result.versions.get("deixis", "?") for result in entry.results})
     return "; ".join([*parts, f"Deixis {', '.join(deixis)}", ", ".join(map(_code, entry.files))]) + "."
+
+
+def _recipe(recipe: Recipe) -> str:
+    return f"{_code(recipe.name)} ({recipe.hash[:12]})"
 
 
 def _entry_data(entry: Entry, places: Mapping[str, str] | None) -> dict[str, Any]:

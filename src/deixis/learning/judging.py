@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.alignment_judging import judge_aligner, judge_captioner
 from deixis.learning.base import BaseRecipe
 from deixis.learning.correspondence_quality import correspondence_quality
+from deixis.learning.kept_runs import recipe_of
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.run_records import batch_means
 from deixis.learning.runs import read_log, read_model, read_plan
@@ -45,6 +47,7 @@ from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 from deixis.text.parsing import ParserMissing
 from deixis.text.twins import corpus_twins
+from deixis.vision import TOWER
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
@@ -231,10 +234,26 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
 def reference(recipe: FitRecipe) -> RecipeReference:
     """Name and hash of a recipe: of what it sets otherwise than by default, so that new settings leave old runs theirs.
 
-    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people.
+    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people. Beside it
+    are the recipes of the runs that it stands on, which it only names.
     """
     settings = {name: value for name, value in _chosen(recipe).items() if name not in ("seed", "about", "rows")}
-    return RecipeReference(recipe.name, hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest())
+    digest = hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()
+    return RecipeReference(recipe.name, digest, tuple(reference(other) for other in _recipes_below(recipe)))
+
+
+def _recipes_below(recipe: FitRecipe) -> list[FitRecipe]:
+    """Of the concept network, speaker, aligner and trained backbone of a recipe; a run that is gone has none."""
+    named = [getattr(recipe, "concepts", ""), getattr(recipe, "speaker", "")]
+    if getattr(recipe, "pairs", None) == "regions":
+        named.append(getattr(recipe, "aligner", ""))
+    if recipe.features is not None and recipe.feature_recipe.backbone.startswith(TOWER):
+        named.append(recipe.feature_recipe.backbone.removeprefix(TOWER))
+    found = []
+    for name in filter(None, named):
+        with contextlib.suppress(DeixisError):
+            found.append(recipe_of(name).recipe)
+    return found
 
 
 def _chosen(settings: msgspec.Struct) -> dict[str, Any]:
