@@ -281,7 +281,7 @@ def test_correspondences_are_measured_and_shown_by_round(run: Run, made: Path, t
     code, out, _ = run(*ask, "--json")
     assert code == 0
     result = json.loads(out)["result"]
-    assert list(result["metrics"]) == ["round_1", "whole_picture"]
+    assert list(result["metrics"]) == ["round_1", "whole_picture", "central_region"]
     assert json.loads((tmp_path / "page" / "result.json").read_text())["metrics"] == result["metrics"]
     assert sorted(path.name for path in (tmp_path / "page").glob("*.png")) == ["sheet-1.png", "sheet-2.png"]
     assert "round 1: people" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
