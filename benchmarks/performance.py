@@ -14,12 +14,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from choosing import choices
-from figures import FLOORS, RATIOS
+from figures import FLOORS, RATIOS, Floor, Ratio
 
 from deixis.files import write_text
 
@@ -148,6 +148,14 @@ def floors() -> Iterator[str]:
         yield f"| {row.what} | {_time(seconds)} | {_time(floor)} | {floor / seconds:.1%} | `{row.file}.json` |"
 
 
+def notes(rows: Sequence[Ratio | Floor]) -> Iterator[str]:
+    """What the files of a table say of how they were made."""
+    for name in dict.fromkeys(row.file for row in rows):
+        note = (read(name) or {}).get("note")
+        if note:
+            yield f"- `{name}.json`: {note}"
+
+
 def _time(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
@@ -184,16 +192,21 @@ def document() -> str:
         "",
         "Written by `python benchmarks/performance.py docs` from `results/benchmarks/*.json` and `results/`;",
         "`make bench` runs the benchmarks that a machine can. Ratios are what a benchmark measured beside ours in the",
-        "same run.",
+        "same run, but for what a file's note below its table says.",
         "",
         *table(),
+        "",
+        *notes(RATIOS),
         "",
         "## On a GPU, beside the floor",
         "",
         "The floor is what the operations would take at the rate of one large product, or the bytes at the rate of one",
-        "large copy, both measured in the same run; of extraction it is what decoding takes on all processors.",
+        "large copy, both measured in the same run where no note says otherwise; of extraction it is what",
+        "decoding takes on all processors.",
         "",
         *floors(),
+        "",
+        *notes(FLOORS),
         "",
         "Small steps are bound by launching their kernels. Where batches differ in nothing but their numbers",
         "(sentences without second ones, and their similarity network) the trainer records a step as a CUDA graph,",

@@ -26,6 +26,8 @@ from deixis.evaluation.ranking import captions_evenly, evaluate_ranking
 from deixis.evaluation.scores import EmbeddingScores
 
 IMAGES, DIMENSIONS = 5000, 64
+#: Bytes by which a process may grow with a caption: a few numbers in the first, next to nothing in a worker.
+LIMITS = {"first": 64, "worker": 32}
 
 
 def make_embeddings(folder: Path, captions: int) -> tuple[Path, Path]:
@@ -109,12 +111,23 @@ def main() -> int:
                 alone, told = rank(paths, 1)
                 runs.append(told)
                 equal = figures == alone
+    least, most = (
+        next(run for run in runs if run["captions"] == captions and run["workers"] == arguments.workers)
+        for captions in (min(arguments.captions), max(arguments.captions))
+    )
+    growth = {
+        name: round(1e6 * (most["peak_megabytes"][name] - least["peak_megabytes"][name])
+                    / max(1, most["captions"] - least["captions"]), 1)
+        for name in LIMITS
+    }  # fmt: skip
     outcome = {
         "benchmark": "ranking_workers",
         "command": "python benchmarks/ranking_workers.py",
         "images": IMAGES,
         "dimensions": DIMENSIONS,
         "runs": runs,
+        "bytes_a_caption": growth,
+        "limits": {"bytes_a_caption": LIMITS},
         "figures_equal_those_of_one_process": equal,
         "load_average": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
@@ -122,7 +135,7 @@ def main() -> int:
         "numpy": np.__version__,
     }
     tell(outcome, arguments.out)
-    return 0 if equal else 1
+    return 0 if equal and all(growth[name] <= limit for name, limit in LIMITS.items()) else 1
 
 
 if __name__ == "__main__":

@@ -34,8 +34,32 @@ def test_the_document_of_scale_says_what_the_result_files_say(monkeypatch: pytes
 def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     written = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
-    stale = [line for line in (*performance.table(), *performance.floors()) if line not in written]
+    notes = (*performance.notes(performance.RATIOS), *performance.notes(performance.FLOORS))
+    told = (*performance.table(), *performance.floors(), *notes)
+    stale = [line for line in told if line not in written]
     assert not stale, "run python benchmarks/performance.py docs"
+
+
+def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = script("figures", monkeypatch)
+    ways = {name: {"step_ms": 2.0, "last_loss": loss} for name, loss in (("eager", 0.0078), ("graph", 0.0022))}
+    found = {"steps_of_one_size": {"ways": ways, "floor_s": 0.001}}
+    row = next(row for row in figures.FLOORS if row.what.endswith("one CUDA graph"))
+    with pytest.raises(KeyError, match="another loss"):
+        row.seconds(found)
+    ways["graph"]["last_loss"] = 0.0080
+    assert row.seconds(found) == 0.002
+
+
+def test_the_document_of_evaluation_says_what_ranking_a_million_captions_took() -> None:
+    found = json.loads((ROOT / "results" / "benchmarks" / "ranking_workers.json").read_text("utf-8"))
+    run = next(run for run in found["runs"] if run["captions"] == 1_000_000)
+    megabytes = run["peak_megabytes"]
+    told = (
+        f"took {run['processor_s']} s of processor time, {megabytes['first']} MB in the first process and "
+        f"{megabytes['worker']} MB in each worker"
+    )
+    assert told in " ".join((ROOT / "docs" / "evaluation.md").read_text("utf-8").split())
 
 
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

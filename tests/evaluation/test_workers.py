@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deixis.errors import DeixisError
-from deixis.evaluation.ranking import evaluate_ranking
+from deixis.evaluation import workers
+from deixis.evaluation.ranking import captions_evenly, evaluate_ranking
 from deixis.evaluation.ranks import best_ranks
 from deixis.evaluation.scores import EmbeddingScores, FunctionScores, MatrixScores, ScoreError
 from deixis.evaluation.workers import mapped
@@ -63,3 +68,54 @@ def test_what_lies_in_a_file_is_not_copied_and_a_part_of_it_is(tmp_path: Path) -
     for given in (stored, stored[2:5], array, array.T):
         np.testing.assert_array_equal(mapped(given, copies).opened(), given)
     assert len(list(copies.iterdir())) == 3
+
+
+def embeddings(captions: int) -> EmbeddingScores:
+    random = np.random.default_rng(0)
+    sides = (random.normal(size=(count, 4)).astype(np.float32) for count in (50, captions))
+    return EmbeddingScores(*sides, memory=1 << 20)
+
+
+def test_the_first_process_keeps_a_few_numbers_a_caption() -> None:
+    """An owner, a score to reach, a count; then an order, or the ranks for their median. Norms come before."""
+    peaks = []
+    for captions in (50_000, 250_000):
+        scores, owners = embeddings(captions), captions_evenly(50, captions // 50)
+        tracemalloc.start()
+        evaluate_ranking(scores, owners)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 200_000 < 40
+
+
+class Here:
+    """Stands for a pool of processes, and weighs what would go to one and come back."""
+
+    sent: int
+    returned: int
+
+    def __init__(self, count: int, context: Any, begin: Callable[..., None], given: tuple[Any, ...]) -> None:
+        Here.sent, Here.returned = len(pickle.dumps(given)), 0
+        begin(*given)
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *fault: object) -> None: ...
+
+    def map(self, work: Callable[[Any], Any], things: Iterable[Any]) -> Iterator[Any]:
+        for thing in things:
+            answer = work(thing)
+            Here.returned += len(pickle.dumps(answer))
+            yield answer
+
+
+def test_a_worker_is_sent_no_arrays_and_returns_each_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Here)
+    weights = []
+    for captions in (50_000, 250_000):
+        scores, owners = embeddings(captions), captions_evenly(50, captions // 50)
+        assert evaluate_ranking(scores, owners, workers=2) == evaluate_ranking(scores, owners)
+        weights.append((Here.sent, Here.returned))
+    assert weights[1][0] < 20_000
+    assert (weights[1][1] - weights[0][1]) / 200_000 < 9

@@ -83,9 +83,8 @@ def evaluate_ranking(scores: Scores, caption_images: npt.ArrayLike, *, folds: in
     directions: tuple[list[Figures], list[Figures]] = ([], [])
     for fold in range(folds):
         inside = np.arange(images) // (images // folds) == fold
-        image_ranks, caption_ranks = best_ranks(
-            scores, np.where(inside, np.arange(images), -1), np.where(inside[owners], owners, -1), workers=workers
-        )
+        own = owners if folds == 1 else np.where(inside[owners], owners, -1)
+        image_ranks, caption_ranks = best_ranks(scores, np.where(inside, np.arange(images), -1), own, workers=workers)
         own_captions, own_images = int(np.count_nonzero(inside[owners])), int(np.count_nonzero(inside))
         directions[0].append(figures(image_ranks[image_ranks > 0], own_captions))
         directions[1].append(figures(caption_ranks[caption_ranks > 0], own_images))
@@ -171,4 +170,4 @@ def _owners(caption_images: npt.ArrayLike, captions: int, images: int | None = N
     if wrong.size:
         known = "are numbered from 0" if images is None else f"are 0 to {images - 1}"
         raise DeixisError(f"caption {wrong[0]} belongs to image {owners[wrong[0]]}, but images {known}")
-    return owners.astype(np.int64)
+    return owners.astype(np.int64, copy=False)

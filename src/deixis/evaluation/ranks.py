@@ -60,13 +60,13 @@ def best_ranks(
         if workers == 1:
             count_off_diagonal(scores, chunks, range(len(chunks)), reach, counts, pool)
     if workers > 1:
-        from deixis.evaluation.workers import counted_by_workers
+        from deixis.evaluation.workers import count_by_workers
 
-        for found in counted_by_workers(scores, chunks, reach, workers):
-            for count, more in zip(counts, found, strict=True):
-                count += more
-    ranks = [np.where(limit < np.inf, count + 1, 0) for limit, count in zip(reach, counts, strict=True)]
-    return ranks[0], ranks[1]
+        count_by_workers(scores, chunks, reach, counts, workers)
+    for limit, count in zip(reach, counts, strict=True):
+        count += 1
+        count[limit == np.inf] = 0
+    return counts
 
 
 def count_off_diagonal(

@@ -75,7 +75,7 @@ class FunctionScores:
 
     @property
     def slack(self) -> tuple[Floats, Floats]:
-        return np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
     def block(self, rows: Chosen, columns: Chosen) -> Block:
         if not (isinstance(rows, slice) and isinstance(columns, slice)):
@@ -101,7 +101,7 @@ class MatrixScores:
 
     @property
     def slack(self) -> tuple[Floats, Floats]:
-        return np.zeros(self.shape[0]), np.zeros(self.shape[1])
+        return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
     def with_arrays(self, change: Callable[[Any], Any]) -> MatrixScores:
         """The same scores over another form of their array, for another process."""
@@ -157,7 +157,7 @@ class EmbeddingScores:
     def slack(self) -> tuple[Floats, Floats]:
         unit = 2 * np.sqrt(self._sides[0].shape[1]) * float(np.finfo(self._type).eps)
         if self._normalize:
-            return np.full(self.shape[0], unit), np.full(self.shape[1], unit)
+            return np.broadcast_to(unit, self.shape[0]), np.broadcast_to(unit, self.shape[1])
         rows, columns = self._norms
         return unit * columns.max(initial=0.0) * rows, unit * rows.max(initial=0.0) * columns
 
@@ -165,6 +165,7 @@ class EmbeddingScores:
         """The same scores over another form of their arrays, for another process."""
         other = copy(self)
         other._sides = (change(self._sides[0]), change(self._sides[1]))
+        other._norms = (change(self._norms[0]), change(self._norms[1]))
         other._prepared = [(None, np.empty(0))] * 2
         other._buffer = np.empty(0, dtype=self._type)
         return other
@@ -181,6 +182,9 @@ class EmbeddingScores:
         last, vectors = self._prepared[side]
         if last is chosen:
             return vectors
+        # The last ones go before the next come.
+        del vectors
+        self._prepared[side] = (None, np.empty(0))
         vectors = np.asarray(self._sides[side][chosen], dtype=self._type)
         if self._normalize:
             norms = self._norms[side][chosen]

@@ -2,7 +2,7 @@
 
 The tiles are those of one process, and whole numbers add up in any order, so the ranks are the same. Arrays are not
 sent: a memory-mapped one is opened by every process, another is first written to a temporary file. Each process keeps
-a tile at a time and a few numbers for every row and column.
+a tile at a time, and sends back counts of the rows, or columns, that are its own and of all on the inner side.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from deixis.errors import DeixisError
 from deixis.evaluation.ranks import count_off_diagonal
@@ -29,7 +30,8 @@ PIECES = 4
 _ROWS = 4096
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-Counts = tuple[Integers, Integers]
+#: Of each chunk of a piece on the outer side, and of the whole inner side.
+Counts = tuple[list[Integers], npt.NDArray[np.unsignedinteger]]
 
 
 class Mapped(NamedTuple):
@@ -47,21 +49,34 @@ class Mapped(NamedTuple):
 class _Work(NamedTuple):
     scores: Scores
     chunks: Sequence[tuple[Chosen, Chosen]]
-    reach: tuple[Floats, Floats]
+    reach: tuple[Any, Any]
 
 
-def counted_by_workers(
-    scores: Scores, chunks: Sequence[tuple[Chosen, Chosen]], reach: tuple[Floats, Floats], workers: int
-) -> Iterator[Counts]:
-    """How many scores beside the diagonal reach what is asked for, by row and by column, in parts to be added."""
+def count_by_workers(
+    scores: Scores,
+    chunks: Sequence[tuple[Chosen, Chosen]],
+    reach: tuple[Floats, Floats],
+    counts: tuple[Integers, Integers],
+    workers: int,
+) -> None:
+    """Add to `counts` how many scores beside the diagonal reach what is asked for, by row and by column."""
     if not isinstance(scores, EmbeddingScores | MatrixScores):
         raise DeixisError("scores that a function gives are ranked by one process: give no workers")
     pieces = [range(first, len(chunks), workers * PIECES) for first in range(min(len(chunks), workers * PIECES))]
     with tempfile.TemporaryDirectory(prefix="deixis-ranking-") as folder, _threads(workers):
-        work = _Work(scores.with_arrays(lambda array: mapped(array, Path(folder))), chunks, reach)
+        limits = (mapped(reach[0], Path(folder)), mapped(reach[1], Path(folder)))
+        work = _Work(scores.with_arrays(lambda array: mapped(array, Path(folder))), chunks, limits)
         # Started anew: a process that has threads cannot be forked safely.
         with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (work,)) as pool:
-            yield from pool.map(_count_piece, pieces)
+            for piece, (found, inner) in zip(pieces, pool.map(_count_piece, pieces), strict=True):
+                outer = _outer(scores)
+                counts[1 - outer][:] += inner
+                for number, own in zip(piece, found, strict=True):
+                    counts[outer][chunks[number][outer]] += own
+
+
+def _outer(scores: Scores) -> int:
+    return 0 if scores.rows_outermost else 1
 
 
 def mapped(array: Any, folder: Path) -> Mapped:
@@ -99,11 +114,15 @@ _work: _Work
 def _begin(work: _Work) -> None:
     global _work
     assert isinstance(work.scores, EmbeddingScores | MatrixScores)
-    _work = work._replace(scores=work.scores.with_arrays(lambda array: array.opened()))
+    reach = (work.reach[0].opened(), work.reach[1].opened())
+    _work = work._replace(scores=work.scores.with_arrays(lambda array: array.opened()), reach=reach)
 
 
 def _count_piece(piece: range) -> Counts:
+    # Pages of zeros that nothing is added to take no memory: on the outer side, all but the piece's own.
     counts = (np.zeros(len(_work.reach[0]), np.int64), np.zeros(len(_work.reach[1]), np.int64))
     with ThreadPoolExecutor(1) as pool:
         count_off_diagonal(_work.scores, _work.chunks, piece, _work.reach, counts, pool)
-    return counts
+    outer = _outer(_work.scores)
+    narrowest = np.min_scalar_type(len(counts[outer]))
+    return [counts[outer][_work.chunks[number][outer]] for number in piece], counts[1 - outer].astype(narrowest)
