@@ -18,7 +18,7 @@ from deixis.learning import concepts_order, tuned_concepts
 from deixis.learning import runs as run_files
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.looking import Looker
-from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe
 from deixis.learning.running import run_recipe
 from deixis.models.concepts import ConceptMatcher
 from deixis.text.concepts import Concept, ConceptVocabulary
@@ -142,6 +142,16 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
     torch.testing.assert_close(own.state_dict(), tuned.state_dict())
     with pytest.raises(DeixisError, match="train it first"):
         concepts_order.feature_recipes(check_recipe({**_settings(recipe), "concepts": "paper3/concepts-tuned"}, "x"))  # type: ignore[arg-type]
+
+
+def test_who_names_a_run_that_is_not_there_is_told_how_to_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe: Any = load_recipe("paper3/tuned-cnp-ctx").recipe
+    command = "deixis train paper3/concepts-tuned --seed 0 --out runs/paper3/concepts-tuned-seed0"
+    with pytest.raises(DeixisError, match=command):
+        concepts_order.feature_recipes(recipe)
 
 
 def test_only_networks_of_the_package_can_be_fine_tuned(settings: dict[str, Any]) -> None:

@@ -10,9 +10,10 @@ import msgspec
 import torch
 
 from deixis.corpus import Corpus
+from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.files import cache_folder
-from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe
+from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.run_records import make_run_plan
 from deixis.learning.running import run_recipe
 from deixis.learning.runs import is_finished, read_plan
@@ -22,6 +23,11 @@ def recipe_of(name: str) -> RecipeFile:
     """The recipe of this name or path, or that of a finished run in this folder."""
     if is_finished(name):
         return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
+    path, _, seed = name.rpartition("-seed")
+    made_by = [recipe for recipe in package_recipes() if path.endswith(f"/{recipe}")]
+    if made_by and seed.isdecimal():
+        command = f"deixis train {made_by[0]} --seed {seed} --out {name}"
+        raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
     return load_recipe(name)
 
 
