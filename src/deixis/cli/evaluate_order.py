@@ -49,7 +49,7 @@ def order(
     recipe, target, opened = read_recipe(run), checked_device(device), open_corpus(corpus)
     with busy("Exchanging roles"):
         pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
-    stores = run_stores(run, recipe, opened, features, device)
+    stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {len(pairs):,} pairs"):
         result = order_accuracy(
             load_matcher(run, target),
