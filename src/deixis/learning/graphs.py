@@ -3,13 +3,15 @@
 A step of a small network keeps a GPU busy for less time than it takes to launch its kernels one by one. Recorded once,
 forward, backward, clipping, optimizer and averaging are launched together. Steps seed torch as before, so that a graph
 draws what the step that it was recorded from would draw. A batch of another size (the last of an epoch) is stepped as
-ever until it has come up often enough for a graph of its own.
+ever until it has come up often enough for a graph of its own. Where recording fails, steps are taken as ever, too.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -25,10 +27,11 @@ WARM_UP: Final = 3
 TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 
 
-def can_be_recorded(task: Task[Any], schedule: Schedule) -> bool:
+def can_be_recorded(task: Task[Any], schedule: Schedule, device: torch.device) -> bool:
     """Whether all that a step depends on stays where it is: what thaws, and other optimizers' rates, would not."""
     thawing = any(group.frozen_epochs for group in schedule.groups)
-    return isinstance(task, OfOneForm) and task.one_form and schedule.optimizer in ("adam", "adamw") and not thawing
+    steady = schedule.optimizer in ("adam", "adamw") and not thawing
+    return device.type == "cuda" and isinstance(task, OfOneForm) and task.one_form and steady
 
 
 class Graphed:
@@ -38,15 +41,25 @@ class Graphed:
         self._step = step
         self._seen: Counter[tuple[torch.Size, ...]] = Counter()
         self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        self._failed = False
 
     def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         form = tuple(value.shape for value in _tensors(batch))
         self._seen[form] += 1
-        if self._seen[form] <= WARM_UP:
-            return self._step(batch, factor)
-        if form not in self._graphs:
+        if self._seen[form] > WARM_UP and form not in self._graphs and not self._failed:
+            self._record(form, batch)
+        return self._graphs[form].step(batch, factor) if form in self._graphs else self._step(batch, factor)
+
+    def _record(self, form: tuple[torch.Size, ...], batch: Any) -> None:
+        # While it is recorded, a step computes nothing: after a fault the weights are as before.
+        try:
             self._graphs[form] = _Graph(self._step, batch)
-        return self._graphs[form].step(batch, factor)
+        except RuntimeError as fault:
+            # Older graphs draw from a generator that is no longer the one that is seeded.
+            self._failed = True
+            self._graphs.clear()
+            reason = str(fault).partition("\n")[0]
+            warnings.warn(f"steps are taken kernel by kernel: recording a CUDA graph failed ({reason})", stacklevel=2)
 
 
 class _Graph:
@@ -56,7 +69,7 @@ class _Graph:
         self._batch = tree_map_only(Tensor, torch.clone, batch)
         self._factor = torch.ones((), device=_tensors(batch)[0].device)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with _undone_by_a_fault(), torch.cuda.graph(self._graph):
             self._loss, norm = step(self._batch, self._factor)
             parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
             self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
@@ -70,6 +83,19 @@ class _Graph:
         # The next step writes to the same place.
         total, norm, *parts = self._figures.clone()
         return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
+
+
+@contextmanager
+def _undone_by_a_fault() -> Iterator[None]:
+    """A recording that fails leaves PyTorch on its stream, with a generator that waits for its end."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.clone_state()
+    with torch.cuda.stream(torch.cuda.current_stream()):
+        try:
+            yield
+        except RuntimeError:
+            generator.graphsafe_set_state(before)
+            raise
 
 
 def _tensors(batch: Any) -> list[Tensor]:

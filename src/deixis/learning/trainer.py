@@ -90,7 +90,7 @@ def train(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _quick_products(device):
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
-        if graphs and device.type == "cuda" and not ranks.together and can_be_recorded(task, schedule):
+        if graphs and not ranks.together and can_be_recorded(task, schedule, device):
             training.take = Graphed(training.take)
         training.resume()
         while not training.over:
