@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from deixis.corpus import Image
 from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
-from deixis.learning.distributed import ALONE, Ranks, joined
+from deixis.learning.distributed import ALONE, Ranks, _backend, _take_card, joined
 from deixis.learning.run_records import StepRecord, epochs_of
 from deixis.learning.runs import read_log, read_starts, read_weights
 from tests.learning.ranks import small_corpus
@@ -245,6 +247,29 @@ def test_shares_are_consecutive_and_nothing_is_left_out() -> None:
             assert [item for share in shares for item in share] == list(range(things))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
     assert ALONE.told(b"anything") == b"anything"
+
+
+@pytest.mark.parametrize("own_cards", [(True, True, True), (True, False, True), (False, False, False)])
+def test_all_processes_choose_the_same_way_to_talk_also_on_unequal_machines(own_cards: tuple[bool, ...]) -> None:
+    store = dist.HashStore()
+    with ThreadPoolExecutor(len(own_cards)) as pool:
+        chosen = list(pool.map(lambda rank: _backend(store, rank, len(own_cards), own_cards[rank]), range(3)))
+    assert chosen == ["cpu:gloo,cuda:nccl" if all(own_cards) else "gloo"] * len(own_cards)
+
+
+def test_a_card_is_shared_only_by_what_torchrun_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    with pytest.raises(DeixisError, match="LOCAL_WORLD_SIZE must be set to share cards; start training by torchrun"):
+        _take_card()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert not _take_card()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert _take_card()
+    assert taken == [1, 1]
 
 
 def test_a_world_of_one_without_torchrun_is_a_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -103,21 +103,33 @@ def joined(device: str) -> Iterator[Ranks]:
             raise DeixisError("WORLD_SIZE is set, but RANK or MASTER_ADDR is not; start training by torchrun")
         yield ALONE
         return
-    backend = "gloo"
-    if device == "cuda":
-        cards = torch.cuda.device_count()
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % cards)
-        # NCCL refuses processes that share a card.
-        if int(os.environ["LOCAL_WORLD_SIZE"]) <= cards:
-            backend = "cpu:gloo,cuda:nccl"
+    own_card = device == "cuda" and _take_card()
     store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
     # torchrun may hand the same store to processes that it started again, with the addresses of dead ones in it.
     own = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} of {count}", store)
+    backend = _backend(own, rank, count, own_card)
     dist.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=PATIENCE)
     try:
         yield Ranks(rank, count, started=True)
     finally:
         dist.destroy_process_group()
+
+
+def _take_card() -> bool:
+    """Choose this process' card; whether it has the card to itself."""
+    missing = [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if not os.environ.get(name)]
+    if missing:
+        raise DeixisError(f"{' and '.join(missing)} must be set to share cards; start training by torchrun")
+    cards = torch.cuda.device_count()
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % cards)
+    return int(os.environ["LOCAL_WORLD_SIZE"]) <= cards
+
+
+def _backend(store: Store, rank: int, count: int, own_card: bool) -> str:
+    """What all processes talk by. NCCL refuses processes that share a card: where any two do, it is gloo for all."""
+    store.set(f"own card {rank}", str(own_card))
+    every = [store.get(f"own card {number}") == b"True" for number in range(count)]
+    return "cpu:gloo,cuda:nccl" if all(every) else "gloo"
 
 
 class FollowingRun:
