@@ -18,6 +18,7 @@ from deixis.vision.backbones import (
     efficientnet_lite_backbone,
     load_backbone,
     mean_vectors,
+    stacked,
 )
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.regions import region_vectors
@@ -58,6 +59,26 @@ def test_crops_of_a_backbone(lite: NetworkBackbone) -> None:
     batch = torch.stack([ten[:2], ten[2:4]])
     expected = torch.stack([lite.vectors(ten[:2]).mean(0), lite.vectors(ten[2:4]).mean(0)])
     torch.testing.assert_close(mean_vectors(lite, batch), expected)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"))],
+)
+def test_stacked_pictures_have_the_bytes_of_each_channels_last(device: str) -> None:
+    random = np.random.default_rng(1)
+    # Several at once: the memory of a batch on its way must not be given to the next.
+    batches = [
+        [as_bytes(Pillow.fromarray(random.integers(0, 256, (60, 80, 3), dtype=np.uint8))) for _ in range(5)]
+        for _ in range(8)
+    ]
+    placed = [stacked(pictures, device) for pictures in batches]
+    for pictures, batch in zip(batches, placed, strict=True):
+        assert batch.device.type == device
+        assert batch.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(batch.cpu(), torch.stack(pictures))
+    crops = [torch.stack(pictures) for pictures in batches[:2]]
+    assert torch.equal(stacked(crops, device).cpu(), torch.stack(crops))
 
 
 def test_maps_know_where_their_cells_look(lite: NetworkBackbone) -> None:
