@@ -14,6 +14,7 @@ from deixis.corpus import Corpus, Image, make_caption, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError, InputError
 from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phrases
+from deixis.evaluation.results import BoxSupervision
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
 from deixis.learning.correspondence_quality import correspondence_quality
@@ -314,7 +315,9 @@ def test_the_correspondences_of_a_run_lie_in_its_pictures(
 def test_quality_is_counted_by_hand(run: tuple[Path, dict[str, float]], corpus: Corpus) -> None:
     """Annotated phrases that are noun phrases of the trees, their chosen boxes, and those that cover one another."""
     found = read_correspondences(run[0])
-    result = correspondence_quality(run[0], corpus)
+    saw = BoxSupervision(False, True, "proposals saw drawn boxes")
+    result = correspondence_quality(run[0], corpus, saw)
+    assert result.box_supervision == saw
     images = {image.id: image for image in corpus}
     metrics: Any = result.metrics
     for number in range(2):

@@ -23,7 +23,7 @@ from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
 from deixis.evaluation.matching import Told
-from deixis.evaluation.results import Protocol, Result, corpus_reference, make_result
+from deixis.evaluation.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
 from deixis.learning.correspondences import FoundRegions, Numbers, read_correspondences
 from deixis.vision.localization_drawing import FoundPhrase
 
@@ -33,7 +33,9 @@ IOU = 0.5
 Place = tuple[str, int, int, int]
 
 
-def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]) -> Result:
+def correspondence_quality(
+    run: str | Path, corpus: Corpus, supervision: BoxSupervision | None = None, **told: Unpack[Told]
+) -> Result:
     """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …
 
     `whole_picture` is the same for the whole picture as every phrase's region, and `central_region` for the one that
@@ -60,6 +62,7 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, "train"),
         counts=counts,
+        box_supervision=supervision,
         **told,
     )
 

@@ -136,7 +136,8 @@ def judge(
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
             if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]
-                results.append(correspondence_quality(run, corpus, **told))
+                seen = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=boxes)
+                results.append(correspondence_quality(run, corpus, seen.box_supervision(), **told))
         if recipe.kind in BY_ORDER:
             results += _judge_order(matcher, corpus.split(split), pictures, told)
     results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, **_training_sizes(run)})

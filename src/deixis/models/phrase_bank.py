@@ -6,6 +6,7 @@ with a striped tail" before "a cat"), and of those that say nearly the same only
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -42,9 +43,11 @@ def telling_words(tokens: Tokens) -> frozenset[str]:
 
     >>> sorted(telling_words(("a", "white", "and", "gray", "cat")))
     ['cat', 'gray', 'white']
+    >>> sorted(telling_words(("dogs", "on", "grass")))
+    ['dog', 'grass']
     """
     words = (token for token in tokens if token not in LITTLE and has_content(token))
-    return frozenset(word[:-1] if len(word) > 3 and word.endswith("s") else word for word in words)
+    return frozenset(word[:-1] if len(word) > 3 and re.search("[^s]s$", word) else word for word in words)
 
 
 def chosen(
