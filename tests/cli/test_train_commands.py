@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 
 import pytest
 
@@ -100,6 +101,18 @@ def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert problem in err
+
+
+def test_a_recipe_is_printed_as_it_stands_and_trains_from_there(run, tmp_path):
+    code, out, _ = run("recipes", "paper2/hm-lstm")
+    assert (code, tomllib.loads(out)["name"]) == (0, "paper2/hm-lstm")
+    (tmp_path / "my.toml").write_text(out, encoding="utf-8")
+    settings = json.loads(run("recipes", tmp_path / "my.toml", "--json")[1])
+    # Also what the file leaves to the default.
+    assert settings["batch"] == 64
+    assert "batch" not in tomllib.loads(out)
+    code, _, err = run("recipes", "paper2/nothing")
+    assert (code, "paper2/nothing" in err) == (2, True)
 
 
 def test_recipes_are_listed(run):

@@ -126,13 +126,29 @@ def show(
         typer.echo(f"Drew {write_curves(run)}")
 
 
-def recipes(json: JsonOption = False) -> None:
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this one as it stands, to read or to begin from.")] = None,
+    json: JsonOption = False,
+) -> None:
     """List the recipes of the package: what each learns, on what, and which rows of the papers' tables it reproduces.
 
-    Example: deixis recipes
-    """
-    from deixis.learning.recipe import package_recipes
+    With a name, print the recipe itself; with --json, every setting of it, those by default too.
 
+    Examples:
+
+        deixis recipes
+
+        deixis recipes paper2/hm-lstm > my.toml
+    """
+    from deixis.learning.recipe import load_recipe, package_recipes
+
+    if name is not None:
+        given = load_recipe(name)
+        if json:
+            print_json(given.recipe)
+        else:
+            typer.echo(given.text, nl=False)
+        return
     found = package_recipes()
     if json:
         print_json(found)
