@@ -399,6 +399,14 @@ def test_a_run_below_that_is_gone_is_not_told() -> None:
     assert reference(recipe).stands_on == ()
 
 
+def test_where_the_run_of_a_backbone_lies_is_no_part_of_a_recipe_s_hash(tmp_path: Path) -> None:
+    name = "paper2/hm-lstm-tuned"
+    moved = load_recipe(name, [f"features.backbone=tower:{tmp_path}/paper3/concepts-tuned-seed1"]).recipe
+    assert reference(moved).hash == reference(load_recipe(name).recipe).hash
+    other = load_recipe(name, ["features.backbone=tower:paper3/concepts"]).recipe
+    assert reference(other).hash != reference(moved).hash
+
+
 def test_stores_are_found_by_what_they_hold(stores: Sequence[FeatureStore]) -> None:
     chains, proposals, image = stores
     assert find_store(stores, "chains") is chains

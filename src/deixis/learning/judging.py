@@ -35,7 +35,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.alignment_judging import judge_aligner, judge_captioner
 from deixis.learning.base import BaseRecipe
 from deixis.learning.correspondence_quality import correspondence_quality
-from deixis.learning.kept_runs import recipe_of
+from deixis.learning.kept_runs import recipe_name, recipe_of
 from deixis.learning.recipe import FitRecipe, check_recipe, kind_of
 from deixis.learning.run_records import batch_means
 from deixis.learning.runs import read_log, read_model, read_plan
@@ -235,10 +235,12 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
 def reference(recipe: FitRecipe) -> RecipeReference:
     """Name and hash of a recipe: of what it sets otherwise than by default, so that new settings leave old runs theirs.
 
-    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people. Beside it
-    are the recipes of the runs that it stands on, which it only names.
+    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people, nor where
+    the run of a trained backbone lies. Beside it are the recipes of the runs that it stands on, which it only names.
     """
     settings = {name: value for name, value in _chosen(recipe).items() if name not in ("seed", "about", "rows")}
+    if tower := _trained_backbone(recipe):
+        settings["features"]["backbone"] = f"{TOWER}{recipe_name(tower)}"
     digest = hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()
     return RecipeReference(recipe.name, digest, tuple(reference(other) for other in _recipes_below(recipe)))
 
@@ -248,13 +250,18 @@ def _recipes_below(recipe: FitRecipe) -> list[FitRecipe]:
     named = [getattr(recipe, "concepts", ""), getattr(recipe, "speaker", "")]
     if getattr(recipe, "pairs", None) == "regions":
         named.append(getattr(recipe, "aligner", ""))
-    if recipe.features is not None and recipe.feature_recipe.backbone.startswith(TOWER):
-        named.append(recipe.feature_recipe.backbone.removeprefix(TOWER))
+    named.append(_trained_backbone(recipe))
     found = []
     for name in filter(None, named):
         with contextlib.suppress(DeixisError):
             found.append(recipe_of(name).recipe)
     return found
+
+
+def _trained_backbone(recipe: FitRecipe) -> str:
+    """The run or recipe of the backbone that a recipe names; empty without one."""
+    backbone = recipe.feature_recipe.backbone if recipe.features is not None else ""
+    return backbone.removeprefix(TOWER) if backbone.startswith(TOWER) else ""
 
 
 def _chosen(settings: msgspec.Struct) -> dict[str, Any]:
@@ -284,11 +291,11 @@ def _with_rows(result: Result, rows: Sequence[str]) -> Result:
 
 
 def _remember_phrases(matcher: Any, pictures: Pictures) -> None:
-    """Encode every phrase of the split at once: text features work out a word once a call."""
+    """Have every phrase of the split encoded at once."""
     strings = {
         tuple(query_tokens(PhraseQuery(caption, phrase)))
         for image in pictures.images
         for caption in image.captions
         for phrase in caption.phrases
     }
-    matcher.encode_texts(sorted(strings))
+    matcher.prepare_phrases(sorted(strings))

@@ -23,12 +23,22 @@ def recipe_of(name: str) -> RecipeFile:
     """The recipe of this name or path, or that of a finished run in this folder."""
     if is_finished(name):
         return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
-    path, _, seed = name.rpartition("-seed")
-    made_by = [recipe for recipe in package_recipes() if path.endswith(f"/{recipe}")]
-    if made_by and seed.isdecimal():
-        command = f"deixis train {made_by[0]} --seed {seed} --out {name}"
+    if made_by := _maker(name):
+        command = f"deixis train {made_by} --seed {name.rpartition('-seed')[2]} --out {name}"
         raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
     return load_recipe(name)
+
+
+def recipe_name(name: str) -> str:
+    """What the recipe of `recipe_of` is called, told by the folder's name where the run is gone."""
+    return recipe_of(name).recipe.name if is_finished(name) else _maker(name) or name
+
+
+def _maker(folder: str) -> str | None:
+    """The recipe whose run a folder `…/RECIPE-seed0` is by its name."""
+    path, _, seed = folder.rpartition("-seed")
+    found = [recipe for recipe in package_recipes() if path.endswith(f"/{recipe}")]
+    return found[0] if found and seed.isdecimal() else None
 
 
 def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
