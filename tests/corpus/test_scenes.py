@@ -19,8 +19,9 @@ from PIL import ImageChops, ImageStat
 
 from deixis.corpus import NOT_VISUAL, NOT_VISUAL_CHAIN, TYPES, Box, Corpus, open_corpus, write_corpus
 from deixis.corpus.formats import get_format
-from deixis.corpus.scenes import HELD_OUT, count_swaps, order_swaps, scenes_corpus, scenes_of
+from deixis.corpus.scenes import HELD_OUT, count_swaps, order_swaps, painting, scenes_corpus, scenes_of
 from deixis.corpus.scenes.backdrops import Canvas
+from deixis.corpus.scenes.build import KEPT, ScenePictures
 from deixis.corpus.scenes.captions import write_captions
 from deixis.corpus.scenes.catalog import FAIR, KINDS, NIGHT, RAIN, SETTINGS
 from deixis.corpus.scenes.facts import combinations, facts_of, holds
@@ -223,7 +224,7 @@ def test_nothing_on_the_ground_is_in_the_sky(corpus: Corpus, scenes: dict[str, S
     assert checked > 30
 
 
-def test_it_is_the_same_on_every_run_and_in_every_process() -> None:
+def test_it_is_the_same_on_every_run_and_in_every_process(tmp_path: Path) -> None:
     assert scenes_corpus(40, seed=7).fingerprint == FINGERPRINT
     assert scenes_corpus(40, seed=8).fingerprint != FINGERPRINT
     code = "from deixis.corpus.scenes import scenes_corpus as s; c = s(40, seed=7); print(c.fingerprint);"
@@ -231,7 +232,7 @@ def test_it_is_the_same_on_every_run_and_in_every_process() -> None:
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "DEIXIS_CACHE": str(tmp_path / hash_seed)},
             capture_output=True,
             text=True,
             check=True,
@@ -457,6 +458,37 @@ def test_pictures_can_be_painted_in_another_process() -> None:
     assert corpus.pictures is not None
     sent = pickle.loads(pickle.dumps(corpus.pictures))  # noqa: S301
     assert [sent.read(image) for image in corpus] == [corpus.pictures.read(image) for image in corpus]
+
+
+def test_a_painted_picture_is_kept_whole_and_painted_again_where_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    first = scenes_corpus(4)
+    images, pictures = first.images, first.pictures
+    assert isinstance(pictures, ScenePictures)
+    painted = [pictures.read(image) for image in images]
+    kept = {file.name: file for file in pictures.folder.iterdir()}
+    assert sorted(kept) == [image.file for image in images]
+    assert scenes_corpus(5).pictures.folder != pictures.folder  # type: ignore[union-attr]
+    # Cut off by a loss of power, and absent: both are painted again.
+    kept[images[0].file].write_bytes(painted[0][:-1])
+    kept[images[1].file].unlink()
+    with monkeypatch.context() as changed:
+        changed.setattr(painting, "render", _refuse)
+        assert [pictures.read(image) for image in images[2:]] == painted[2:]
+        with pytest.raises(AssertionError):
+            pictures.read(images[0])
+    assert [pictures.read(image) for image in images] == painted
+    for count in range(6, 12):
+        corpus = scenes_corpus(count)
+        assert corpus.pictures is not None
+        corpus.pictures.read(corpus.images[0])
+    assert len(list((tmp_path / "scenes").iterdir())) == KEPT
+
+
+def _refuse(*parts: object) -> None:
+    raise AssertionError("it is painted again")
 
 
 def test_swaps_need_drawn_scenes_but_follow_a_cut() -> None:

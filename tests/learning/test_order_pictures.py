@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,12 +18,21 @@ from deixis.learning import order_pictures
 from deixis.learning import runs as run_files
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.looking import Looker
-from deixis.learning.order_pictures import OrderPictureTask, PictureBatch, mirrored_words, picture_contrast
+from deixis.learning.order_pictures import (
+    OrderPictureTask,
+    PictureBatch,
+    concept_labels,
+    mirrored_words,
+    picture_contrast,
+)
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe, stores_for
 from deixis.models.order_matcher import DescribingOrderMatcher
+from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
+from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import read_picture
+from deixis.vision.tower import load_tower
 
 CPU = torch.device("cpu")
 SETTINGS: dict[str, Any] = {
@@ -121,6 +131,63 @@ def test_the_network_that_looks_learns_with_the_rest(task: OrderPictureTask) -> 
     first = next(task.module.tower.backbone.parameters())
     assert first.grad is not None
     assert first.grad.abs().sum() > 0
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> ConceptVocabulary:
+    made = ConceptVocabulary(
+        [Concept(word, "noun", 9, (word, f"{word}s")) for word in ("dog", "man", "ball", "left", "right")]
+    )
+    made.save(tmp_path / "words.tsv")
+    return made
+
+
+def test_concepts_of_mirrored_pictures_have_their_sides_exchanged(corpus: Corpus, words: ConceptVocabulary) -> None:
+    read = [tuple(text.split()) for text in ("two dogs left of a man", "a ball", "a man with a cat")]
+    data = SimpleNamespace(image_of=torch.tensor([0, 1, 1]), image_ids=("a", "b"), captions=read)
+    labels = concept_labels(words, data)  # type: ignore[arg-type]
+    assert labels[0].int().tolist() == [[1, 1, 0, 1, 0], [0, 1, 1, 0, 0]]
+    assert labels[1].int().tolist() == [[1, 1, 0, 0, 1], [0, 1, 1, 0, 0]]
+
+
+def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
+    corpus: Corpus, words: ConceptVocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
+    recipe = check_recipe({**SETTINGS, "vocabulary": {"file": str(tmp_path / "words.tsv")}}, "order")
+    task = order_pictures.build_task(recipe, corpus, [], CPU)  # type: ignore[arg-type]
+    loss = task.loss(next(iter(task.batches(1))))
+    seen = task.module.tower.seen
+    assert seen is not None
+    for part, learns in (("matching", False), ("generation", False), ("order", False), ("concepts", True)):
+        grads = torch.autograd.grad(loss.parts[part], list(seen.parameters()), retain_graph=True, allow_unused=True)
+        assert all((grad is not None) == learns for grad in grads)
+    assert 0 <= task.validate()["map"] <= 100
+    run = tmp_path / "run"
+    run_recipe(RecipeFile("", recipe), corpus, [], run, CPU)
+    matcher, image = load_matcher(run, CPU), next(iter(corpus.split("test")))
+    picture = read_picture(corpus, image)
+    picture.save(tmp_path / "scene.png")
+    features = Looker(recipe, run=run).look(tmp_path / "scene.png").features
+    tower = load_tower(run / "tower.safetensors")
+    context, logits = tower(normalize(squashed(picture, 64)[None])), None
+    with torch.no_grad():
+        logits = tower.concept_logits(tower.backbone.map(normalize(squashed(picture, 64)[None])))
+    found = matcher.concepts.look(features)
+    assert found.confidences == pytest.approx(torch.sigmoid(logits[0]).numpy(), abs=2e-3)
+    # The whole of it, then a grid of 2 × 2 cells of 32 pixels, row by row.
+    width, height = picture.size
+    assert found.boxes.tolist()[:2] == [[0, 0, width, height], [0, 0, width / 2, height / 2]]
+    assert found.boxes.tolist()[2] == [width / 2, 0, width, height / 2]
+    expected = matcher.network.embed_images(torch.sigmoid(logits).amax(1), context).detach().numpy()
+    assert matcher.encode_images([features]) == pytest.approx(expected, abs=5e-3)
+    stores = stores_for(recipe, corpus, run=run, split="test")
+    results = {result.protocol.name: result for result in judge(run, corpus, stores, CPU)}
+    assert {"order of words", "concept prediction"} < set(results)
+    assert set(results["concept prediction"].metrics["concepts"]) == {
+        "whole", "regional", "constant_score", "by_concept",
+    }  # fmt: skip
 
 
 def test_a_finished_run_looks_matches_and_tells(

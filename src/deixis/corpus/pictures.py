@@ -104,7 +104,7 @@ class CombinedPictures:
 
 
 class RenderedPictures:
-    """Pictures that a function makes when asked: the embedded corpus keeps none on disk."""
+    """Pictures that a function makes when asked, as those of the embedded corpus."""
 
     def __init__(self, ids: Iterable[str], render: Callable[[str], bytes]) -> None:
         self._ids = frozenset(ids)

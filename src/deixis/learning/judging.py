@@ -42,7 +42,7 @@ from deixis.learning.runs import read_log, read_model, read_plan
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, LocalizesMentions, Scores, Tokens
 from deixis.models.alignment_matcher import AlignmentMatcher
-from deixis.models.concepts import ConceptMatcher
+from deixis.models.concepts import CellConceptMatcher, ConceptMatcher
 from deixis.models.matchers import CombinedMatcher, Embedding
 from deixis.text.chunker import Chunker
 from deixis.text.parsing import ParserMissing
@@ -138,6 +138,9 @@ def judge(
             if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]
                 seen = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=boxes)
                 results.append(correspondence_quality(run, corpus, seen.box_supervision(), **told))
+        if isinstance(concepts := getattr(matcher, "concepts", None), CellConceptMatcher):
+            predictors = {"whole": concepts.predict_whole, "regional": concepts.predict}
+            results.append(concept_prediction(predictors, concepts.vocabulary, pictures, **told))
         if recipe.kind in BY_ORDER:
             results += _judge_order(matcher, corpus.split(split), pictures, told)
     results[0] = msgspec.structs.replace(results[0], metrics={**results[0].metrics, **_training_sizes(run)})

@@ -6,6 +6,10 @@ cells of its map know their places and look at each other (`deixis.vision.tower`
 of eq. 2, and sentences, L_mat, L_gen and exchanged captions are those of `deixis.learning.concepts_order`.
 
 A picture is mirrored in half of the steps; its captions then have "left" and "right" exchanged.
+
+With a `vocabulary` concepts are learned as well, by a layer on the map: the regions are the map's cells, and what
+learns from the words of the captions is the maximum over them and the whole of the map. As in the paper, the concepts
+that are fused with the context learn from these words alone, not from L_mat and L_gen.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
+from deixis.evaluation.concepts import concept_precision
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.learning.concepts import VOCABULARY, concept_loss
 from deixis.learning.data import SentenceData
 from deixis.learning.end_to_end import MARGIN, TOWER, some_of
 from deixis.learning.losses import Contrast, Direction
@@ -35,8 +41,10 @@ from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, fitted_text
+from deixis.models.concepts import CellConceptMatcher
 from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
 from deixis.models.order_matcher import DescribingOrderMatcher, OrderMatcher
+from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
@@ -73,6 +81,10 @@ class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_field
     looking: LookingRecipe = LookingRecipe()
     model: OrderRecipe = OrderRecipe()
     loss: OrderLossRecipe = OrderLossRecipe()
+    #: Of the concepts that are learned too; None: context alone.
+    vocabulary: VocabularyRecipe | None = None
+    #: How much the loss of the concepts counts beside the others.
+    concept_weight: Annotated[float, Meta(gt=0)] = 0.1
     #: Of a step, and captions of each.
     images: Annotated[int, Meta(ge=2)] = 128
     captions: Annotated[int, Meta(ge=1)] = 5
@@ -84,21 +96,36 @@ class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class OrderPictureModule(nn.Module):
-    def __init__(self, recipe: OrderPictureRecipe, words: int) -> None:
+    def __init__(self, recipe: OrderPictureRecipe, concepts: int, words: int) -> None:
         super().__init__()
         own = recipe.looking
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
             network = load_efficientnet_lite(own.backbone)
             self.tower = PictureTower(
-                network, own.backbone, own.side, own.dim, queries=own.queries, relating=own.relating
+                network,
+                own.backbone,
+                own.side,
+                own.dim,
+                queries=own.queries,
+                relating=own.relating,
+                concepts=concepts,
             )
-            self.network = _network(recipe, words)
+            self.network = _network(recipe, concepts, words)
+
+    def look(self, pictures: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Context `(pictures, dim)` and, where there are any, the highest logits of the concepts `(pictures, K)`."""
+        maps = self.tower.backbone.map(pictures)
+        logits = self.tower.concept_logits(maps).amax(1) if self.tower.concepts else None
+        return self.tower.pooled(maps).float(), logits
+
+    def fuse(self, context: Tensor, logits: Tensor | None) -> Tensor:
+        return self.network.fuse(None if logits is None else torch.sigmoid(logits.detach()), context)
 
 
-def _network(recipe: OrderPictureRecipe, words: int) -> ConceptsOrderNetwork:
+def _network(recipe: OrderPictureRecipe, concepts: int, words: int) -> ConceptsOrderNetwork:
     generates = recipe.loss.generation > 0
-    return ConceptsOrderNetwork(0, recipe.looking.dim, words, recipe.model, generates=generates)
+    return ConceptsOrderNetwork(concepts, recipe.looking.dim, words, recipe.model, generates=generates)
 
 
 class PictureBatch(NamedTuple):
@@ -115,7 +142,8 @@ class OrderPictureTask:
     def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
         self.text = cast(TokenIds, fitted_text(recipe.text, training, corpus, device))
-        self.module = OrderPictureModule(recipe, self.text.dim).to(device)
+        self.vocabulary = concept_vocabulary(recipe.vocabulary, training) if recipe.vocabulary else None
+        self.module = OrderPictureModule(recipe, len(self.vocabulary or ()), self.text.dim).to(device)
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         side, held_out = recipe.looking.side, corpus.split("val")
         self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
@@ -125,6 +153,11 @@ class OrderPictureTask:
         read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
         #: (2, captions): a number that captions share which are read alike, as they are and mirrored.
         self.string = torch.unique(read, dim=0, return_inverse=True)[1].view(2, -1).to(device)
+        #: (2, images, concepts) of the training data, as it is and mirrored, and of what is held out.
+        self.labels, self.held_out_labels = (
+            concept_labels(self.vocabulary, data).to(device) if self.vocabulary else None
+            for data in (self.data, self.held_out)
+        )
         #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
         self.twins, self.held_out_twins = (
             twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
@@ -164,8 +197,9 @@ class OrderPictureTask:
         generator = torch.Generator(self.device).manual_seed(batch.seed)
         views, colours = random_views(count, own.zoom, generator), random_colours(count, generator)
         pictures = recoloured(view_pictures(self.data.images[batch.images], views, own.side), colours)
-        vectors = self.module.tower(pictures.contiguous(memory_format=torch.channels_last))
-        flipped = views.flip[batch.owner] < 0
+        context, logits = self.module.look(pictures.contiguous(memory_format=torch.channels_last))
+        mirrored = views.flip < 0
+        flipped = mirrored[batch.owner]
         texts, twins = (
             None if ids is None else torch.where(flipped[:, None], self.mirrored[ids[batch.texts]], ids[batch.texts])
             for ids in (self.data.texts, self.twins)
@@ -175,16 +209,24 @@ class OrderPictureTask:
         contrast = picture_contrast(batch.epoch, batch.owner, string, count)
         # Half precision is for looking: gradients through the words of a sentence would vanish in it.
         with torch.autocast(self.device.type, enabled=False):
-            fused = self.module.network.fuse(None, vectors.float())
-            return order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast)
+            fused = self.module.fuse(context, logits)
+            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast)
+            if logits is None or self.labels is None:
+                return loss
+            named = concept_loss(logits, self.labels[mirrored.long(), batch.images].float(), "cross-entropy")
+            return Loss(loss.total + self.recipe.concept_weight * named, {**loss.parts, "concepts": named})
 
     @torch.no_grad()
     def validate(self) -> Mapping[str, float]:
         parts = torch.split(self.held_out.images, _PICTURES)
-        vectors = torch.cat([self.module.tower(normalize(part)).float() for part in parts])
+        seen = [self.module.look(normalize(part)) for part in parts]
         with torch.autocast(self.device.type, enabled=False):
-            fused = self.module.network.fuse(None, vectors)
-            return order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
+            fused = torch.cat([self.module.fuse(*each) for each in seen])
+            figures = order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
+        if self.held_out_labels is not None:
+            confidences = torch.cat([logits for _, logits in seen if logits is not None]).sigmoid().cpu().numpy()
+            figures["map"] = float(np.nanmean(concept_precision(confidences, self.held_out_labels[0].cpu().numpy())))
+        return figures
 
     def describe(self, batch: PictureBatch) -> str:
         return "images " + ", ".join(self.data.image_ids[row] for row in batch.images[:5].tolist()) + ", …"
@@ -192,6 +234,21 @@ class OrderPictureTask:
     def save(self, folder: Path) -> None:
         save_tower(self.module.tower, folder / TOWER)
         self.text.save(folder / TEXT)
+        if self.vocabulary is not None:
+            self.vocabulary.save(folder / VOCABULARY)
+
+
+#: What is said of a mirrored picture.
+_OTHER_SIDE = {"left": "right", "right": "left"}
+
+
+def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
+    """`(2, images, concepts)`: which concepts the captions of an image name, as they are and mirrored."""
+    labels = np.zeros((2, len(data.image_ids), len(vocabulary)), bool)
+    for image, caption in zip(data.image_of.tolist(), data.captions, strict=True):
+        labels[0, image] |= vocabulary.labels([caption])
+        labels[1, image] |= vocabulary.labels([tuple(_OTHER_SIDE.get(word, word) for word in caption)])
+    return torch.from_numpy(labels)
 
 
 def picture_contrast(epoch: int, owner: Tensor, string: Tensor, images: int) -> Contrast:
@@ -214,8 +271,8 @@ def mirrored_words(vocabulary: Vocabulary) -> Tensor:
     """
     ids = torch.arange(len(vocabulary))
     if "left" in vocabulary and "right" in vocabulary:
-        left, right = vocabulary.encode(["left", "right"])
-        ids[left], ids[right] = right, left
+        one, other = vocabulary.encode(list(_OTHER_SIDE))
+        ids[one], ids[other] = other, one
     return ids
 
 
@@ -240,10 +297,13 @@ def build_task(
 
 def load_matcher(folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
     text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
-    network = _network(recipe, text.dim)
+    concepts = None
+    if recipe.vocabulary:
+        concepts = CellConceptMatcher(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
+    network = _network(recipe, len(concepts.vocabulary) if concepts else 0, text.dim)
     stored = read_weights(folder)
     network.load_state_dict(
         {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
     )
     kind = DescribingOrderMatcher if network.generator else OrderMatcher
-    return kind(network, text, None, device, uses_context=True)
+    return kind(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)

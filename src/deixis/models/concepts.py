@@ -170,3 +170,26 @@ class ConceptMatcher:
             np.concatenate([whole, np.asarray(image.regions)[chosen]]).astype(np.float32),
             np.concatenate([frame, np.asarray(image.boxes)[chosen]]),
         )
+
+
+class CellConceptMatcher(ConceptMatcher):
+    """Concepts that a tower tells with a picture's vector (`PictureTower.rows`), in all of it and in the map's cells.
+
+    Args:
+        context: numbers of the vector before those of the concepts.
+    """
+
+    def __init__(self, vocabulary: ConceptVocabulary, context: int) -> None:
+        # No network of its own: what is seen was told when the picture was looked at.
+        self.vocabulary, self._context, self._tells_places = vocabulary, context, False
+
+    def look(self, image: ImageFeatures) -> Seen:
+        confidences = np.asarray(image.image[self._context :], np.float32).reshape(-1, len(self.vocabulary))
+        side = round((len(confidences) - 1) ** 0.5)
+        rows, columns = np.divmod(np.arange(side**2), side)
+        cells = np.stack([columns, rows, columns + 1, rows + 1], 1) * (np.tile(image.size, 2) / side)
+        return Seen(np.concatenate([[[0, 0, *image.size]], cells]).astype(np.float32), confidences)
+
+    def predict_whole(self, images: Sequence[ImageFeatures]) -> Array:
+        """As `predict`, of all of the pictures alone."""
+        return np.stack([self.look(image).confidences[0] for image in images])

@@ -28,6 +28,7 @@ class OrderMatcher:
     Args:
         concepts: predicts the concepts of a picture; None: context alone.
         uses_context: False: concepts alone.
+        context: how many numbers of a picture's vector, the first ones, are its context; None: all.
         speaker: tells the sentences that stand for pictures ("ctx + sen"), with the same words; None: none do.
     """
 
@@ -40,9 +41,10 @@ class OrderMatcher:
         *,
         uses_context: bool,
         speaker: ConceptsOrderNetwork | None = None,
+        context: int | None = None,
     ) -> None:
         self.network, self.text, self.concepts = network.eval().to(device), text, concepts
-        self._device, self._uses_context = device, uses_context
+        self._device, self._uses_context, self._context = device, uses_context, context
         self._speaker = speaker.eval().to(device) if speaker else None
 
     @torch.no_grad()
@@ -58,7 +60,9 @@ class OrderMatcher:
     def sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
         """Concepts and context, as the network takes them."""
         concepts = self._send(self.concepts.predict(images)) if self.concepts else None
-        context = self._send(np.stack([image.image for image in images])) if self._uses_context else None
+        context = (
+            self._send(np.stack([image.image[: self._context] for image in images])) if self._uses_context else None
+        )
         return concepts, self._speaker.tell(None, context) if self._speaker else context
 
     def _send(self, rows: Array) -> Tensor:

@@ -18,9 +18,9 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.weights import fill_network, read_network, save_network
 
 _KIND = "deixis tower 1"
-_SIZES = ("side", "dim", "queries", "fine", "relating")
+_SIZES = ("side", "dim", "queries", "fine", "relating", "concepts")
 #: Those that a file may lack, and then has none of.
-_ADDED = ("fine", "relating")
+_ADDED = ("fine", "relating", "concepts")
 #: Numbers of a cell, where cells are related, and heads that relate them.
 _RELATED, _HEADS = 512, 8
 #: Neighbouring cells, along either side of the map, that are one cell where cells are kept for search.
@@ -51,7 +51,8 @@ class PictureTower(nn.Module):
 
     Of `dim` 0 it is the fine-tuned backbone alone, and a picture's vector the mean of its map. With `fine`, the map's
     cells have embeddings of so many numbers too, which compare with those of words. With `relating`, so many layers of
-    attention among the cells stand before the pooling, which alone would not tell who is left of whom.
+    attention among the cells stand before the pooling, which alone would not tell who is left of whom. With `concepts`,
+    it tells of so many whether they are seen in all of the map and in each of its cells.
     """
 
     def __init__(
@@ -63,10 +64,12 @@ class PictureTower(nn.Module):
         queries: int = 4,
         fine: int = 0,
         relating: int = 0,
+        concepts: int = 0,
     ) -> None:
         super().__init__()
         self.backbone, self.backbone_name = backbone, backbone_name
         self.side, self.dim, self.queries, self.fine, self.relating = side, dim, queries, fine, relating
+        self.concepts = concepts
         channels = backbone.channels
         self.relate = RelatedCells(channels, self.map_side**2, relating) if relating else None
         if dim:
@@ -76,6 +79,7 @@ class PictureTower(nn.Module):
             self.mean = nn.Linear(channels, dim)
             self.mix = nn.Linear(queries * dim, dim)
         self.cells = nn.Linear(backbone.channels, fine) if fine else None
+        self.seen = nn.Linear(backbone.channels, concepts) if concepts else None
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.pooled(self.backbone.map(pictures))
@@ -97,6 +101,13 @@ class PictureTower(nn.Module):
         assert self.cells is not None, "a tower without fine embeddings"
         return F.normalize(self.cells(maps.flatten(2).transpose(1, 2)).float(), dim=-1)
 
+    def concept_logits(self, maps: Tensor) -> Tensor:
+        """`(batch, 1 + cells, concepts)` of maps: of all of each, and of its cells."""
+        assert self.seen is not None, "a tower without concepts"
+        cells = maps.flatten(2).transpose(1, 2)
+        logits: Tensor = self.seen(torch.cat([cells.mean(1, keepdim=True), cells], 1))
+        return logits.float()
+
     @property
     def map_side(self) -> int:
         """Cells along either side of the map of a picture of `side` pixels."""
@@ -114,10 +125,17 @@ class PictureTower(nn.Module):
         return F.normalize(means.flatten(2).transpose(1, 2), dim=-1)
 
     def rows(self, pictures: Tensor) -> Tensor:
-        """One row a picture: its embedding, and behind it, where there are any, its cells' unit vectors one by one."""
+        """One row a picture: its embedding, and behind it, where there are any, its cells' unit vectors one by one.
+
+        Behind these are the confidences of concepts, in all of it and cell by cell.
+        """
         maps = self.backbone.map(pictures)
-        whole = self.pooled(maps)
-        return whole if self.cells is None else torch.cat([whole, self.embed_cells(maps).flatten(1)], 1)
+        parts = [self.pooled(maps)]
+        if self.cells is not None:
+            parts.append(self.embed_cells(maps).flatten(1))
+        if self.seen is not None:
+            parts.append(torch.sigmoid(self.concept_logits(maps)).flatten(1))
+        return torch.cat(parts, 1)
 
 
 def save_tower(tower: PictureTower, path: str | Path, *, cells: bool = True) -> None:
@@ -132,15 +150,15 @@ def load_tower(path: str | Path) -> PictureTower:
     description, tensors = read_network(path, _KIND, "a picture tower")
     try:
         name = description["backbone"]
-        side, dim, queries, fine, relating = (
+        side, dim, queries, fine, relating, concepts = (
             int(description.get(key, 0) if key in _ADDED else description[key]) for key in _SIZES
         )
     except (KeyError, ValueError) as fault:
         raise InputError(path, f"its description is damaged ({fault})", "metadata") from None
-    if name not in VARIANTS or not (
-        32 <= side <= 2048 and 0 <= dim <= 8192 and 1 <= queries <= 64 and 0 <= fine <= 8192 and 0 <= relating <= 16
-    ):
+    allowed = ((32, 2048), (0, 8192), (1, 64), (0, 8192), (0, 16), (0, 8192))
+    sizes = (side, dim, queries, fine, relating, concepts)
+    if name not in VARIANTS or not all(low <= size <= high for size, (low, high) in zip(sizes, allowed, strict=True)):
         raise InputError(path, f"no tower on {name!r} of {side} pixels, {dim} and {queries} is known", "metadata")
-    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, side, dim, queries, fine, relating)
+    tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, *sizes)
     fill_network(tower, tensors, path, skip=_NOT_KEPT)
     return tower.eval()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import io
+import shutil
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from deixis.corpus.pictures import RenderedPictures
@@ -29,6 +34,7 @@ from deixis.corpus.scenes.plans import Plan, draw_plan
 from deixis.corpus.scenes.staging import Scene, stage
 from deixis.corpus.scenes.words import Mention
 from deixis.errors import DeixisError
+from deixis.files import atomic_write, cache_folder
 
 #: Split → its share of the images; `train` takes what is left over.
 SHARES = {"train": 0.625, "val": 0.125, "test": 0.125, "unseen": 0.125}
@@ -36,10 +42,15 @@ SHARES = {"train": 0.625, "val": 0.125, "test": 0.125, "unseen": 0.125}
 FAMILY_SIZES = (1, 1, 1, 2, 2, 3)
 #: Groups are there to be counted: they nearly always have siblings.
 GROUP_FAMILY_SIZES = (1, 3, 4)
+#: Corpora of drawn scenes whose painted pictures are kept, those painted last; a whole picture ends with these bytes.
+KEPT, _WHOLE = 4, b"IEND\xaeB`\x82"
 
 
 class ScenePictures(RenderedPictures):
-    """The pictures of drawn scenes, with the scenes themselves. Can be sent to another process."""
+    """The pictures of drawn scenes, with the scenes themselves. Can be sent to another process.
+
+    What was painted once is found in the cache: painting takes several times as long as reading.
+    """
 
     def __init__(self, scenes: Mapping[str, Scene], seed: int, size: tuple[int, int]) -> None:
         super().__init__(scenes, self.paint)
@@ -47,11 +58,46 @@ class ScenePictures(RenderedPictures):
 
     def paint(self, image_id: str) -> bytes:
         """One picture as PNG."""
+        kept = self.folder / f"{image_id}.png"
+        # A cache that cannot be read or written only costs time.
+        with suppress(OSError):
+            data = kept.read_bytes()
+            if data.endswith(_WHOLE):
+                return data
         from deixis.corpus.scenes.painting import render
 
-        data = io.BytesIO()
-        render(self.scenes[image_id], self.seed, self.size).save(data, "PNG", compress_level=3)
-        return data.getvalue()
+        stream = io.BytesIO()
+        render(self.scenes[image_id], self.seed, self.size).save(stream, "PNG", compress_level=3)
+        with suppress(OSError):
+            if not self.folder.exists():
+                _prune(self.folder.parent)
+            with atomic_write(kept, sync=False) as file:
+                file.write(stream.getvalue())
+        return stream.getvalue()
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """Where they are kept: by all that decides how they look."""
+        key = f"{_painter()} {len(self.scenes)} {self.seed} {self.size}"
+        return cache_folder() / "scenes" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _painter() -> str:
+    """A hash of the code that stages and paints scenes, and of who draws for it."""
+    import PIL
+
+    digest = hashlib.sha256(PIL.__version__.encode())
+    for module in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(module.read_bytes())
+    return digest.hexdigest()
+
+
+def _prune(folder: Path) -> None:
+    """Leave room for one more."""
+    kept = sorted(folder.glob("*"), key=lambda own: own.stat().st_mtime, reverse=True)
+    for own in kept[KEPT - 1 :]:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 class Swap(NamedTuple):
