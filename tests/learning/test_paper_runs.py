@@ -22,12 +22,13 @@ from deixis.features.recipe import made_by
 from deixis.learning import reproducing
 from deixis.learning.checks import LocalizationCheck, retrieval_figures
 from deixis.learning.data import phrase_data
+from deixis.learning.joint import build_task as build_joint
 from deixis.learning.judging import Combination, judge, judge_combined, load_matcher, phrase_finder, reference
 from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.reproducing import COMBINATIONS, Material, recipes_of, reproduce
 from deixis.learning.run_records import batch_means
 from deixis.learning.running import recipe_features, run_recipe
-from deixis.learning.runs import read_log
+from deixis.learning.runs import read_log, read_weights
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, Localizes, Scores, read_images
 from deixis.text.features import TextRecipe, fit_text_features
@@ -471,3 +472,28 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     assert combined.parent.name == "table5"
     assert load(combined).rows == ()
     assert any(line.startswith(each.row) and "stands in no paper's table" in line for line in told)
+
+
+def test_joint_training_sees_every_pair_once_an_epoch_and_shares_all_but_the_normalization(
+    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+) -> None:
+    recipe = check_recipe({"name": "joint", "corpus": "scenes", **RUNS["joint"]}, "joint")
+    task = build_joint(recipe, corpus, stores, CPU)  # type: ignore[arg-type]
+    batches = list(task.batches(1))
+    assert len(batches) == len(task.batches(1)) == max(len(task.sentences.batches(1)), len(task.phrases.batches(1)))
+    for own, data in (
+        ([batch.sentences for batch in batches], task.sentences.data.image_of),
+        ([batch.phrases for batch in batches], task.phrases.data.pair_string),
+    ):
+        pairs = np.concatenate([batch.pairs for batch in own if batch is not None])
+        assert sorted(pairs) == list(range(len(data)))
+    whole, parts = task.sentences.module.network, task.phrases.module.network
+    for side in ("images", "texts"):
+        mine, theirs = getattr(whole, side), getattr(parts, side)
+        assert [one is other for one, other in zip(mine, theirs, strict=True)] == [True] * (len(mine) - 1) + [False]
+    learned = {id(value) for value in task.module.parameters()}
+    assert learned >= {id(value) for network in (whole, parts) for value in network.parameters()}
+    # What was learned about pictures as wholes is found again: their mean direction, and their means and variances.
+    stored = read_weights(runs["joint"][0])
+    assert not torch.equal(stored["sentence_centre"], stored["network.centre"])
+    assert not torch.equal(stored["sentence_norms.images.running_mean"], stored["network.images.4.running_mean"])

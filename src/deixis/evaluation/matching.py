@@ -225,13 +225,13 @@ def presence(matcher: DetectsPresence, pictures: Pictures, **told: Unpack[Told])
 def phrase_localizer(matcher: Localizes, pictures: Pictures) -> Localizer:
     """A matcher as what the localization protocols call; phrases are put to it without their sentence."""
     asked: Sequence[PhraseQuery] = ()
-    phrases: list[Tokens] = []
+    phrases: tuple[Tokens, ...] = ()
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         nonlocal asked, phrases
         # Average precision asks for the same thousands of phrases at every image.
         if queries is not asked:
-            asked, phrases = queries, [query_tokens(query) for query in queries]
+            asked, phrases = queries, tuple(query_tokens(query) for query in queries)
         return matcher.localize(pictures.features(image), phrases)
 
     return localize

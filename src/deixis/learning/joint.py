@@ -1,19 +1,19 @@
 """Pictures with sentences and regions with phrases in one embedding network: recipes of the kind `joint`.
 
 Beyond paper 1, which trains one network for each (sections 4 and 5) and says that its attempts at one for both failed.
-Every step takes a batch of each; the same branches embed pictures and regions, sentences and phrases.
+The same layers embed pictures and regions, sentences and phrases, but each pair of them has a normalization of its own:
+most regions of a batch are background, so that means and variances common to both would be right for neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count, islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta
-from torch import nn
+from torch import Tensor, nn
 
 from deixis.corpus import Corpus, training_set
 from deixis.features.recipe import FeatureRecipe
@@ -21,10 +21,23 @@ from deixis.features.store import FeatureStore
 from deixis.learning.losses import LossRecipe
 from deixis.learning.phrase_sampling import PhraseSamplerRecipe
 from deixis.learning.phrases import PhraseRecipe, PhraseTask
+from deixis.learning.runs import read_weights
 from deixis.learning.sampling import SentenceSamplerRecipe
 from deixis.learning.sentences import SentenceRecipe, SentenceTask
-from deixis.learning.task import Batches, Loss
-from deixis.learning.two_branch import Batch, TwoBranchRecipe, find_store, load_two_branch, region_recipes
+from deixis.learning.task import Batches, Loss, SizedBatches
+from deixis.learning.two_branch import (
+    Batch,
+    TwoBranchRecipe,
+    find_store,
+    load_two_branch,
+    make_network,
+    region_recipes,
+)
+from deixis.models.matchers import JointMatcher
+from deixis.models.two_branch import TwoBranchEmbedding
+
+#: What of the weights is the sentences' own.
+NORMS, CENTRE = "sentence_norms.", "sentence_centre"
 
 
 class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,18 +68,34 @@ class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class JointBatch(NamedTuple):
-    sentences: Batch
-    phrases: Batch
+    """A batch of each; None where this step has none."""
+
+    sentences: Batch | None
+    phrases: Batch | None
 
 
 class JointModule(nn.Module):
-    """One network, and both losses, which may learn temperatures."""
+    """One network, what of it is the sentences' own, and both losses, which may learn temperatures."""
 
     def __init__(self, sentences: SentenceTask, phrases: PhraseTask) -> None:
         super().__init__()
-        # The phrases' one knows the mean direction of regions.
-        self.network = sentences.module.network = phrases.module.network
+        self.network = phrases.module.network
+        whole = sentences.module.network
+        self.sentence_norms = share_layers(whole, self.network)
+        self.sentence_centre = whole.centre
         self.loss, self.phrase_loss = sentences.module.loss, phrases.module.loss
+
+
+def share_layers(own: TwoBranchEmbedding, other: TwoBranchEmbedding) -> nn.ModuleDict:
+    """Give a network the layers of another, all but its normalizations, which are returned."""
+    own.encoder, norms = other.encoder, nn.ModuleDict()
+    for side, branch, layers in (("images", own.images, other.images), ("texts", own.texts, other.texts)):
+        for number, layer in enumerate(layers):
+            if isinstance(layer, nn.BatchNorm1d):
+                norms[side] = branch[number]
+            else:
+                branch[number] = layer
+    return norms
 
 
 class JointTask:
@@ -77,16 +106,23 @@ class JointTask:
         self.module = JointModule(sentences, phrases)
 
     def batches(self, epoch: int) -> Batches[JointBatch]:
-        """As many steps as the longer of both has batches; the other begins again."""
-        steps = max(len(self.sentences.batches(0)), len(self.phrases.batches(0)))
-        both = zip(*(islice(_again(task, epoch, steps), steps) for task in (self.sentences, self.phrases)), strict=True)
-        return Batches(steps, map(JointBatch._make, both))
+        """Every pair of both once; as many steps as the one has batches that has more, the other's spread evenly."""
+        both = self.sentences.batches(epoch), self.phrases.batches(epoch)
+        steps = max(map(len, both))
+        return Batches(steps, map(JointBatch, *(spread_evenly(batches, steps) for batches in both)))
 
     def loss(self, batch: JointBatch) -> Loss:
-        sentences, phrases = self.sentences.loss(batch.sentences), self.phrases.loss(batch.phrases)
-        parts = {f"sentences.{name}": part for name, part in sentences.parts.items()}
-        parts |= {f"phrases.{name}": part for name, part in phrases.parts.items()}
-        return Loss(sentences.total + self._weight * phrases.total, parts)
+        total = torch.zeros((), device=self.phrases.device)
+        parts: dict[str, Tensor | float] = {}
+        for name, task, own, weight in (
+            ("sentences", self.sentences, batch.sentences, 1.0),
+            ("phrases", self.phrases, batch.phrases, self._weight),
+        ):
+            if own is not None:
+                loss = task.loss(own)
+                total = total + weight * loss.total
+                parts |= {f"{name}.{part}": value for part, value in loss.parts.items()}
+        return Loss(total, parts)
 
     def validate(self) -> Mapping[str, float]:
         """The figures of both, and `both`: the mean of retrieval's six recalls and of localization's R@1."""
@@ -94,20 +130,37 @@ class JointTask:
         return {**figures, "both": (figures["rsum"] / 6 + figures["localization.r@1"]) / 2}
 
     def describe(self, batch: JointBatch) -> str:
-        return f"{self.sentences.describe(batch.sentences)}; {self.phrases.describe(batch.phrases)}"
+        both = (self.sentences, batch.sentences), (self.phrases, batch.phrases)
+        return "; ".join(task.describe(own) for task, own in both if own is not None)
 
     def save(self, folder: Path) -> None:
         self.sentences.save(folder)
 
 
-def _again(task: SentenceTask | PhraseTask, epoch: int, steps: int) -> Iterator[Any]:
-    """The batches of a task, in another order each time they begin again, none of which an earlier epoch had."""
-    times = -(-steps // len(task.batches(0)))
-    return chain.from_iterable(task.batches(number) for number in count(epoch * times))
+def spread_evenly(batches: SizedBatches[Batch], steps: int) -> Iterator[Batch | None]:
+    """The batches, and None between them, so that there are `steps`, as far apart as they can be.
+
+    >>> list(spread_evenly(["a", "b"], 5))
+    [None, None, 'a', None, 'b']
+    """
+    coming, count = iter(batches), len(batches)
+    for step in range(steps):
+        yield next(coming) if (step + 1) * count // steps > step * count // steps else None
 
 
 RECIPE = JointRecipe
-load_matcher = load_two_branch
+
+
+def load_matcher(folder: Path, recipe: JointRecipe, device: torch.device) -> JointMatcher:
+    parts = load_two_branch(folder, recipe, device)
+    stored = read_weights(folder)
+    whole = make_network(recipe.model, stored["network.images.0.weight"].shape[1], parts.text.dim)
+    share_layers(whole, parts.network).load_state_dict(
+        {name.removeprefix(NORMS): value for name, value in stored.items() if name.startswith(NORMS)}
+    )
+    if whole.centre is not None:
+        whole.centre.copy_(stored[CENTRE])
+    return JointMatcher(whole, parts, device)
 
 
 def feature_recipes(recipe: JointRecipe) -> list[FeatureRecipe]:

@@ -116,8 +116,8 @@ class HMMatcher(Embedding):
     """Encodes pictures and texts, sentences and phrases alike, and localizes by the cosine of region and phrase."""
 
     def __init__(self, network: HMLSTM, texts: TreeTexts, device: torch.device) -> None:
-        super().__init__(texts)
-        self.network, self.trees, self._device = network.eval().to(device), texts, device
+        super().__init__(texts, device)
+        self.network, self.trees = network.eval().to(device), texts
 
     @torch.no_grad()
     def embed_visual(self, features: Array) -> Array:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from deixis.errors import DeixisError
 from deixis.matcher import ImageFeatures, Localized, Tokens
-from deixis.models.cca import NormalizedCCA
+from deixis.models.cca import NormalizedCCA, chosen_device
 from deixis.models.region_phrase import combined_distances, region_phrase_distances, weighted_distances
 from deixis.models.two_branch import SimilarityNetwork, TwoBranchEmbedding
 from deixis.text.features import TextFeatures
@@ -35,9 +35,10 @@ class Transforms(Protocol):
 class Embedding(ABC):
     """A space of unit vectors for visual features and texts; texts are remembered."""
 
-    def __init__(self, text: Transforms) -> None:
-        self._text = text
+    def __init__(self, text: Transforms, device: torch.device) -> None:
+        self._text, self._device = text, device
         self._known: dict[tuple[str, ...], Array] = {}
+        self._asked: tuple[Sequence[Tokens], Array] | None = None
 
     @abstractmethod
     def embed_visual(self, features: Array) -> Array:
@@ -65,21 +66,29 @@ class Embedding(ABC):
         """Take what these texts were encoded as before."""
         self._known.update(zip((tuple(text) for text in texts), rows, strict=True))
 
+    def prepare_phrases(self, phrases: Sequence[Tokens]) -> None:
+        """Encode at once what `localize` will be asked for: text features work out a word once a call."""
+        self.encode_texts(phrases)
+
     def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
         regions, boxes = regions_of(image)
-        return Localized(boxes, self.compare(self.encode_texts(phrases), self.embed_visual(regions)))
+        # Average precision asks for the same thousands of phrases at every picture.
+        if self._asked is None or phrases is not self._asked[0]:
+            self._asked = tuple(phrases), self.encode_texts(phrases)
+        return Localized(boxes, self.compare(self._asked[1], self.embed_visual(regions)))
 
     def compare(self, texts: Array, visual: Array) -> Array:
         """Scores `(texts, visual)` of embedded rows, higher is better: their cosines."""
-        return np.asarray(texts @ visual.T)
+        rows, columns = (torch.from_numpy(side).to(self._device) for side in (texts, visual))
+        return (rows @ columns.T).cpu().numpy()
 
 
 class EmbeddingMatcher(Embedding):
     """Paper 1's embedding network: encodes, and localizes by the cosine of region and phrase."""
 
     def __init__(self, network: TwoBranchEmbedding, text: TextFeatures, device: torch.device) -> None:
-        super().__init__(text)
-        self.network, self._device = network.eval().to(device), device
+        super().__init__(text, device)
+        self.network, self.text = network.eval().to(device), text
 
     def embed_visual(self, features: Array) -> Array:
         return self._in_blocks(self.network.embed_images, features)
@@ -116,12 +125,26 @@ class SimilarityMatcher(EmbeddingMatcher):
         return torch.cat(parts).cpu().numpy()
 
 
+class JointMatcher(EmbeddingMatcher):
+    """Two networks of the same layers: one encodes whole pictures and sentences, the other localizes phrases."""
+
+    def __init__(self, network: TwoBranchEmbedding, phrases: EmbeddingMatcher, device: torch.device) -> None:
+        super().__init__(network, phrases.text, device)
+        self._phrases = phrases
+
+    def prepare_phrases(self, phrases: Sequence[Tokens]) -> None:
+        self._phrases.prepare_phrases(phrases)
+
+    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
+        return self._phrases.localize(image, phrases)
+
+
 class TowerMatcher(Embedding):
     """A text branch beside a trained picture tower, whose embeddings are the pictures' vectors."""
 
     def __init__(self, texts: nn.Module, text: TextFeatures, device: torch.device) -> None:
-        super().__init__(text)
-        self._texts, self._device = texts.eval().to(device), device
+        super().__init__(text, device)
+        self._texts = texts.eval().to(device)
 
     def embed_visual(self, features: Array) -> Array:
         rows = np.asarray(features, np.float32)
@@ -136,7 +159,7 @@ class CorrelationMatcher(Embedding):
     """Normalized CCA (paper 0), with or without an auxiliary embedding stacked under it."""
 
     def __init__(self, cca: NormalizedCCA, text: TextFeatures) -> None:
-        super().__init__(text)
+        super().__init__(text, chosen_device(cca.device))
         self.cca = cca
 
     def embed_visual(self, features: Array) -> Array:
