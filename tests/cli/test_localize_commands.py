@@ -101,3 +101,15 @@ def test_what_cannot_be_drawn_is_told(places: list[str], tmp_path: Path) -> None
         assert isinstance(done.exception, DeixisError), done.output
         assert problem in str(done.exception)
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_one_run_is_drawn_alone(places: list[str], tmp_path: Path) -> None:
+    alone = [*places[:3], *places[4:], "--out", str(tmp_path / "a.png"), "--json"]
+    done = CliRunner().invoke(app, alone)
+    assert done.exit_code == 0, done.output
+    assert all(list(example["found"]) == ["first"] for example in json.loads(done.stdout)["examples"])
+    both = CliRunner().invoke(app, [*places, "--out", str(tmp_path / "b.png")])
+    assert both.exit_code == 0, both.output
+    with Pillow.open(tmp_path / "a.png") as one, Pillow.open(tmp_path / "b.png") as two:
+        assert one.width == two.width
+        assert one.height < two.height

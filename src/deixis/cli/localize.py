@@ -30,8 +30,9 @@ def _group() -> None:
 
 @app.command()
 def compare(
-    above: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose regions are drawn above.")],
-    below: Annotated[Path, typer.Argument(metavar="RUN", help="The run whose regions are drawn below.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="The runs whose regions are drawn, from top to bottom.")
+    ],
     corpus: Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures, phrases and boxes.")],
     pictures_in: Annotated[
         Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
@@ -56,7 +57,7 @@ def compare(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Draw the best regions of two runs for the phrases of the same captions, one run above the other.
+    """Draw the best regions of runs for the phrases of the same captions, one run above the other.
 
     A region with a solid outline is right, one with a dashed outline wrong; scores stand in brackets. Captions that
     are not named are drawn at random among those with three phrases or more, not chosen by what the runs find.
@@ -80,7 +81,7 @@ def compare(
         stores = [FeatureStore(path) for path in features or []]
     chosen = _named(opened, image) if image else _drawn(opened, split, count, seed)
     with busy("Localizing"):
-        localizers = [run_localizer(run, opened, stores, target) for run in (above, below)]
+        localizers = [run_localizer(run, opened, stores, target) for run in runs]
         examples = [
             Example(
                 own,
@@ -90,11 +91,11 @@ def compare(
             )
             for own, number in chosen
         ]
-        drawing = draw_comparison([above.name, below.name], examples)
+        drawing = draw_comparison([run.name for run in runs], examples)
     with system_faults(out), atomic_write(out) as stream:
         drawing.save(stream, "PNG")
     if json:
-        print_json({"out": str(out), "examples": [_as_data(example, (above, below)) for example in examples]})
+        print_json({"out": str(out), "examples": [_as_data(example, runs) for example in examples]})
         return
     typer.echo(f"Drew {len(examples)} captions to {out} ({drawing.width} × {drawing.height})")
 
