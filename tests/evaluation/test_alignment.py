@@ -164,10 +164,11 @@ def test_numbered_phrases_are_held_against_each_of_their_boxes(
     corpus: Corpus, pictures: tuple[Pictures, FeatureStore]
 ) -> None:
     shown, store = pictures
-    found = counting(Told(corpus, store, True), shown)
+    found = counting(Told(corpus, store, True), shown, Smoothing(0.1, 0.05), chosen_by_boxes=True)
     assert found is not None
     metrics: Any = found.metrics
-    counted, single = (metrics["counting_alignment"][name] for name in ("counted", "single"))
+    ways = ("counted", "single", "repeated", "shared", "bound")
+    counted, single, repeated, shared, bound = (metrics["counting_alignment"][name] for name in ways)
     numbers = [
         (len(drawn), number_of(tokens_of(query.caption)[query.phrase.start : query.phrase.end]))
         for image in shown.images
@@ -178,6 +179,14 @@ def test_numbered_phrases_are_held_against_each_of_their_boxes(
     assert counted["count_accuracy"] == pytest.approx(100 * np.mean([drawn == number for drawn, number in numbered]))
     assert counted["box_recall"] > 80
     assert single["box_recall"] <= 100 * len(numbered) / sum(drawn for drawn, _ in numbered)
+    # Every drawn box is a region.
+    assert bound == {"box_recall": 100, "all_found": 100}
+    assert single["box_recall"] < repeated["box_recall"] <= 100
+    assert shared["count_accuracy"] == counted["count_accuracy"]
+    assert shared["box_recall"] > 60
+    assert found.box_supervision is not None
+    assert found.box_supervision.upper_bound == 100
+    assert "validation" in found.box_supervision.statement
 
 
 def test_magnitudes_tell_both_ends_and_the_words_of_the_paper(pictures: tuple[Pictures, FeatureStore]) -> None:

@@ -57,4 +57,10 @@ def test_who_tells_colours_apart_is_right_and_who_does_not_is_no_better_than_cha
     # Every picture has the thing: without the colour all suit alike, and ties count against us.
     assert metrics[0]["thing_alone"] < 100
     assert metrics[1]["colour_and_thing"] == pytest.approx(metrics[1]["chance"])
+    for each in (seeing, blind):
+        told: Any = each.metrics
+        queries = [own for colours in told["by_thing"].values() for own in colours.values()]
+        assert len(queries) == each.counts["queries"]
+        for name, value in told["snippet_queries"].items():
+            assert value == pytest.approx(np.mean([own[name] for own in queries]))
     assert seeing.counts["queries"] >= 2 * seeing.counts["things"]

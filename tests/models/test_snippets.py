@@ -20,6 +20,7 @@ from deixis.models.snippets import (
     marginals,
     most_shared,
     number_of,
+    phrase_scores,
     smooth,
     snippets_of,
 )
@@ -149,3 +150,16 @@ def test_a_head_is_no_second_person() -> None:
 def test_numbers_are_read_from_phrases() -> None:
     said = {"three people": 3, "a couple of dogs": 2, "the 4 men": 4, "a dog": None, "people": None, "1990 cars": None}
     assert {phrase: number_of(phrase.split()) for phrase in said} == said
+
+
+def test_the_parts_of_a_thing_speak_for_it_where_all_chains_are_asked() -> None:
+    # The whole picture; two people, each with a head and legs.
+    people = [[x, 10 + low, x + 20, 10 + high] for x in (10, 60) for low, high in ((0, 60), (0, 35), (25, 60))]
+    boxes = np.array([[0, 0, 100, 100], *people], float)
+    products = np.array([[0, 1.0, 1.2, 1.15, 1.0, 1.1, 1.0], [9, 0, 0, 0, 0, 0, 0]])
+    assert phrase_scores(products, boxes, (0, 1), 0.5, 0.0).tolist() == products[0, 1:].tolist()
+    shared = phrase_scores(products, boxes, (0, 1), 0.5, 1.0)
+    assert count_regions(products[0, 1:], boxes[1:], 2) == [1, 2]
+    assert count_regions(shared, boxes[1:], 2) == [0, 3]
+    likely = marginals(torch.from_numpy(products)[None], torch.tensor([2]), 0.5)[0, 0, 1:].numpy()
+    assert shared == pytest.approx(likely @ iou_matrix(boxes[1:], boxes[1:]))

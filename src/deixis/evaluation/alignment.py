@@ -9,6 +9,7 @@ number ("three people") are also held against each of their boxes.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
 
@@ -23,10 +24,10 @@ from deixis.evaluation.localization import Localized, Localizer, PhraseQuery, ev
 from deixis.evaluation.matching import Pictures, Told, query_tokens
 from deixis.evaluation.papers import paper_tables
 from deixis.evaluation.ranking import TIES
-from deixis.evaluation.results import Protocol, Result, make_result
+from deixis.evaluation.results import BoxSupervision, Protocol, Result, make_result
 from deixis.matcher import Aligns
 from deixis.models.matchers import regions_of
-from deixis.models.snippets import OVERLAP, count_regions, number_of
+from deixis.models.snippets import OVERLAP, count_regions, number_of, phrase_scores
 from deixis.text.tokens import tokens_of
 
 #: Overlap with a drawn box from which a region is right.
@@ -66,10 +67,6 @@ def alignment(
         for name, way in ways.items()
     }
     words = found["word_alignment"]
-    supervision = pictures.box_supervision(words.overall.upper_bound)
-    if chosen_by_boxes:
-        statement = f"{supervision.statement}; smoothing chosen by the boxes of the validation split"
-        supervision = msgspec.structs.replace(supervision, statement=statement)
     parameters: dict[str, str | int | float | bool] = {
         **pictures.parameters,
         "boxes": "merged",
@@ -77,14 +74,14 @@ def alignment(
         "beta": best.beta,
     }
     if shared:
-        parameters |= {"shared_beta": shared.beta, "temperature": shared.temperature}
+        parameters |= _told(shared)
     return make_result(
         Protocol("phrase alignment", TIES, parameters),
         {**{name: each.as_dict() for name, each in found.items()}, "wordless": wordless(pictures)},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
-        box_supervision=supervision,
+        box_supervision=_supervision(pictures, words.overall.upper_bound, chosen_by_boxes),
         **told,
     )
 
@@ -161,15 +158,23 @@ def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int
     return scores
 
 
-def counting(matcher: Aligns, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+def counting(
+    matcher: Aligns, pictures: Pictures, shared: Smoothing, *, chosen_by_boxes: bool = False, **told: Unpack[Told]
+) -> Result | None:
     """Phrases that say a number and have boxes, in percent; None where the split has none.
 
-    `counted` gives them as many different regions (`deixis.models.snippets.count_regions`), `single` the best region
-    alone: `count_accuracy` is the share of phrases with as many regions as drawn boxes, `box_recall` that of drawn
-    boxes with a region of their own at IoU 0.5, `all_found` that of phrases with all their boxes found.
+    `counted` gives them as many different regions (`deixis.models.snippets.count_regions`) by the products of their
+    words, `shared` by what all chains of regions share; `repeated` the best so many, different or not; `single` the
+    best region alone; `bound` all regions. `count_accuracy` is the share of phrases with as many regions as drawn
+    boxes, `box_recall` that of drawn boxes with a region of their own at IoU 0.5, `all_found` that of phrases with all
+    their boxes found.
+
+    Args:
+        shared: how chains are weighted, with a temperature.
+        chosen_by_boxes: it was chosen by the drawn boxes of the validation split, which the result then says.
     """
     start = time.monotonic()
-    tallies: dict[str, list[tuple[bool, int, int]]] = {"counted": [], "single": []}
+    tallies: dict[str, list[tuple[bool, int, int]]] = defaultdict(list)
     for image in pictures.images:
         queries, gold = gold_queries(image)
         numbered = [
@@ -183,23 +188,44 @@ def counting(matcher: Aligns, pictures: Pictures, **told: Unpack[Told]) -> Resul
             pictures.features(image), [tokens_of(query.caption) for query, _, _ in numbered]
         )
         for (query, drawn, number), own in zip(numbered, products, strict=True):
-            # Not the whole picture, which comes first: it is no one of several things.
-            scores = own[query.phrase.start : query.phrase.end, 1:].sum(0)
-            for name, wanted in (("counted", number), ("single", 1)):
-                chosen = boxes[1:][count_regions(scores, boxes[1:], wanted)]
-                tallies[name].append((len(chosen) == len(drawn), _found(drawn, chosen), len(drawn)))
-    phrases = len(tallies["counted"])
-    if not phrases:
+            span = (query.phrase.start, query.phrase.end)
+            scores, worth = (phrase_scores(own, boxes, span, *way) for way in (Smoothing(0.0), shared))
+            chosen = {
+                "counted": count_regions(scores, boxes[1:], number),
+                "shared": count_regions(worth, boxes[1:], number),
+                "repeated": np.argsort(-scores, kind="stable")[:number].tolist(),
+                "single": count_regions(scores, boxes[1:], 1),
+                "bound": list(range(len(scores))),
+            }
+            for name, regions in chosen.items():
+                found = _found(drawn, boxes[1:][regions])
+                tallies[name].append((len(regions) == len(drawn), found, len(drawn)))
+    if not tallies:
         return None
+    counted = {name: _counted(tally) for name, tally in tallies.items()}
+    # All regions are no count.
+    del counted["bound"]["count_accuracy"]
     return make_result(
-        Protocol("counting", TIES, {**pictures.parameters, "iou": IOU, "overlap": OVERLAP}),
-        {"counting_alignment": {name: _counted(tally) for name, tally in tallies.items()}},
+        Protocol("counting", TIES, {**pictures.parameters, "iou": IOU, "overlap": OVERLAP, **_told(shared)}),
+        {"counting_alignment": counted},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
-        counts={"phrases": phrases, "boxes": sum(drawn for _, _, drawn in tallies["counted"])},
-        box_supervision=pictures.box_supervision(),
+        counts={"phrases": len(tallies["counted"]), "boxes": sum(drawn for _, _, drawn in tallies["counted"])},
+        box_supervision=_supervision(pictures, counted["bound"]["box_recall"], chosen_by_boxes),
         **told,
     )
+
+
+def _told(shared: Smoothing) -> dict[str, float]:
+    return {"shared_beta": shared.beta, "temperature": shared.temperature}
+
+
+def _supervision(pictures: Pictures, upper_bound: float, chosen_by_boxes: bool) -> BoxSupervision:
+    supervision = pictures.box_supervision(upper_bound)
+    if not chosen_by_boxes:
+        return supervision
+    statement = f"{supervision.statement}; smoothing chosen by the boxes of the validation split"
+    return msgspec.structs.replace(supervision, statement=statement)
 
 
 def _found(drawn: NDArray[Any], chosen: NDArray[Any]) -> int:

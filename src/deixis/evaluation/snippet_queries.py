@@ -27,12 +27,17 @@ from deixis.text.tokens import tokens_of
 
 #: Pictures that a colour of a thing must have to be asked for.
 LEAST = 5
+#: Average precision by the colour and the thing, by the thing without its colour, and by chance.
+FIGURES = ("colour_and_thing", "thing_alone", "chance")
 #: What may follow a colour and names nothing.
 EMPTY = frozenset({"and", "or", "in", "on", "with", "is", "are", "at", "of", "to", "for", "as", "the", "a", *COLOURS})
 
 
 def snippet_queries(matcher: FindsRegions, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
-    """Mean average precision in percent, of queries with at least two colours of a thing; None where there are none."""
+    """Average precision in percent, of queries with at least two colours of a thing: the mean, and by thing and colour.
+
+    None where there are none.
+    """
     start = time.monotonic()
     asked = colours_of_things(pictures.images)
     if not asked:
@@ -41,19 +46,22 @@ def snippet_queries(matcher: FindsRegions, pictures: Pictures, **told: Unpack[To
     texts = [*queries, *((thing,) for thing in asked)]
     scores = np.asarray(matcher.best_regions(pictures.all_features(), texts), float)
     columns = {text: scores[:, column] for column, text in enumerate(texts)}
-    figures: dict[str, list[float]] = {"colour_and_thing": [], "thing_alone": [], "chance": []}
+    figures: dict[str, dict[str, dict[str, float]]] = {thing: {} for thing in asked}
     for thing, own in asked.items():
         among = sorted(set().union(*own.values()))
         for colour, images in own.items():
             right = np.isin(among, sorted(images))
             ranked = np.stack([columns[colour, thing][among], columns[thing,][among]], 1)
             precision = concept_precision(ranked, np.repeat(right[:, None], 2, 1))
-            figures["colour_and_thing"].append(precision[0])
-            figures["thing_alone"].append(precision[1])
-            figures["chance"].append(100 * right.mean())
+            told_of = (float(precision[0]), float(precision[1]), 100 * float(right.mean()))
+            figures[thing][colour] = dict(zip(FIGURES, told_of, strict=True))
+    every = [each for own in figures.values() for each in own.values()]
     return make_result(
         Protocol("snippet queries", TIES, {**pictures.parameters, "least": LEAST}),
-        {"snippet_queries": {name: float(np.mean(own)) for name, own in figures.items()}},
+        {
+            "snippet_queries": {name: float(np.mean([each[name] for each in every])) for name in FIGURES},
+            "by_thing": figures,
+        },
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"queries": len(queries), "things": len(asked)},

@@ -55,7 +55,7 @@ def judge_aligner(
         own = [Smoothing(matcher.beta)], [Smoothing(matcher.beta, matcher.temperature or 1.0)]
         best, shared = (best_smoothing(matcher, val, ways) for ways in ((BEST, SHARED) if chosen else own))
         results.append(alignment(matcher, near, best, shared, chosen_by_boxes=chosen, **told))
-        counted = counting(matcher, near, **told)
+        counted = counting(matcher, near, shared, chosen_by_boxes=chosen, **told)
         results += [counted] if counted else []
     try:
         asked = snippet_queries(matcher, near, **told)

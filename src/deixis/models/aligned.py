@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deixis.matcher import ImageFeatures, Tokens
 from deixis.models.alignment_matcher import AlignmentMatcher
-from deixis.models.snippets import count_regions, number_of, snippets_of
+from deixis.models.snippets import count_regions, number_of, phrase_scores, snippets_of
 
 Box = tuple[float, float, float, float]
 
@@ -70,8 +70,7 @@ def align_sentence(
     for snippet in snippets_of(states, products):
         span, chosen = (snippet.start, snippet.end), [snippet.region]
         if snippet.region < 0:
-            # Not the whole picture, which comes first: it is no one of several things.
-            scores = products[span[0] : span[1], 1:].sum(0)
+            scores = phrase_scores(products, boxes, span, beta, temperature)
             chosen = [1 + region for region in count_regions(scores, boxes[1:], numbers[span])] or [0]
         found.append(
             AlignedSnippet(

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
 
 #: Two regions are the same thing where they share more than this of the smaller: a head is part of its person.
@@ -110,6 +111,27 @@ def most_shared(scores: Tensor, lengths: Tensor, overlaps: Tensor, beta: float, 
     likely = marginals(scores / temperature, lengths, beta / temperature)
     worth = (likely @ overlaps.to(scores.dtype)).masked_fill(scores.isneginf(), -torch.inf)
     return smooth(worth, lengths, KEEP)
+
+
+def phrase_scores(
+    products: NDArray[Any], boxes: NDArray[Any], span: tuple[int, int], beta: float, temperature: float
+) -> NDArray[Any]:
+    """How well each region but the first, the whole picture, suits one of the things a phrase names: `(regions − 1,)`.
+
+    The sum over its words of their products; with a temperature, of the overlap that is expected with wherever all
+    chains put them, so that the parts of a thing speak for the thing.
+
+    Args:
+        products: (words, regions) of the sentence.
+        boxes: (regions, 4).
+        span: the words of the phrase.
+    """
+    start, end = span
+    if not temperature:
+        return np.asarray(products[start:end, 1:].sum(0))
+    scores = torch.from_numpy(np.asarray(products)[None]) / temperature
+    likely = marginals(scores, torch.tensor([len(products)]), beta / temperature)[0, start:end, 1:]
+    return np.asarray(likely.sum(0).numpy() @ iou_matrix(boxes[1:], boxes[1:]))
 
 
 def _check(beta: float) -> None:
