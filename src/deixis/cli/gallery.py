@@ -75,9 +75,8 @@ def gallery(
     concepts: list[list[FoundConcept]] = []
     for run in track(runs, "Retrieving", len(runs)):
         recipe, matcher = read_recipe(run), load_matcher(run, target)
-        pictures = retrieval_pictures(
-            recipe, opened, split, given or stores_for(recipe, opened, run=run, device=device)
-        )
+        stores = given or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
+        pictures = retrieval_pictures(recipe, opened, split, stores)
         columns.append(retrieved_sentences(matcher, pictures, chosen, sentences))
         if getattr(matcher, "concepts", None) is not None:
             predictor = concepts_of(matcher)
