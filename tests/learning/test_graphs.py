@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
-from deixis.learning import graphs, trainer
+from deixis.learning import captioning, graphs, trainer
+from deixis.learning.captioning import CaptioningRecipe
 from deixis.learning.data import SentenceData
 from deixis.learning.distributed import ALONE, Sharing
 from deixis.learning.graphs import WARM_UP, Graphed, can_be_recorded
@@ -24,10 +26,11 @@ from deixis.learning.run_records import RunPlan, StepRecord, epochs_of
 from deixis.learning.runs import RunFolder, read_log
 from deixis.learning.sampling import SentenceSampler
 from deixis.learning.sentences import SentenceRecipe, SentenceTask
-from deixis.learning.task import Loss
+from deixis.learning.task import Loss, Task
 from deixis.learning.trainer import Progress, train
 from deixis.learning.two_branch import TwoBranchModule
 from tests.learning.generated_pairs import generated_sentences
+from tests.stores import make_store
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 pytestmark = pytest.mark.usefixtures("quick_runs")
@@ -53,6 +56,18 @@ SETTINGS: dict[str, Any] = {
     },
 }
 PAIRS = {"model": {**SETTINGS["model"], "kind": "similarity"}, "loss": {"kind": "logistic"}}
+
+
+CAPTIONS: dict[str, Any] = {
+    "name": "recorded",
+    "corpus": "scenes",
+    "kind": "captioner",
+    "features": "image",
+    "text": {"kind": "tokens"},
+    "model": {"cell": "lstm", "word": 16, "hidden": 24},
+    "batch": 10,
+    "schedule": {"epochs": 5, "optimizer": "rmsprop", "learning_rate": 0.001, "clip": {"kind": "value", "at": 0.1}},
+}
 
 
 class Generated(SentenceTask):
@@ -120,11 +135,26 @@ class Stopped(Exception):
     """A run that came to the end of an epoch and was ended there."""
 
 
+def captions_task(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> Task[Any]:
+    whole = open_corpus("scenes")
+    corpus = whole.with_images([*whole.split("train").images[:60], *whole.split("val").images[:2]])
+    return captioning.build_task(recipe, corpus, [make_store(folder, corpus)], device)
+
+
 def trained(
-    out: Path, recipe: SentenceRecipe, device: torch.device, recorded: bool, *, last: int | None = None
+    out: Path,
+    recipe: SentenceRecipe | CaptioningRecipe,
+    device: torch.device,
+    recorded: bool,
+    *,
+    last: int | None = None,
 ) -> list[StepRecord]:
     """The steps of a run, which may be ended after the epoch `last`."""
-    task = Generated(recipe, device)
+    task: Task[Any]
+    if isinstance(recipe, SentenceRecipe):
+        task = Generated(recipe, device)
+    else:
+        task = captions_task(out.with_suffix(".store"), recipe, device)
 
     def progress(now: Progress) -> None:
         if now.epoch == last and now.epoch_record is not None:
@@ -168,6 +198,23 @@ def test_recorded_steps_have_the_losses_of_eager_ones(
     same_steps(steps, right, *((1e-4, 0.01) if precision == "float32" else (0.01, 0.05)))
     figures = [epochs_of(read_log(tmp_path / name))[-1].figures for name in ("recorded", "eager")]
     assert figures[0] == pytest.approx(figures[1], rel=0.05)
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm"])
+def test_captions_are_recorded_length_by_length(
+    tmp_path: Path, device: torch.device, replayed: list[int], cell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    recipe = check_recipe({**CAPTIONS, "model": {**CAPTIONS["model"], "cell": cell}}, "here")
+    assert isinstance(recipe, CaptioningRecipe)
+    task = captions_task(tmp_path / "store", recipe, device)
+    assert can_be_recorded(task, recipe.schedule, torch.device("cuda"))
+    assert len({batch.ids.shape for batch in task.batches(1)}) > 2
+    right = trained(tmp_path / "eager", recipe, device, False)
+    assert not replayed
+    steps = trained(tmp_path / "recorded", recipe, device, True)
+    assert len(steps) / 2 < len(replayed) < len(steps) - 2 * WARM_UP
+    same_steps(steps, right, 1e-4, 0.01)
 
 
 def test_a_recorded_run_goes_on_from_its_checkpoint(tmp_path: Path, device: torch.device) -> None:

@@ -86,7 +86,7 @@ class CaptionData:
 
 class CaptionBatch(NamedTuple):
     texts: Tensor  # (texts,)
-    longest: int
+    ids: Tensor  # (texts, longest of them)
 
 
 class CaptioningTask:
@@ -127,20 +127,25 @@ class CaptioningTask:
             )
         self.module: nn.Module = network.to(device)
 
+    @property
+    def one_form(self) -> bool:
+        """Texts are padded to the longest of their batch: there are as many forms as lengths."""
+        return True
+
     def batches(self, epoch: int) -> Batches[CaptionBatch]:
         data, recipe = self.data, self.recipe
 
         def make(epoch: int, texts: Numbers, following: Numbers, random: np.random.Generator) -> CaptionBatch:
-            return CaptionBatch(torch.from_numpy(texts).to(data.ids.device), int(data.lengths[texts].max()))
+            rows = torch.from_numpy(texts).to(data.ids.device, non_blocking=True)
+            return CaptionBatch(rows, data.ids[rows, : int(data.lengths[texts].max())])
 
         return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
 
     def loss(self, batch: CaptionBatch) -> Loss:
         data, network = self.data, self.module
         assert isinstance(network, Captioner)
-        ids = data.ids[batch.texts, : batch.longest]
-        logits = network.logits(data.inputs[data.input_of[batch.texts]].float(), ids)
-        return Loss(functional.cross_entropy(logits.float().flatten(0, 1), ids.flatten(), ignore_index=PAD))
+        logits = network.logits(data.inputs[data.input_of[batch.texts]].float(), batch.ids)
+        return Loss(functional.cross_entropy(logits.float().flatten(0, 1), batch.ids.flatten(), ignore_index=PAD))
 
     def validate(self) -> Mapping[str, float]:
         network, data = self.module, self.held_out

@@ -2,8 +2,9 @@
 
 A step of a small network keeps a GPU busy for less time than it takes to launch its kernels one by one. Recorded once,
 forward, backward, clipping, optimizer and averaging are launched together. Steps seed torch as before, so that a graph
-draws what the step that it was recorded from would draw. A batch of another size (the last of an epoch) is stepped as
-ever until it has come up often enough for a graph of its own. Where recording fails, steps are taken as ever, too.
+draws what the step that it was recorded from would draw. A batch of another size (the last of an epoch, or texts of
+another length) is stepped as ever until it has come up often enough for a graph of its own. Where recording fails,
+steps are taken as ever, too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 def can_be_recorded(task: Task[Any], schedule: Schedule, device: torch.device) -> bool:
     """Whether all that a step depends on stays where it is: what thaws, and other optimizers' rates, would not."""
     thawing = any(group.frozen_epochs for group in schedule.groups)
-    steady = schedule.optimizer in ("adam", "adamw") and not thawing
+    steady = schedule.optimizer in ("adam", "adamw", "rmsprop") and not thawing
     return device.type == "cuda" and isinstance(task, OfOneForm) and task.one_form and steady
 
 

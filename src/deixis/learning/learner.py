@@ -56,7 +56,6 @@ class Learner:
             clip_grad_value_(parameters, clip.at)
         for group in self.optimizer.param_groups:
             group["lr"] = self._schedule.learning_rate * group["rate"] * factor
-            group["capturable"] = isinstance(factor, Tensor)
         self.optimizer.step()
         if self._schedule.averaging is not None:
             self._update_average(self._schedule.averaging)
@@ -138,12 +137,15 @@ def _optimizer(
     module: nn.Module, schedule: Schedule, groups: Mapping[ParameterGroup, list[str]]
 ) -> torch.optim.Optimizer:
     values = dict(module.named_parameters())
-    settings = [{"params": [values[name] for name in names], "rate": group.rate} for group, names in groups.items()]
+    # One kernel for all parameters, and the count of steps on the device, where a recorded step finds it.
+    fused = all(value.is_cuda for value in values.values())
+    settings = [
+        {"params": [values[name] for name in names], "rate": group.rate, "capturable": fused}
+        for group, names in groups.items()
+    ]
     if not settings:
         raise DeixisError("the model has no parameters to learn")
     rate, decay, momentum = schedule.learning_rate, schedule.weight_decay, schedule.momentum
-    # One kernel for all parameters, and the count of steps on the device.
-    fused = all(value.is_cuda for value in values.values())
     match schedule.optimizer:
         case "adam":
             return torch.optim.Adam(settings, lr=rate, weight_decay=decay, fused=fused)

@@ -1,0 +1,257 @@
+"""Whether launching bounds a training step: of each kind of recipe, how much of a step's time the card computes.
+
+    python benchmarks/launches.py CORPUS [--trees FILE] [--device cuda] [--out results/benchmarks/launches.json]
+
+CORPUS is one with phrases and boxes (`scenes`, or Flickr8k with Entities); pictures are not read. Features are random
+numbers of the right shapes, boxes the drawn ones moved about, text vectors TF-IDF in place of Fisher vectors. A step is
+all that the trainer does for one, as the recipe says, with `hm-lstm` in its first round. `step_ms` is the median over
+looks at the losses, `making_batches_ms` what the sampler takes alone, `computing_ms` the sum of all kernels and copies
+in the profiler's count of one look. What is left of a step is launching, and waiting for what the host must know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from telling import tell
+from torch.profiler import ProfilerActivity, profile
+from two_branch import machine
+
+from deixis.corpus import Corpus, Image, open_corpus
+from deixis.corpus.boxes import box_array, merge
+from deixis.features import ArraySpec, FeatureStore
+from deixis.features.layout import make_plan
+from deixis.features.writing import StoreWriter, write_partition
+from deixis.learning.graphs import can_be_recorded
+from deixis.learning.recipe import kind_of, load_recipe
+from deixis.learning.run_records import RunPlan
+from deixis.learning.runs import RunFolder
+from deixis.learning.trainer import LOOK_EVERY, Progress, train
+from deixis.text.chunker import Chunker
+from deixis.text.treebank import chunk_tree, corpus_texts
+from deixis.text.trees import write_trees
+
+CHANNELS, REGIONS, WORD = 1280, 200, 300
+#: Of so many training images a third has regions; and those held out, of which nothing is asked.
+IMAGES, HELD_OUT = 3000, 20
+#: Looks that are timed after the first, which warms up; one more is profiled.
+LOOKS = 4
+TEXT = {"kind": "tfidf"}
+#: What is trained, what of its recipe is changed, and from which epoch on steps count.
+KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "sentences": ("paper1/sentences-bi", {"text": TEXT}, 1),
+    "sentences, similarity network": ("paper1/sentences-similarity", {"text": TEXT}, 1),
+    "sentences with second ones and constraints": ("paper1/sentences-constraints", {"text": TEXT}, 1),
+    "sentences read by an LSTM": ("paper1/sentences-lstm", {}, 1),
+    "phrases": ("paper1/phrases-augmented", {"text": TEXT}, 1),
+    "phrases, similarity network": ("paper1/phrases-similarity-augmented", {"text": TEXT}, 1),
+    "HM-LSTM": ("paper2/hm-lstm", {"alternation": {"coarse": 1, "rounds": 1}}, 2),
+    "concepts and order, with generation": ("paper3/ctx-gen", {}, 1),
+    "alignment, BRNN": ("paper4/brnn", {}, 1),
+    "captions, LSTM": ("paper4/captions-lstm", {}, 1),
+}
+
+
+class Enough(Exception):
+    """All looks were had."""
+
+
+def some(corpus: Corpus, training: int) -> Corpus:
+    parts = (("train", training), ("val", HELD_OUT))
+    return corpus.with_images([image for split, count in parts for image in corpus.split(split).images[:count]])
+
+
+def made_store(folder: Path, corpus: Corpus, boxes: str = "") -> FeatureStore:
+    """Random vectors of pictures and, with `boxes`, of regions: the drawn ones ("chains"), or proposals near them."""
+    arrays = {"image": ArraySpec((CHANNELS,)), "size": ArraySpec((2,), "float32")}
+    if boxes:
+        arrays |= {
+            "regions": ArraySpec((CHANNELS,), ragged=True),
+            "boxes": ArraySpec((4,), "float32", ragged=True),
+        }
+    ids = [image.id for image in corpus]
+    plan = make_plan(ids, arrays, {"regions": {"boxes": boxes, "saw_boxes": False} if boxes else None}, 256)
+    random = np.random.default_rng(0)
+    # Drawing numbers for each picture anew would take longer than all steps.
+    pool = random.normal(size=(4096, CHANNELS)).astype(np.float16)
+    with StoreWriter(folder, plan, ids) as writer:
+        for number in writer.pending():
+            written = {}
+            for item in plan.items(number):
+                image = corpus.images[item]
+                start = int(random.integers(len(pool) - 2 * REGIONS))
+                size = np.array([image.width or 500, image.height or 375], np.float32)
+                written[image.id] = {"image": pool[start], "size": size}
+                if boxes:
+                    own = boxes_of(image, boxes, size, random)
+                    written[image.id] |= {"boxes": own, "regions": pool[start : start + len(own)]}
+            write_partition(folder, plan, number, ids, written, [])
+        writer.finish()
+    return FeatureStore(folder)
+
+
+def boxes_of(image: Image, kind: str, size: Any, random: np.random.Generator) -> Any:
+    chains = [merge(box_array(image.chain_boxes(chain.id))) for chain in image.chains if chain.boxes]
+    drawn = np.array(chains, np.float32).reshape(-1, 4)
+    if kind == "chains":
+        return drawn
+    corners = np.sort(random.uniform(0, 1, (REGIONS, 2, 2)), axis=1)
+    own = (corners * size).reshape(-1, 4).astype(np.float32)
+    near = drawn[random.integers(0, len(drawn), REGIONS // 10)] if len(drawn) else drawn
+    own[: len(near)] = near + random.uniform(-5, 5, near.shape)
+    own[:, 2:] = np.maximum(own[:, 2:], own[:, :2] + 1)
+    return own
+
+
+def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dict[str, str]]:
+    """Sections of recipes that name random word vectors, and trees: the given ones, or flat ones of noun phrases."""
+    texts = corpus_texts(corpus)
+    words = sorted({word for tokens in texts for word in tokens})
+    values = np.random.default_rng(0).normal(size=(len(words), WORD))
+    lines = [f"{word} {' '.join(f'{value:.2f}' for value in row)}" for word, row in zip(words, values, strict=True)]
+    vectors = folder / "words.vec"
+    vectors.write_text("\n".join([f"{len(words)} {WORD}", *lines, ""]))
+    if trees is None:
+        trees = folder / "trees.jsonl"
+        found = zip(texts, Chunker.load().phrases_of(texts), strict=True)
+        write_trees(trees, [(tokens, chunk_tree(len(tokens), spans)) for tokens, spans in found])
+    return {
+        "paper2/hm-lstm": {"trees": str(trees), "vectors": str(vectors)},
+        "paper4/brnn": {"kind": "tokens", "vectors": str(vectors)},
+    }
+
+
+class Looks:
+    """Told of every step by the trainer, in bursts: one after each look at the losses."""
+
+    def __init__(self, device: torch.device, first: int) -> None:
+        self.every, self._first = LOOK_EVERY[device.type], first
+        self.step_ms: list[float] = []
+        self.profiler = profile(activities=[ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU])
+        self._profiling = False
+        self._last = time.perf_counter()
+
+    def __call__(self, now: Progress) -> None:
+        begun = now.epoch_record is None and (now.step - 1) % self.every == 0
+        whole = now.step + self.every - 1 <= now.steps
+        if begun and whole and now.epoch >= self._first:
+            if self._profiling:
+                self.profiler.stop()
+                raise Enough
+            self.step_ms.append(1e3 * (time.perf_counter() - self._last) / self.every)
+        next_is_whole = now.step % self.every == 0 and now.step + self.every <= now.steps
+        if len(self.step_ms) > LOOKS and next_is_whole and now.epoch_record is None:
+            self.profiler.start()
+            self._profiling = True
+        self._last = time.perf_counter()
+
+
+def measured(task: Any, recipe: Any, device: torch.device, first: int, graphs: bool) -> dict[str, Any]:
+    changes = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
+    schedule = msgspec.structs.replace(recipe.schedule, **changes)
+    looks = Looks(device, first)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunFolder(folder, RunPlan(recipe={}), "") as run,
+        suppress(Enough),
+    ):
+        train(task, schedule, run, seed=0, device=device, progress=looks, checkpoint_minutes=1e3, graphs=graphs)
+    events = looks.profiler.key_averages()
+    on_device = device.type == "cuda"
+    kernels = [event for event in events if (event.device_type.name == "CUDA") == on_device]
+    taken = sum(event.self_device_time_total if on_device else event.self_cpu_time_total for event in kernels)
+    step, computing = statistics.median(looks.step_ms[1:]), taken / 1e3 / looks.every
+    return {
+        "step_ms": round(step, 3),
+        "computing_ms": round(computing, 3),
+        "share_computing": round(computing / step, 3),
+        "kernels": round(sum(event.count for event in kernels) / looks.every, 1),
+    }
+
+
+def making_batches(task: Any, epoch: int, device: torch.device) -> float:
+    """Milliseconds a batch, with nothing beside it."""
+    count = LOOKS * LOOK_EVERY["cuda"]
+
+    def batches() -> Iterator[Any]:
+        for number in range(epoch, epoch + count):
+            yield from task.batches(number)
+
+    source = batches()
+    next(source)
+    start = time.perf_counter()
+    for _ in islice(source, count):
+        pass
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return round(1e3 * (time.perf_counter() - start) / count, 3)
+
+
+def kinds(
+    corpus: Corpus, images: int, folder: Path, trees: Path | None, device: torch.device
+) -> Iterator[tuple[str, Any]]:
+    large, small = some(corpus, images), some(corpus, images // 3)
+    whole = made_store(folder / "image", large)
+    regions = [made_store(folder / boxes, small, boxes) for boxes in ("edge-boxes", "chains")]
+    texts = made_text(folder, small, trees)
+    for name, (recipe_name, changes, first) in KINDS.items():
+        try:
+            recipe: Any = load_recipe(recipe_name).recipe
+            changed = msgspec.to_builtins(recipe) | changes
+            if recipe_name in texts:
+                changed["text"] = texts[recipe_name]
+            recipe = msgspec.convert(changed, type(recipe))
+            pictures = recipe.kind in ("sentences", "concepts-order", "captioner")
+            build = one_task(recipe, large if pictures else small, [whole] if pictures else regions, device)
+            task = build()
+            found: dict[str, Any] = {
+                "recipe": recipe_name,
+                "kernel by kernel": measured(task, recipe, device, first, False),
+            }
+            found["making_batches_ms"] = making_batches(task, first, device)
+            if can_be_recorded(task, recipe.schedule, device):
+                found["graphs"] = measured(build(), recipe, device, first, True)
+        # One kind that cannot be had here does not keep the others from being measured.
+        except Exception as fault:
+            found = {"recipe": recipe_name, "fault": " ".join(f"{type(fault).__name__}: {fault}".split())[:300]}
+        yield name, found
+
+
+def one_task(recipe: Any, corpus: Corpus, stores: list[FeatureStore], device: torch.device) -> Callable[[], Any]:
+    return lambda: kind_of(recipe.kind).build_task(recipe, corpus, stores, device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus")
+    parser.add_argument("--trees", type=Path, help="parses of the corpus' captions (without it: noun phrases)")
+    parser.add_argument("--images", type=int, default=IMAGES, help="of the training split")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    with tempfile.TemporaryDirectory() as folder:
+        found = dict(kinds(open_corpus(options.corpus), options.images, Path(folder), options.trees, device))
+    record = {
+        "benchmark": "launches",
+        "command": "python benchmarks/launches.py CORPUS --trees FILE",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "kinds": found,
+        **machine(),
+    }
+    tell(record, options.out)
+
+
+if __name__ == "__main__":
+    main()
