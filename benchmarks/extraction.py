@@ -8,7 +8,7 @@ PICTURES is any corpus or folder of pictures; where it has fewer than asked for,
 2. The recipe `regions`, learned proposals and all, and each of its stages by itself: reading and decoding alone, the
    networks alone on pictures that are ready, writing alone. Extraction is bound by decoding where it is about as fast
    as that alone. Of the networks, what each part takes by itself: putting pixels together and bringing them to the
-   device, proposals, backbone and regions. The floor is the longest of what decoding takes on all processors at the
+   device (and the same without pinned memory), proposals, backbone and regions. The floor is the longest of what decoding takes on all processors at the
    speed of one thread that nobody disturbs, and what operations and bytes take at the rates of the device.
 """
 
@@ -71,7 +71,7 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
     assert isinstance(mapper._box_source, LearnedBoxes)
     assert ready.pictures is not None
     device = torch.device(mapper._device)
-    taken = dict.fromkeys(("to_device", "proposals", "backbone_and_regions"), 0.0)
+    taken = dict.fromkeys(("to_device", "to_device_pageable", "proposals", "backbone_and_regions"), 0.0)
     operations = moved = 0.0
     # All are read before, so that no reader disturbs what is timed.
     read_already = list(batches(read(ready.pictures, mapper, ready, workers), mapper.batch_size))
@@ -79,7 +79,8 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
         for batch in read_already:
             pictures = [reading.picture for reading in batch if reading.picture is not None]
             pixels = [values for each in pictures for values in (each.squashed, each.whole) if values is not None]
-            taken["to_device"] += once(partial(to_device, pictures, device), device)
+            for name, together in (("to_device", stacked), ("to_device_pageable", pageable)):
+                taken[name] += once(partial(to_device, pictures, device, together), device)
             taken["proposals"] += once(partial(mapper._with_boxes, pictures), device)
             boxed = [replace(each, squashed=None) for each in mapper._with_boxes(pictures)]
             taken["backbone_and_regions"] += once(partial(mapper, boxed), device)
@@ -93,14 +94,23 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
     return {**taken, "operations": operations, "bytes": moved}
 
 
-def to_device(pictures: Sequence[PreparedPicture], device: torch.device) -> None:
+def to_device(
+    pictures: Sequence[PreparedPicture],
+    device: torch.device,
+    together: Callable[[list[torch.Tensor], str], torch.Tensor],
+) -> None:
     shapes: dict[tuple[int, ...], list[torch.Tensor]] = {}
     for each in pictures:
         for values in (each.squashed, each.whole):
             if values is not None:
                 shapes.setdefault(tuple(values.shape), []).append(values)
     for alike in shapes.values():
-        stacked(alike, device.type)
+        together(alike, device.type)
+
+
+def pageable(pictures: list[torch.Tensor], device: str) -> torch.Tensor:
+    """What `stacked` does, without pinned memory."""
+    return torch.stack([picture.movedim(-3, -1) for picture in pictures]).to(device).movedim(-1, -3)
 
 
 def once(work: Callable[[], object], device: torch.device) -> float:
