@@ -156,6 +156,18 @@ def test_pictures_are_described_by_what_a_run_generates(run: Run, made: Path, tm
     assert (code, "does not make sentences of regions" in err) == (2, True)
 
 
+def test_a_picture_that_cannot_be_read_leaves_the_others_described(run: Run, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"no picture")
+    good = made / "picture.png"
+    ask = ("describe", tmp_path / "broken.jpg", good, tmp_path / "gone.jpg", "--run", made / "hm", "--json")
+    code, out, err = run(*ask)
+    assert code == 2
+    assert [json.loads(line)["picture"] for line in out.splitlines()] == [str(good)]
+    broken, gone = err.splitlines()
+    assert "broken.jpg" in broken
+    assert "gone.jpg" in gone
+
+
 def test_concepts_are_listed_with_the_place_where_they_fire(run: Run, made: Path, tmp_path: Path) -> None:
     for name in ("concepts", "order"):
         ask = ("concepts", made / "picture.png", "--run", made / name, "--count", 4)

@@ -449,9 +449,12 @@ def test_a_bank_has_no_slips_of_a_parser() -> None:
         phrase(("running", "VBG"), ("dog", "NN")),
         phrase(("a", "DT"), ("dog", "NN"), (".", ".")),
         phrase(("a", "DT"), ("dog", "NN"), ("'s", "POS")),
+        phrase(("front", "NN"), ("of", "IN"), ("several", "JJ"), ("vehicles", "NNS")),
+        phrase(("there", "EX"), ("fingers", "NNS")),
     ]
-    bank = Treebank(dict([good, *slips]), "spacy-md")
-    assert phrase_bank([good[0], *(tokens for tokens, _ in slips)], bank) == [good]
+    kept = [good, phrase(("group", "NN"), ("of", "IN"), ("men", "NNS")), phrase(("top", "NN"))]
+    bank = Treebank(dict([*kept, *slips]), "spacy-md")
+    assert phrase_bank([tokens for tokens, _ in [*slips, *kept]], bank) == kept
 
 
 def test_rounds_begin_where_the_recipe_says(text: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.writing import drawing_targets, system_faults
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -61,7 +61,7 @@ def describe(
     """Say what is in pictures: sentences about all of each, or phrases for its regions.
 
     Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
-    cat"), and no two say nearly the same.
+    cat"), and no two say nearly the same. A picture that cannot be read is told at the end, with exit code 2.
 
     Examples: deixis describe cat.jpg; deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
     """
@@ -72,16 +72,25 @@ def describe(
     targets = drawing_targets(images, out, force)
     with busy("Loading the model"):
         look = _speaker(model, count, device) if run is None else _looker(run, by, regions, count, most, bank, device)
-    described = []
+    described: list[Description] = []
+    faults: list[str] = []
     for image, target in track(zip(images, targets, strict=True), "Describing", len(images)):
-        picture, description = look(image)
+        try:
+            picture, description = look(image)
+        except InputError as fault:
+            faults.append(" ".join(str(fault).split()))
+            continue
         described.append(description)
         if target is not None:
             _draw(picture, image.name, description, target)
     for description in described:
         print_json_line(description) if as_json else _print(description)
-    if out is not None and not as_json:
+    if out is not None and described and not as_json:
         typer.echo(f"Drawn to {out}")
+    for line in faults:
+        typer.echo(f"deixis: {line}", err=True)
+    if faults:
+        raise typer.Exit(2)
 
 
 def _speaker(model: str, count: int, device: str) -> Looks:

@@ -52,6 +52,13 @@ from deixis.text.vocabulary import SPECIALS, Vocabulary
 VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
 #: Words of a phrase in the bank, and phrases in it, at most.
 LONGEST_PHRASE, MOST_PHRASES = 12, 50_000
+#: Before "of" and without an article these are what is left of a preposition, "in front of several vehicles".
+PLACES = frozenset(
+    {"back", "bottom", "center", "centre", "corner", "edge", "end", "front", "middle", "rear", "side", "top"}
+)
+#: Tags that no phrase begins with, and none ends with, but by a parser's slip.
+NOT_FIRST = frozenset({"VB", "IN", "TO", "CC", "EX", "MD", "WD", "WR"})
+NOT_LAST = frozenset({"IN", "TO", "DT", "CC", "PO"})
 Count = Annotated[int, Meta(ge=1)]
 
 
@@ -244,12 +251,13 @@ def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTre
 
 
 def _reads_well(phrase: Tokens, tree: Tree) -> bool:
-    """No mark at its ends, no verb or preposition before all, nothing left open at its end ("a child with"): a parser's
-    slips are not said of a picture.
+    """No mark at its ends, no verb, preposition or part of one before all, nothing left open at its end ("a child
+    with"): a parser's slips are not said of a picture.
     """
     tags = [leaf.label[:2] for leaf in tree.leaves()]
     whole = all(map(str.isalnum, (phrase[0][0], phrase[-1][-1])))
-    return whole and tags[0] not in ("VB", "IN", "TO") and tags[-1] not in ("IN", "TO", "DT", "CC", "PO")
+    preposition = phrase[0] in PLACES and tuple(phrase[1:2]) == ("of",)
+    return whole and not preposition and tags[0] not in NOT_FIRST and tags[-1] not in NOT_LAST
 
 
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
