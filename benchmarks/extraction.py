@@ -8,8 +8,9 @@ PICTURES is any corpus or folder of pictures; where it has fewer than asked for,
 2. The recipe `regions`, learned proposals and all, and each of its stages by itself: reading and decoding alone, the
    networks alone on pictures that are ready, writing alone. Extraction is bound by decoding where it is about as fast
    as that alone. Of the networks, what each part takes by itself: putting pixels together and bringing them to the
-   device (and the same without pinned memory), proposals, backbone and regions. The floor is the longest of what decoding takes on all processors at the
-   speed of one thread that nobody disturbs, and what operations and bytes take at the rates of the device.
+   device (and the same without pinned memory), proposals, backbone and regions. The floor is the longest of what
+   decoding takes on all processors at the speed of one thread that nobody disturbs, and what operations and bytes take
+   at the rates of the device.
 """
 
 from __future__ import annotations

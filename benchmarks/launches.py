@@ -33,10 +33,9 @@ from deixis.corpus.boxes import box_array, merge
 from deixis.features import ArraySpec, FeatureStore
 from deixis.features.layout import make_plan
 from deixis.features.writing import StoreWriter, write_partition
+from deixis.learning.distributed import FollowingRun
 from deixis.learning.graphs import can_be_recorded
 from deixis.learning.recipe import kind_of, load_recipe
-from deixis.learning.run_records import RunPlan
-from deixis.learning.runs import RunFolder
 from deixis.learning.trainer import LOOK_EVERY, Progress, train
 from deixis.text.chunker import Chunker
 from deixis.text.treebank import chunk_tree, corpus_texts
@@ -48,6 +47,8 @@ IMAGES, HELD_OUT = 3000, 20
 #: Looks that are timed after the first, which warms up; one more is profiled.
 LOOKS = 4
 TEXT = {"kind": "tfidf"}
+#: More epochs than are needed, none of which is validated.
+LONG = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
 #: What is trained, what of its recipe is changed, and from which epoch on steps count.
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "sentences": ("paper1/sentences-bi", {"text": TEXT}, 1),
@@ -135,43 +136,44 @@ def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dic
 class Looks:
     """Told of every step by the trainer, in bursts: one after each look at the losses."""
 
-    def __init__(self, device: torch.device, first: int) -> None:
-        self.every, self._first = LOOK_EVERY[device.type], first
-        self.step_ms: list[float] = []
+    def __init__(self, device: torch.device, first: int, warm: int) -> None:
+        self.every, self._first, self._warm = LOOK_EVERY[device.type], first, warm
+        self._step_ms: list[float] = []
         self.profiler = profile(activities=[ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU])
         self._profiling = False
         self._last = time.perf_counter()
 
+    @property
+    def step_ms(self) -> float:
+        return statistics.median(self._step_ms[self._warm :])
+
     def __call__(self, now: Progress) -> None:
-        begun = now.epoch_record is None and (now.step - 1) % self.every == 0
-        whole = now.step + self.every - 1 <= now.steps
-        if begun and whole and now.epoch >= self._first:
+        ended = now.epoch_record is not None
+        begun = not ended and (now.step - 1) % self.every == 0 and now.step + self.every - 1 <= now.steps
+        if begun and now.epoch >= self._first:
             if self._profiling:
                 self.profiler.stop()
                 raise Enough
-            self.step_ms.append(1e3 * (time.perf_counter() - self._last) / self.every)
-        next_is_whole = now.step % self.every == 0 and now.step + self.every <= now.steps
-        if len(self.step_ms) > LOOKS and next_is_whole and now.epoch_record is None:
+            self._step_ms.append(1e3 * (time.perf_counter() - self._last) / self.every)
+        # Whether the next look is at so many steps, with nothing between.
+        follows = now.steps if ended else now.steps - now.step if now.step % self.every == 0 else 0
+        if len(self._step_ms) == self._warm + LOOKS and follows >= self.every:
             self.profiler.start()
             self._profiling = True
         self._last = time.perf_counter()
 
 
 def measured(task: Any, recipe: Any, device: torch.device, first: int, graphs: bool) -> dict[str, Any]:
-    changes = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
-    schedule = msgspec.structs.replace(recipe.schedule, **changes)
-    looks = Looks(device, first)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        RunFolder(folder, RunPlan(recipe={}), "") as run,
-        suppress(Enough),
-    ):
-        train(task, schedule, run, seed=0, device=device, progress=looks, checkpoint_minutes=1e3, graphs=graphs)
+    # Every form of batch is recorded before steps count.
+    looks = Looks(device, first, 12 if graphs else 1)
+    with suppress(Enough):
+        # A run that writes nothing.
+        train(task, recipe.schedule, FollowingRun("."), seed=0, device=device, progress=looks, graphs=graphs)
     events = looks.profiler.key_averages()
     on_device = device.type == "cuda"
     kernels = [event for event in events if (event.device_type.name == "CUDA") == on_device]
     taken = sum(event.self_device_time_total if on_device else event.self_cpu_time_total for event in kernels)
-    step, computing = statistics.median(looks.step_ms[1:]), taken / 1e3 / looks.every
+    step, computing = looks.step_ms, taken / 1e3 / looks.every
     return {
         "step_ms": round(step, 3),
         "computing_ms": round(computing, 3),
@@ -209,6 +211,7 @@ def kinds(
         try:
             recipe: Any = load_recipe(recipe_name).recipe
             changed = msgspec.to_builtins(recipe) | changes
+            changed["schedule"] |= LONG
             if recipe_name in texts:
                 changed["text"] = texts[recipe_name]
             recipe = msgspec.convert(changed, type(recipe))
