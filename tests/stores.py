@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deixis.corpus import Corpus, Image
+from deixis.corpus.boxes import box_array, merge
 from deixis.features import ArraySpec, FeatureStore
 from deixis.features.layout import SkippedImage, make_plan
 from deixis.features.writing import StoreWriter, write_partition
@@ -67,3 +68,12 @@ def random_boxes(count: int, seed: int = 0) -> Callable[[Image], Any]:
         return own
 
     return boxes
+
+
+def drawn_store(corpus: Corpus, folder: Path) -> FeatureStore:
+    """One region a chain, its merged boxes, as the feature recipe `chains` has them."""
+
+    def merged(image: Image) -> list[list[float]]:
+        return [merge(box_array(image.chain_boxes(chain.id))).tolist() for chain in image.chains if chain.boxes]
+
+    return make_store(folder, corpus, merged, provenance={"regions": {"boxes": "chains"}})

@@ -21,7 +21,7 @@ from deixis.matcher import Encodes, Localizes, Scores, read_images
 from deixis.models.alignment_matcher import AlignmentMatcher
 from deixis.text.parsing import spacy_folder
 from deixis.text.tokens import tokens_of
-from tests.stores import make_store, random_boxes
+from tests.stores import drawn_store, make_store, random_boxes
 
 CPU = torch.device("cpu")
 NEEDS_SPACY = pytest.mark.skipif(
@@ -104,8 +104,9 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     # A machine without a parser scores what it can read: the texts of the corpus, whose edges are kept.
     monkeypatch.setattr("deixis.text.dependencies.SPACY_PACKAGES", ())
     monkeypatch.setattr("deixis.evaluation.snippet_queries.LEAST", 1)
-    names = {result.protocol.name for result in judge(tmp_path / "run", corpus, [store], CPU, split="val")}
-    assert {"image-text ranking", "phrase alignment", "word magnitudes"} <= names
+    stores = [store, drawn_store(corpus, tmp_path / "chains")]
+    names = {result.protocol.name for result in judge(tmp_path / "run", corpus, stores, CPU, split="val")}
+    assert {"image-text ranking", "phrase alignment", "word magnitudes", "region-phrase ranking"} <= names
     assert ("snippet queries" in names) is (name == "brnn")
     found = load_matcher(tmp_path / "run", CPU)
     assert isinstance(found, Scores)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.describing import best_sentences
 from deixis.evaluation.matching import Pictures
@@ -25,7 +24,7 @@ from deixis.matcher import read_images
 from deixis.models.captioner import CaptionMatcher
 from deixis.text.coreference import DETERMINERS
 from deixis.text.tokens import tokens_of
-from tests.stores import make_store, random_boxes
+from tests.stores import drawn_store, make_store, random_boxes
 
 CPU = torch.device("cpu")
 REGIONS = {"backbone": "efficientnet-lite0", "regions": {"boxes": "grid", "count": 30}}
@@ -69,13 +68,6 @@ def corpus() -> Corpus:
 @pytest.fixture(scope="module")
 def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureStore:
     return make_store(tmp_path_factory.mktemp("store") / "proposals", corpus, random_boxes(10), seed=1)
-
-
-def drawn_store(corpus: Corpus, folder: Path) -> FeatureStore:
-    def merged(image: Image) -> list[list[float]]:
-        return [merge(box_array(image.chain_boxes(chain.id))).tolist() for chain in image.chains if chain.boxes]
-
-    return make_store(folder, corpus, merged, provenance={"regions": {"boxes": "chains"}})
 
 
 @pytest.fixture(autouse=True)

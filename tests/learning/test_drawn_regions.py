@@ -19,9 +19,10 @@ from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.running import run_recipe
 from deixis.matcher import ImageFeatures
 from tests.learning.test_alignment import VARIANTS
-from tests.learning.test_captioning import SETTINGS, drawn_store
+from tests.learning.test_captioning import SETTINGS
 from tests.learning.test_captioning import corpus as corpus
 from tests.learning.test_captioning import store as store
+from tests.stores import drawn_store
 
 CPU = torch.device("cpu")
 
