@@ -14,7 +14,7 @@ from deixis.errors import DeixisError
 from deixis.evaluation.describing import best_sentences
 from deixis.evaluation.matching import Pictures
 from deixis.features import FeatureStore
-from deixis.learning.captioning import build_task
+from deixis.learning.captioning import build_task, naming
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.recipe import RecipeFile, check_recipe
 from deixis.learning.run_records import StepRecord
@@ -22,7 +22,6 @@ from deixis.learning.running import run_recipe
 from deixis.learning.runs import read_log
 from deixis.matcher import read_images
 from deixis.models.captioner import CaptionMatcher
-from deixis.text.coreference import DETERMINERS
 from deixis.text.tokens import tokens_of
 from tests.stores import drawn_store, make_store, random_boxes
 
@@ -148,8 +147,8 @@ def test_regions_are_described_from_an_aligner_s_snippets(
         captions = [tokens_of(caption) for caption in images[number].captions]
         for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
             for snippet in snippets:
-                words = [token for token in tokens[snippet.start : snippet.end] if token not in ".,"]
-                if set(words) <= DETERMINERS:
+                words = naming(tokens[snippet.start : snippet.end])
+                if not words:
                     continue
                 expected = [regions[snippet.region], features.image] if context else [regions[snippet.region]]
                 assert np.array_equal(data.inputs[data.input_of[place]].numpy(), np.concatenate(expected))
@@ -186,3 +185,17 @@ def test_the_best_training_sentences_are_those_of_the_whole_table(
     images = Pictures(corpus, "val", store, learned_from_boxes=False).all_features()
     found = best_sentences(Table(), images, [(str(number),) for number in range(11)], 4)
     assert found == np.argsort(-scores, axis=1)[:, :4].tolist()
+
+
+@pytest.mark.parametrize(
+    ("snippet", "named"),
+    [
+        ("with a red hat in the", "a red hat"),
+        ("a man and a woman .", "a man and a woman"),
+        ("is running through", "running"),
+        ("the ,", ""),
+        ("of", ""),
+    ],
+)
+def test_a_snippet_names_what_stands_between_the_words_that_join_it(snippet: str, named: str) -> None:
+    assert naming(tuple(snippet.split())) == tuple(named.split())

@@ -48,6 +48,12 @@ TEXTS = 256
 #: Inputs of the training set over which the prior of a sentence is taken when captions are ranked, and their file.
 BACKGROUND = 100
 BACKGROUND_FILE = "background.safetensors"
+#: Words between two things that are part of neither.
+JOINING = frozenset({
+    "across", "along", "and", "are", "around", "as", "at", "be", "behind", "being", "beside", "between", "by", "during",
+    "for", "from", "has", "have", "in", "inside", "into", "is", "near", "next", "of", "off", "on", "onto", "or", "over",
+    "past", "through", "to", "toward", "towards", "under", "up", "was", "while", "who", "with",
+})  # fmt: skip
 
 
 class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,9 +217,18 @@ def caption_data(
 
 
 def naming(snippet: Tokens) -> Tokens:
-    """The words of a snippet without punctuation; none where they name nothing, as a lone "the" does not."""
-    words = tuple(token for token in snippet if any(map(str.isalnum, token)))
-    return words if set(words) - DETERMINERS else ()
+    """The words of a snippet without punctuation and without what only joins it to its neighbours, "in" before it or
+    "in a" behind; none where they name nothing, as a lone "the" does not.
+
+    >>> naming(("with", "a", "red", "hat", "in", "the")), naming(("the", "."))
+    (('a', 'red', 'hat'), ())
+    """
+    words = [token for token in snippet if any(map(str.isalnum, token))]
+    while words and words[0] in JOINING:
+        del words[0]
+    while words and words[-1] in JOINING | DETERMINERS:
+        del words[-1]
+    return tuple(words)
 
 
 def centres(inputs: Tensor, context: bool) -> Tensor:

@@ -192,7 +192,7 @@ class Captioner(nn.Module):
             read, after = self.read(last[:, None], tuple(own))
             hidden, own = read[:, 0], list(after)
         told = self.output(hidden).float().log_softmax(-1)
-        told[:, [PAD, UNKNOWN, START]] = -torch.inf
+        told[:, [PAD, UNKNOWN, START, *([END] if first else [])]] = -torch.inf
         if decoding.distinct_runs and said.shape[1] >= decoding.distinct_runs:
             _forbid_repeats(told, said, decoding.distinct_runs)
         return told, (*own, said)
