@@ -205,5 +205,5 @@ def test_regions_are_described_by_what_a_captioner_makes_of_them(place: Path, tm
     assert (tmp_path / "said.png").stat().st_size > 0
     for asked in (ask, [*ask, "--regions"]):
         table = run(*asked).stdout
-        assert "log probability" in table
+        assert "score" in table
         assert ("box" in table) is ("--regions" in asked)

@@ -168,7 +168,8 @@ def _draw(picture: Picture, name: str, description: Description, target: Path) -
 
     findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
-        findings.append(Finding(tuple((each.text, f"{each.score:.2f}") for each in own), Box(*box)))
+        lines = tuple((each.text, f"{each.score:.2f}") for each in own)
+        findings.append(Finding(lines, Box(*box), lines[0][0]))
     page = draw_findings(picture, [each for each in findings if each.lines], name)
     with system_faults(target), atomic_write(target) as stream:
         page.save(stream, "PNG")
@@ -178,7 +179,7 @@ def _print(description: Description) -> None:
     from deixis.cli.output import print_table
 
     said = description.captions or description.regions
-    score = "log probability" if any(each.by == "generation" for each in said) else "cosine"
+    score = "score" if any(each.by == "generation" for each in said) else "cosine"
     if description.captions:
         rows = [[each.text, f"{each.score:.3f}"] for each in description.captions]
         print_table(description.picture, ["text", score], rows)

@@ -27,6 +27,8 @@ class Finding:
 
     lines: tuple[tuple[str, str], ...]
     box: Box | None = None
+    #: What stands at the box itself, after its number.
+    label: str = ""
     #: Set grey: something that is not there.
     missing: bool = False
 
@@ -38,7 +40,11 @@ def draw_findings(picture: Pillow.Image, findings: Sequence[Finding], title: str
     shown = picture.convert("RGB").resize((width, height), Pillow.Resampling.LANCZOS)
     styles = _styles(findings)
     outlines = [
-        Outline(finding.box.scaled(width / picture.width, height / picture.height), style[1], str(style[0]))
+        Outline(
+            finding.box.scaled(width / picture.width, height / picture.height),
+            style[1],
+            f"{style[0]} {finding.label}".strip(),
+        )
         for finding, style in zip(findings, styles, strict=True)
         if finding.box is not None and style is not None
     ]
