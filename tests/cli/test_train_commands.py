@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from deixis.cli import main
+from deixis.cli import main, output
 from deixis.learning.recipe import KINDS
 from deixis.learning.runs import read_plan, read_weights
 from tests.learning.test_recipe import TOML
@@ -122,3 +122,14 @@ def test_recipes_are_listed(run):
     assert "paper1/sentences-bi" in listed
     for name, recipe in listed.items():
         assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
+
+
+def test_long_work_is_told_line_by_line_where_nobody_looks_on(capsys, monkeypatch):
+    monkeypatch.setattr(output, "EVERY_SECONDS", 0.0)
+    with output.progress_bar("Extracting features") as progress:
+        progress(1, 2000)
+    assert capsys.readouterr().err == "Extracting features: 1 of 2,000\n"
+    monkeypatch.setattr(output, "EVERY_SECONDS", 60.0)
+    with output.progress_bar("Extracting features") as progress:
+        progress(2000, 2000)
+    assert capsys.readouterr().err == ""

@@ -166,6 +166,12 @@ def test_cut_by_split_ids_and_count() -> None:
     assert [image.id for image in cut(NUMBERED, ("test",), limit=3)] == ["0", "2", "4"]
     assert [image.id for image in cut(NUMBERED, ids=["7", "3"])] == ["7", "3"]
     assert cut(NUMBERED, limit=99) == NUMBERED
+    assert cut(NUMBERED, ("all",)) == NUMBERED
+    assert NUMBERED.split_hash("all") == NUMBERED.split_hash()
+    unsplit = Corpus([make_image("1")])
+    assert unsplit.split_hash("(none)") == unsplit.split_hash("") == unsplit.split_hash("all")
+    named = Corpus([make_image("1", split="all"), make_image("2", split="train")])
+    assert [image.id for image in named.split("all")] == ["1"]
     with pytest.raises(DeixisError, match="no split 'dev'"):
         cut(NUMBERED, ("dev",))
     with pytest.raises(DeixisError, match="no image '77'"):

@@ -78,6 +78,25 @@ def test_only_one_process_writes(tmp_path: Path) -> None:
     toy_run(tmp_path)
 
 
+def test_a_start_that_fails_before_its_first_step_leaves_no_folder(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(DeixisError, match="no_such_figure"):
+        toy_run(run, figure="no_such_figure")
+    assert not run.exists()
+    # One that has learned something stays, and so does what is not ours.
+    interrupt_after(run, steps=3)
+    kept = sorted(run.iterdir())
+    with pytest.raises(ZeroDivisionError), RunFolder(run, read_plan(run)):
+        raise ZeroDivisionError
+    assert sorted(run.iterdir()) == kept
+    other = tmp_path / "other"
+    folder = RunFolder(other, read_plan(run)).__enter__()
+    (other / "notes.txt").write_text("mine")
+    folder.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert (other / "notes.txt").exists()
+    assert (other / "run.json").exists()
+
+
 def test_an_unfinished_run_has_no_model(tmp_path: Path) -> None:
     interrupt_after(tmp_path, steps=3)
     with pytest.raises(InputError, match="is not finished"):

@@ -172,7 +172,7 @@ def collection(
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus, pictures=pictures_in)
     store = find_store(run_stores(run, read_recipe(run), opened, features, device), "proposals")
-    chosen = opened if split == "all" else opened.split(split)
+    chosen = opened.split(split)
     images = [image for image in chosen if image.id not in store.skipped]
     if not images:
         raise DeixisError(f"split {split!r} of {corpus} has no images with features")

@@ -27,7 +27,7 @@ def order(
         ),
     ] = None,
     features: StoresOfIt = None,
-    split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
+    split: Annotated[str, typer.Option(help="The split that is scored; `all` for all of it.")] = "val",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Out = None,
     force: Force = False,
@@ -64,7 +64,7 @@ def order(
 
 def random(
     corpus: Annotated[str, typer.Argument(metavar="PATH", help="A corpus.")],
-    split: Annotated[str, typer.Option(help="The split that is ranked.")] = "test",
+    split: Annotated[str, typer.Option(help="The split that is ranked; `all` for all of it.")] = "test",
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
     regions: Annotated[bool, typer.Option("--regions", help="Drawn regions and phrases, not images and captions.")] = (
         False

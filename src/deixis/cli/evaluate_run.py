@@ -42,7 +42,7 @@ def run(
             metavar="PATH", help="A folder or zip of its pictures, where they are not beside it.", show_default=False
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split that is scored.")] = "val",
+    split: Annotated[str, typer.Option(help="The split that is scored; `all` for all of it.")] = "val",
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
     drawn_regions: Annotated[
         bool,

@@ -36,7 +36,7 @@ def gallery(
     image: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="An image; may be repeated.", show_default=False)
     ] = None,
-    split: Annotated[str, typer.Option(help="The split whose captions are searched.")] = "test",
+    split: Annotated[str, typer.Option(help="The split whose captions are searched; `all` for all of it.")] = "test",
     count: Annotated[int, typer.Option(min=1, max=100, help="Images drawn at random, if none is named.")] = 6,
     sentences: Annotated[int, typer.Option(min=1, max=20, help="Sentences of each run.")] = 3,
     seed: Seed = 0,

@@ -49,7 +49,9 @@ def compare(
             metavar="ID[:CAPTION]", help="An image, and which of its captions; may be repeated.", show_default=False
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Where captions are drawn at random from, if no image is named.")] = "val",
+    split: Annotated[
+        str, typer.Option(help="Where captions are drawn at random from, if no image is named; `all` for all of it.")
+    ] = "val",
     count: Annotated[int, typer.Option(min=1, max=6, help="How many captions are drawn at random.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the random choice.")] = 0,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("comparison.png"),

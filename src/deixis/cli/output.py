@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from deixis.learning.recipe import FitRecipe
 
 Item = TypeVar("Item")
+#: Between lines of progress in a log.
+EVERY_SECONDS = 30.0
 
 
 def print_json(value: Any) -> None:
@@ -67,7 +70,10 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error: images a second, time left; silent where that is no terminal."""
+    """A progress bar on standard error: images a second, time left; a line now and then where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield _lines(description)
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Task as RichTask
@@ -78,10 +84,22 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
             return Text(f"{task.speed:.1f} images/s" if task.speed else "")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
-    stderr = Console(stderr=True)
-    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _lines(description: str) -> Callable[[int, int], None]:
+    """What is told of progress where nobody looks on: nothing of what is done soon, else a line every half minute."""
+    told = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= EVERY_SECONDS:
+            told = time.monotonic()
+            print(f"{description}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return progress
 
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:

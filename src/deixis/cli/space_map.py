@@ -32,7 +32,7 @@ def space_map(
         list[Path] | None,
         typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split whose images are drawn.")] = "val",
+    split: Annotated[str, typer.Option(help="The split whose images are drawn; `all` for all of it.")] = "val",
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
     method: Annotated[Method, typer.Option(help="How the space is laid out in the plane.")] = Method.TSNE,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the layout.")] = 0,

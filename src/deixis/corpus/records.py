@@ -26,6 +26,8 @@ NOT_VISUAL = "notvisual"
 NOT_VISUAL_CHAIN = "0"
 #: What the split of images that are in none is called where people read or write it.
 NO_SPLIT = "(none)"
+#: What all images together are called, whatever their splits, where no split has that name.
+ALL = "all"
 
 
 class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -310,7 +312,7 @@ class Corpus:
 
     def split_hash(self, split: str | None = None) -> str:
         """SHA-256 of the sorted image ids of one split, or of all: tells exactly what was evaluated on."""
-        ids = sorted(image.id for image in self._images if split in (None, image.split))
+        ids = sorted(image.id for image in (self if split is None else self.split(split)))
         return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
     def with_images(self, images: Iterable[Image], *, name: str | None = None) -> Corpus:
@@ -318,12 +320,16 @@ class Corpus:
         return Corpus(images, name=self._name if name is None else name, pictures=self._pictures)
 
     def split(self, *names: str) -> Corpus:
-        """The images of one or more splits, `NO_SPLIT` for those in none; an unknown name is an error."""
+        """The images of one or more splits, `NO_SPLIT` for those in none, `ALL`; an unknown name is an error."""
+        if ALL in names and ALL not in self.splits:
+            return self
         wanted = {"" if name == NO_SPLIT else name: name for name in names}
         for split, name in wanted.items():
             if split not in self.splits:
                 known = ", ".join(split or NO_SPLIT for split in self.splits)
-                raise DeixisError(f"corpus {self._name or '(unnamed)'} has no split {name!r}; it has {known}")
+                raise DeixisError(
+                    f"corpus {self._name or '(unnamed)'} has no split {name!r}; it has {known}, or {ALL!r}"
+                )
         return self.where(lambda image: image.split in wanted)
 
     def where(self, keep: Callable[[Image], bool]) -> Corpus:

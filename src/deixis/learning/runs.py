@@ -20,7 +20,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -87,7 +87,19 @@ class RunFolder:
     ) -> None:
         if self._log is not None:
             self._log.close()
+        if fault is not None:
+            self._forget_if_empty()
         self._lock.release()
+
+    def _forget_if_empty(self) -> None:
+        """A start that failed before anything was learned leaves no folder that another recipe would be refused."""
+        log, ours = self.folder / LOG, {self.folder / name for name in (RECIPE, ENVIRONMENT, LOG, LOCK, PLAN)}
+        if set(self.folder.iterdir()) - ours or (log.exists() and log.stat().st_size):
+            return
+        for path in ours:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def _refuse_strangers(self) -> None:
         """Before anything is touched: a folder is ours if it has a plan, or nothing but what comes before the plan."""
