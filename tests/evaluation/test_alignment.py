@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.evaluation.alignment import Smoothing, aligned_localizer, alignment, best_smoothing, counting, magnitudes
 from deixis.evaluation.localization import gold_queries
 from deixis.evaluation.matching import Pictures
+from deixis.evaluation.results import load, save
 from deixis.features import FeatureStore
 from deixis.models.snippets import most_shared, number_of, smooth
 from deixis.text.tokens import tokens_of
@@ -161,11 +163,13 @@ def test_a_phrase_s_region_is_the_one_that_its_words_weigh_most_in(pictures: tup
 
 
 def test_numbered_phrases_are_held_against_each_of_their_boxes(
-    corpus: Corpus, pictures: tuple[Pictures, FeatureStore]
+    corpus: Corpus, pictures: tuple[Pictures, FeatureStore], tmp_path: Path
 ) -> None:
     shown, store = pictures
     found = counting(Told(corpus, store, True), shown, Smoothing(0.1, 0.05), chosen_by_boxes=True)
     assert found is not None
+    save(found, tmp_path / "counting.json")
+    assert load(tmp_path / "counting.json") == found
     metrics: Any = found.metrics
     ways = ("counted", "single", "repeated", "shared", "bound")
     counted, single, repeated, shared, bound = (metrics["counting_alignment"][name] for name in ways)

@@ -238,9 +238,9 @@ def _found(drawn: NDArray[Any], chosen: NDArray[Any]) -> int:
 def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
     exact, found, drawn = (np.array(column, float) for column in zip(*tally, strict=True))
     return {
-        "count_accuracy": 100 * exact.mean(),
-        "box_recall": 100 * found.sum() / drawn.sum(),
-        "all_found": 100 * (found == drawn).mean(),
+        "count_accuracy": 100 * float(exact.mean()),
+        "box_recall": 100 * float(found.sum() / drawn.sum()),
+        "all_found": 100 * float((found == drawn).mean()),
     }
 
 
