@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
+import msgspec
 import numpy as np
 
 from deixis.corpus.boxes import box_array, merge
@@ -108,13 +109,13 @@ class Pictures:
         """What the stores' provenance tells; `upper_bound` is that of their proposals, where it was measured."""
         origin = (self._regions or self._store).plan.provenance
         regions = origin.get("regions") or {}
-        proposals, backbone = bool(regions.get("saw_boxes")), self._backbone_saw_boxes
-        parts = [f"backbone {origin.get('backbone', '(unnamed)')}{_saw(backbone)}"]
-        if regions:
-            parts.append(f"proposals {regions['boxes']}{_saw(proposals)}")
-        parts.append(f"matcher{_saw(self._learned_from_boxes)}")
+        told = boxes_seen(
+            (origin.get("backbone", "(unnamed)"), self._backbone_saw_boxes),
+            (regions["boxes"], bool(regions.get("saw_boxes"))) if regions else None,
+            self._learned_from_boxes,
+        )
         count = None if upper_bound is None else self._regions_kept or regions.get("count")
-        return BoxSupervision(backbone, proposals, "; ".join(parts), count, upper_bound)
+        return msgspec.structs.replace(told, regions=count, upper_bound=upper_bound)
 
 
 def retrieval(matcher: Encodes | Scores, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
@@ -270,6 +271,15 @@ def _tolerance(scores: ScoreMatrix) -> float:
 
 def _size(box: Box) -> tuple[float, float]:
     return box.x2 - box.x1, box.y2 - box.y1
+
+
+def boxes_seen(backbone: tuple[str, bool], proposals: tuple[str, bool] | None, matcher: bool) -> BoxSupervision:
+    """What saw drawn boxes: backbone and proposals, each with its name, and the matcher."""
+    parts = [f"backbone {backbone[0]}{_saw(backbone[1])}"]
+    if proposals:
+        parts.append(f"proposals {proposals[0]}{_saw(proposals[1])}")
+    parts.append(f"matcher{_saw(matcher)}")
+    return BoxSupervision(backbone[1], proposals is not None and proposals[1], "; ".join(parts))
 
 
 def _saw(boxes: bool) -> str:

@@ -22,9 +22,10 @@ from deixis.corpus import Box, Caption, Corpus, Image, Phrase, training_set
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.evaluation.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
-from deixis.evaluation.matching import Told
+from deixis.evaluation.matching import Told, boxes_seen
 from deixis.evaluation.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
 from deixis.learning.correspondences import FoundRegions, Numbers, read_correspondences
+from deixis.learning.runs import read_plan
 from deixis.vision.localization_drawing import FoundPhrase
 
 #: Overlap with a drawn box from which on a region is right.
@@ -33,9 +34,7 @@ IOU = 0.5
 Place = tuple[str, int, int, int]
 
 
-def correspondence_quality(
-    run: str | Path, corpus: Corpus, supervision: BoxSupervision | None = None, **told: Unpack[Told]
-) -> Result:
+def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]) -> Result:
     """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …
 
     `whole_picture` is the same for the whole picture as every phrase's region, and `central_region` for the one that
@@ -62,9 +61,18 @@ def correspondence_quality(
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, "train"),
         counts=counts,
-        box_supervision=supervision,
+        box_supervision=_supervision(run),
         **told,
     )
+
+
+def _supervision(run: str | Path) -> BoxSupervision:
+    """What the run's features and training saw of drawn boxes."""
+    plan = read_plan(run)
+    # A store of drawn regions has no part in the learning.
+    own = next(each for each in plan.features if each.proposals != "chains")
+    proposals = (own.proposals, bool(own.proposals_saw_boxes)) if own.proposals else None
+    return boxes_seen((own.backbone or "(unnamed)", False), proposals, plan.learns_from_boxes)
 
 
 def _central(found: FoundRegions) -> NDArray[np.int16]:

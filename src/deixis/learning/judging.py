@@ -136,8 +136,7 @@ def judge(
             drawn = Pictures(corpus, split, find_store(stores, "chains"), learned_from_boxes=boxes)
             results.append(region_phrase_ranking(matcher, drawn, **told))
             if recipe.kind == "hm-lstm" and recipe.alternation.rounds:  # type: ignore[attr-defined]
-                seen = Pictures(corpus, split, find_store(stores, "proposals"), learned_from_boxes=boxes)
-                results.append(correspondence_quality(run, corpus, seen.box_supervision(), **told))
+                results.append(correspondence_quality(run, corpus, **told))
         if isinstance(concepts := getattr(matcher, "concepts", None), CellConceptMatcher):
             predictors = {"whole": concepts.predict_whole, "regional": concepts.predict}
             results.append(concept_prediction(predictors, concepts.vocabulary, pictures, **told))
