@@ -15,8 +15,11 @@ from PIL import Image as Pillow
 
 from deixis.cli import main
 from deixis.corpus import Corpus, open_corpus, write_corpus
-from deixis.learning.recipe import RecipeFile, check_recipe
+from deixis.learning.judging import read_recipe
+from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe
 from deixis.learning.running import run_recipe, stores_for
+from deixis.models.concepts import BUNDLED
+from deixis.search.embedding import Embedder
 from deixis.text.chunker import Chunker
 from deixis.text.concepts import TaggedWord, count_concepts
 from deixis.text.tokens import tokens_of
@@ -182,6 +185,19 @@ def test_concepts_are_listed_with_the_place_where_they_fire(run: Run, made: Path
     assert found[0]["concept"] in run(*ask)[1]
     code, _, err = run("concepts", made / "picture.png", "--run", made / "hm")
     assert (code, "no concept network" in err) == (2, True)
+
+
+def test_without_a_run_the_concepts_of_photos_that_come_with_the_package_are_listed(run: Run, made: Path) -> None:
+    assert read_recipe(BUNDLED) == load_recipe("paper3/concepts-learned").recipe
+    code, out, _ = run("concepts", made / "picture.png", "--count", 300, "--json")
+    found = {each["concept"] for each in json.loads(out)["concepts"]}
+    assert (code, len(found)) == (0, 256)
+    ask = ("explain", made / "picture.png", "A man chases a zebra.", "--against", "A zebra chases a man.")
+    told = json.loads(run(*ask, "--json")[1])
+    assert ([asked["word"] for asked in told["concepts"]], told["other_words"]) == (["man", "chases"], ["zebra"])
+    # By deixis-base, as search ranks.
+    scores = Embedder.open().scores([made / "picture.png"], ["a man chases a zebra .", "a zebra chases a man ."])[0]
+    assert (told["order"]["score"], told["order"]["exchanged_score"]) == pytest.approx(tuple(scores), abs=1e-4)
 
 
 def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from deixis.vision.findings_drawing import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
-Run = Annotated[Path, typer.Option(metavar="RUN", help="The folder of a finished run that has a concept network.")]
+Run = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="The folder of a finished run that has a concept network.",
+        show_default="that of photos which comes with Deixis",
+    ),
+]
 Out = Annotated[Path | None, typer.Option(metavar="PNG", help="Draw what was found.", show_default=False)]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
@@ -27,7 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def concepts(
     image: Picture,
-    run: Run,
+    run: Run = None,
     count: Annotated[int, typer.Option(min=1, help="How many concepts, the most certain ones.")] = 10,
     out: Out = None,
     device: Device = "cpu",
@@ -36,7 +43,7 @@ def concepts(
 ) -> None:
     """List the concepts that a picture shows, how sure the network is, and the region where it is most so.
 
-    Example: deixis concepts street.jpg --run runs/concepts --out street.png
+    Examples: deixis concepts street.jpg; deixis concepts street.jpg --run runs/concepts --out street.png
     """
     from deixis.cli.output import busy, print_json, print_table
     from deixis.models.explanation import concepts_of, found_concepts
@@ -57,7 +64,7 @@ def concepts(
 def explain(
     image: Picture,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of the picture.")],
-    run: Run,
+    run: Run = None,
     least: Annotated[float, typer.Option(min=0, max=1, help="Confidence from which on a concept is supported.")] = 0.5,
     against: Annotated[
         str | None,
@@ -74,7 +81,8 @@ def explain(
 ) -> None:
     """Tell which concepts of a sentence a picture supports, which it lacks, and whether the order of words matters.
 
-    A run of context alone knows no concepts, and tells of order.
+    A run of context alone knows no concepts, and tells of order; one of concepts alone reads no order. Without a run
+    deixis-base scores the sentences.
 
     Order is measured by the score of the sentence against the same words with two roles exchanged ("a cheetah chases
     a gazelle", "a gazelle chases a cheetah"), which a parser makes; or against what --against says.
@@ -96,7 +104,7 @@ def explain(
         asked, others = (
             ([], []) if reads_order_alone else asked_concepts(concepts_of(matcher), seen.features, tokens, least)
         )
-        order, reason = _order(matcher, seen, tokens, against)
+        order, reason = _order(matcher if run else None, seen, tokens, against)
     told = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
     if out is not None:
         _draw(seen.picture, _findings(told), sentence, out)
@@ -107,32 +115,39 @@ def explain(
 
 
 def _order(matcher: Any, seen: Seen, tokens: tuple[str, ...], against: str | None) -> tuple[Any, str]:
-    """The sentence against its twin, or why there is none."""
+    """The sentence against its twin, by a matcher or, where there is none, by deixis-base; or why there is no twin."""
     from deixis.matcher import Encodes, Scores
-    from deixis.models.explanation import order_of
+    from deixis.models.explanation import order_of, scored_order
+    from deixis.search.embedding import Embedder
     from deixis.text.exchange import exchanged_captions
     from deixis.text.parsing import ParserMissing, load_parser
     from deixis.text.tokens import tokens_of
     from deixis.text.twins import PARSER
 
-    if not isinstance(matcher, Encodes | Scores):
+    if matcher is not None and not isinstance(matcher, Encodes | Scores):
         return None, "this run knows concepts alone and reads no sentence"
-    if against is not None:
-        return order_of(matcher, seen.features, tokens, tokens_of(against)), ""
-    try:
-        twin = next(exchanged_captions([tokens], load_parser(PARSER)))
-    except ParserMissing:
-        return None, "exchanging roles needs a parser (pip install 'deixis[text]'); or say --against SENTENCE"
-    if twin is None:
-        return None, "no two roles of the sentence can be exchanged; say --against SENTENCE"
-    return order_of(matcher, seen.features, tokens, twin.tokens), ""
+    other = tokens_of(against) if against is not None else ()
+    if against is None:
+        try:
+            twin = next(exchanged_captions([tokens], load_parser(PARSER)))
+        except ParserMissing:
+            return None, "exchanging roles needs a parser (pip install 'deixis[text]'); or say --against SENTENCE"
+        if twin is None:
+            return None, "no two roles of the sentence can be exchanged; say --against SENTENCE"
+        other = twin.tokens
+    if matcher is not None:
+        return order_of(matcher, seen.features, tokens, other), ""
+    texts = [" ".join(tokens), " ".join(other)]
+    return scored_order(Embedder.open().scores([seen.picture], texts)[0], other), ""
 
 
-def _look(image: Path, run: Path, device: str) -> tuple[Any, Seen]:
+def _look(image: Path, run: Path | None, device: str) -> tuple[Any, Seen]:
     from deixis.learning.judging import load_matcher, read_recipe
     from deixis.learning.looking import Looker
+    from deixis.models.concepts import BUNDLED
     from deixis.vision.learned_proposals import checked_device
 
+    run = run or BUNDLED
     return load_matcher(run, checked_device(device)), Looker(read_recipe(run), device, run).look(image)
 
 

@@ -7,6 +7,7 @@ the whole picture and to regions of it; the element-wise maximum is the picture'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ from deixis.matcher import ImageFeatures
 from deixis.text.concepts import ConceptVocabulary
 
 Array = NDArray[Any]
+#: A finished run of `paper3/concepts-learned`, which comes with the package.
+BUNDLED = Path(__file__).with_name("concepts_run")
 
 
 def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:

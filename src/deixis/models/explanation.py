@@ -6,7 +6,7 @@ sentence and the same words with two roles exchanged score differently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -116,6 +116,11 @@ def order_of(matcher: Any, image: ImageFeatures, tokens: Tokens, exchanged: Toke
         scores = matcher.encode_texts(texts) @ matcher.encode_images([image])[0]
     else:
         raise DeixisError("this run does not match pictures with sentences")
+    return scored_order(scores, exchanged)
+
+
+def scored_order(scores: Iterable[float], exchanged: Tokens) -> Order:
+    """From the scores of a sentence and of its twin."""
     own, other = (float(score) for score in scores)
     return Order(own, " ".join(exchanged), other, abs(own - other) > TOLERANCE * max(1.0, abs(own)))
 
