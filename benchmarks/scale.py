@@ -247,8 +247,6 @@ first row has as many numbers as was measured, the second as many as the encoder
 2. **The machine beside its GPU.** Its networks alone would do {measured["machine_s"] / measured["network_s"]:.1f} × as many pictures as
    the whole machine does from file to store (`extraction-gpu.json` has the parts), and each run begins with the seconds that
    its readers take to start; readers on other machines, which the Ray engine allows, have not been measured beside a GPU.
-   The engine speaks to Ray's tasks and actors and not to Ray Data, so that a partition stays what is read, written and done
-   again ([features.md](features.md)).
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
    {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
 4. **Reading cells.** A query ranks {measured["candidates"]} pictures again by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many

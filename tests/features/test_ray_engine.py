@@ -19,8 +19,8 @@ from tests.features.fakes import FakeMaker, FakeMapper, folder_bytes, make_corpu
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
 
 ROOT = Path(__file__).parents[2]
-#: A cluster of several processes takes long to start; and Ray, not we, warns of what it uses.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
+#: Ray, not we, warns of what it uses.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
 IMAGES, SIZE = 96, 4
 
 #: A driver that tells how many images are done, to be killed.
@@ -48,7 +48,14 @@ def cluster() -> Iterator[Any]:
         # Workers import this folder, too.
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("RAY_DEDUP_LOGS", "0")
-        head = {"num_cpus": 0, "object_store_memory": memory, "include_dashboard": False}
+        # A machine that is gone is missed after some seconds, not half a minute.
+        missed = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000}
+        head = {
+            "num_cpus": 0,
+            "object_store_memory": memory,
+            "include_dashboard": False,
+            "_system_config": missed | {"health_check_timeout_ms": 3000, "health_check_failure_threshold": 3},
+        }
         started = Cluster(initialize_head=True, head_node_args=head)
         for _ in range(3):
             started.add_node(num_cpus=1, object_store_memory=memory)
@@ -66,6 +73,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return folder_bytes(out)
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_killed_is_continued_and_repeats_only_what_was_not_finished(
     tmp_path: Path, cluster: Any, whole: dict[str, bytes]
 ) -> None:

@@ -198,7 +198,6 @@ def test_what_cannot_be_shared_is_refused(returned: dict[str, list[Any]]) -> Non
     assert all("of the kind 'cca', which one process trains" in fault for fault in returned["cca"])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
     folder: Path, stores: list[str], environment: dict[str, str], returned: dict[str, list[Any]]

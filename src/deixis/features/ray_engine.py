@@ -1,38 +1,46 @@
-"""Extraction on a Ray cluster: the reader, mapper and writer of `deixis.features.extraction`, on many machines.
+"""Extraction on a Ray cluster: the reader, mapper and writer of `deixis.features.extraction` as stages of Ray Data.
 
-Tasks read and decode the pictures of a partition on any processor; an actor for every GPU, or for every processor,
-takes what they read through the network and writes the partition while the next is mapped. A partition is the unit of
-everything: it is read, mapped and written by the same functions as on one machine, so its bytes are the same. What is
-finished has its sidecar in the store. A partition whose worker or machine died is begun again elsewhere, and the same
-command after the death of the driver does only what is missing. Pictures and the store lie on a file system that all
-machines see.
+A row of the dataset is a partition. Tasks read and decode its pictures on any processor; they stream to an actor for
+every GPU, or for every processor, which takes them through the network; tasks write what it gives. A partition is the
+unit of everything: it is read, mapped and written by the same functions as on one machine, so its bytes are the same.
+What is finished has its sidecar in the store. Ray begins a partition whose worker or machine died again elsewhere, and
+the same command after the death of the driver does only what is missing. Pictures and the store lie on a file system
+that all machines see.
 """
 
 from __future__ import annotations
 
+import logging
+import pickle
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-from deixis.corpus import Corpus, Image
+from deixis.corpus import Corpus
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError
 from deixis.features.extraction import PARTITION_SIZE, Report, batches, map_batch, plan_extraction, write_mapped
 from deixis.features.layout import Plan
-from deixis.features.reading import Mapper, Reading, read_one
+from deixis.features.reading import Mapper, read_one
 from deixis.features.writing import StoreWriter
 
-#: Of a processor: an actor and a reader fit on one, as decoding takes a small part of the time of the network.
-ACTOR_CPUS, READER_CPUS = 0.8, 0.2
-#: Partitions that an actor has at a time: one is written while the next is mapped.
+#: Of a processor: an actor and some readers and writers fit on one, as both take a small part of the network's time.
+ACTOR_CPUS, READER_CPUS, WRITER_CPUS = 0.7, 0.2, 0.1
+#: Partitions that are sent to an actor: one is fetched while the other is mapped.
 AT_A_TIME = 2
-#: A partition, or an actor's start, that ends its process so often is not tried again.
-DEATHS = 5
+#: A partition as the stages hand it on: its number, and what was made of it so far, pickled.
+Row = dict[str, Any]
+
+
+def _packed(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def _unpacked(value: bytes) -> Any:
+    return pickle.loads(value)  # noqa: S301 – the stage before packed it
 
 
 class MakesMappers(Hashable, Protocol):
@@ -44,37 +52,6 @@ class MakesMappers(Hashable, Protocol):
     def mapper(self) -> Mapper[Any]: ...
 
 
-class Outcome(NamedTuple):
-    images: int
-    read_seconds: float
-    map_seconds: float
-    write_seconds: float
-
-
-class Network:
-    """An actor: takes partitions through the mapper one by one, in one thread, and writes each when it is mapped."""
-
-    def __init__(self, makes: MakesMappers, folder: Path, plan: Plan) -> None:
-        self._mapper, self._folder, self._plan = makes.mapper(), folder, plan
-        self._one_at_a_time = Lock()
-        self._running = ExitStack()
-        self._running.enter_context(self._mapper.running())
-
-    def ready(self) -> None:
-        """Answers when the mapper is made."""
-
-    def extract(self, number: int, ids: Sequence[str], readings: Sequence[Reading[Any]]) -> Outcome:
-        with self._one_at_a_time:
-            self._mapper.begin_thread()
-            mapped = [map_batch(batch, self._mapper) for batch in batches(readings, self._mapper.batch_size)]
-        # Of the ids of the store only those of the partition are sent.
-        places = dict(zip(self._plan.items(number), ids, strict=True))
-        seconds = write_mapped(self._folder, self._plan, number, places, mapped)
-        return Outcome(
-            len(ids), sum(part.read_seconds for part in mapped), sum(part.map_seconds for part in mapped), seconds
-        )
-
-
 class Job(NamedTuple):
     """What every reader needs; it is put into the cluster once."""
 
@@ -82,10 +59,11 @@ class Job(NamedTuple):
     pictures: Pictures
 
 
-def read_partition(job: Any, images: Sequence[Image]) -> list[Reading[Any]]:
+def read_partition(row: Row, job: Any) -> Row:
     """A task: the pictures of a partition, in order. `job` holds the reference of a `Job`, which is opened once."""
     pictures, reader = _opened(job[0])
-    return [read_one(image, pictures, reader) for image in images]
+    readings = [read_one(image, pictures, reader) for image in _unpacked(row["images"])]
+    return {"number": row["number"], "readings": _packed(readings)}
 
 
 @lru_cache(maxsize=1)
@@ -96,6 +74,36 @@ def _opened(reference: Any) -> tuple[Pictures, Mapper[Any]]:
     reader = job.makes.reader()
     reader.begin_thread()
     return job.pictures, reader
+
+
+class Network:
+    """An actor: takes partitions through the mapper one by one, in one thread."""
+
+    def __init__(self, makes: MakesMappers) -> None:
+        self._mapper = makes.mapper()
+        self._running = ExitStack()
+        self._running.enter_context(self._mapper.running())
+
+    def __call__(self, row: Row) -> Row:
+        self._mapper.begin_thread()
+        readings = _unpacked(row["readings"])
+        mapped = [map_batch(batch, self._mapper) for batch in batches(readings, self._mapper.batch_size)]
+        ids = [reading.image.id for reading in readings]
+        return {"number": row["number"], "mapped": _packed((ids, mapped))}
+
+
+def write_one(row: Row, folder: Path, plan: Plan) -> Row:
+    """A task: a partition into the store; gives how many images it has, and the seconds of each stage."""
+    number = int(row["number"])
+    ids, mapped = _unpacked(row["mapped"])
+    # Of the ids of the store only those of the partition are sent.
+    seconds = write_mapped(folder, plan, number, dict(zip(plan.items(number), ids, strict=True)), mapped)
+    return {
+        "images": len(ids),
+        "read": sum(part.read_seconds for part in mapped),
+        "map": sum(part.map_seconds for part in mapped),
+        "write": seconds,
+    }
 
 
 def extract_on_ray(
@@ -134,153 +142,111 @@ def extract_on_ray(
         done = found = plan.images - images
         progress(done, plan.images)
         if pending:
-            connected = ray.is_initialized()
-            if not connected:
-                _connect(ray, address)
-            try:
-                running = _Running(ray, corpus, Job(makes, pictures), store, gpu=gpu, readers=readers)
-                for outcome in running.partitions(pending):
-                    done += outcome.images
+            with _connected(ray, address), _told_in_one_line(ray):
+                for row in _partitions(ray, corpus, Job(makes, pictures), store, gpu, readers).iter_rows():
+                    done += row["images"]
                     for stage in seconds:
-                        seconds[stage] += getattr(outcome, f"{stage}_seconds")
+                        seconds[stage] += row[stage]
                     progress(done, plan.images)
-            finally:
-                if not connected:
-                    ray.shutdown()
         manifest = store.finish()
     return Report(plan, manifest, images, found, seconds | {"all": time.perf_counter() - start})
 
 
-class _Running:
-    """The driver's view of a run: what is read, what is mapped, and who is alive."""
-
-    def __init__(
-        self, ray: Any, corpus: Corpus, job: Job, store: StoreWriter, *, gpu: bool, readers: int | None
-    ) -> None:
-        self._ray, self._corpus, self._store = ray, corpus, store
-        resources = ray.cluster_resources()
-        processors = max(1, int(resources.get("CPU", 1)))
-        actors = int(resources.get("GPU", 0)) if gpu else processors
-        if not actors:
-            raise DeixisError("no machine of the Ray cluster has a GPU; use --device cpu")
-        self._actors = min(actors, len(store.pending()))
-        self._readers = readers or processors
-        self._job = [ray.put(job)]
-        self._read = ray.remote(read_partition).options(
-            num_cpus=READER_CPUS, max_retries=-1, scheduling_strategy="SPREAD"
+def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: bool, readers: int | None) -> Any:
+    """The dataset of pending partitions, read, mapped and written; nothing is done before its rows are asked for."""
+    resources = ray.cluster_resources()
+    processors = max(1, int(resources.get("CPU", 1)))
+    actors = int(resources.get("GPU", 0)) if gpu else processors
+    if not actors:
+        raise DeixisError("no machine of the Ray cluster has a GPU; use --device cpu")
+    pending = store.pending()
+    actors = min(actors, len(pending))
+    rows = [
+        {"number": number, "images": _packed([corpus.images[item] for item in store.plan.items(number)])}
+        for number in pending
+    ]
+    # The pool shrinks once all partitions are with actors: so there is room for one to begin again, whose machine died.
+    pool = ray.data.ActorPoolStrategy(
+        min_size=1, max_size=actors, initial_size=actors, max_tasks_in_flight_per_actor=AT_A_TIME
+    )
+    return (
+        ray.data.from_items(rows, override_num_blocks=len(rows))
+        .map(
+            read_partition,
+            fn_kwargs={"job": [ray.put(job)]},
+            concurrency=readers or processors,
+            num_cpus=READER_CPUS,
         )
-        self._network = ray.remote(Network).options(
-            num_cpus=ACTOR_CPUS, num_gpus=int(gpu), max_concurrency=AT_A_TIME, scheduling_strategy="SPREAD"
+        .map(
+            Network,
+            fn_constructor_args=(job.makes,),
+            compute=pool,
+            num_cpus=ACTOR_CPUS,
+            num_gpus=int(gpu),
         )
-        self._arguments = (job.makes, store.folder, store.plan)
-        #: By the reference that will tell of it: partitions that are read, actors that begin, partitions at an actor.
-        self._reading: dict[Any, int] = {}
-        self._beginning: dict[Any, Any] = {}
-        self._mapping: dict[Any, tuple[Any, int]] = {}
-        #: Decoded partitions that wait for an actor, and actors that wait for one (as often as they may take one).
-        self._decoded: deque[tuple[int, Any]] = deque()
-        self._free: deque[Any] = deque()
-        self._deaths: Counter[int | str] = Counter()
+        .map(
+            write_one,
+            fn_kwargs={"folder": store.folder, "plan": store.plan},
+            num_cpus=WRITER_CPUS,
+        )
+    )
 
-    def partitions(self, pending: Sequence[int]) -> Any:
-        """Extract partitions and give what is told of each, as they are finished."""
-        waiting = deque(pending)
-        for _ in range(self._actors):
-            self._begin_actor()
-        while waiting or self._reading or self._decoded or self._mapping:
-            # Decoded pictures fill the memory of the cluster: no more than the actors will want soon.
-            while waiting and len(self._reading) + len(self._decoded) < self._readers + self._actors:
-                self._begin_reading(waiting.popleft())
-            while self._decoded and self._free:
-                self._begin_mapping()
-            told, _ = self._ray.wait([*self._reading, *self._beginning, *self._mapping])
-            for reference in told:
-                if reference in self._reading:
-                    self._decoded.append((self._reading.pop(reference), reference))
-                elif reference in self._beginning:
-                    self._end_beginning(reference)
-                else:
-                    actor, number = self._mapping.pop(reference)
-                    outcome = self._outcome(reference, actor, number)
-                    if outcome is None:
-                        waiting.appendleft(number)
-                    else:
-                        yield outcome
 
-    def _begin_reading(self, number: int) -> None:
-        images = [self._corpus.images[item] for item in self._store.plan.items(number)]
-        self._reading[self._read.remote(self._job, images)] = number
-
-    def _begin_actor(self) -> None:
-        actor = self._network.remote(*self._arguments)
-        self._beginning[actor.ready.remote()] = actor
-
-    def _end_beginning(self, reference: Any) -> None:
-        actor = self._beginning.pop(reference)
-        try:
-            self._ray.get(reference)
-        except self._ray.exceptions.RayActorError as fault:
-            if fault.actor_init_failed:
-                raise DeixisError(f"a worker could not begin: {_last_line(fault)}") from None
-            self._count_death("an actor's start")
-            self._begin_actor()
-        else:
-            self._free.extend([actor] * AT_A_TIME)
-
-    def _begin_mapping(self) -> None:
-        (number, reference), actor = self._decoded.popleft(), self._free.popleft()
-        ids = [self._corpus.images[item].id for item in self._store.plan.items(number)]
-        self._mapping[actor.extract.remote(number, ids, reference)] = (actor, number)
-
-    def _outcome(self, reference: Any, actor: Any, number: int) -> Outcome | None:
-        """What an actor tells of a partition, or nothing where it died; another then takes its place."""
-        faults = self._ray.exceptions
-        try:
-            outcome: Outcome = self._ray.get(reference)
-        except faults.RayTaskError as fault:
-            if isinstance(fault.cause, DeixisError):
-                raise DeixisError(str(fault.cause)) from None
-            raise
-        except faults.RayActorError:
-            self._count_death(number)
-            if actor in self._free or not any(actor is other for other, _ in self._mapping.values()):
-                self._begin_actor()
-            self._free = deque(other for other in self._free if other is not actor)
-            return None
-        except faults.RayError:
-            # What it was to work on is lost; the actor is well.
-            self._count_death(number)
-            self._free.append(actor)
-            return None
-        self._free.append(actor)
-        return outcome
-
-    def _count_death(self, what: int | str) -> None:
-        self._deaths[what] += 1
-        if self._deaths[what] > DEATHS:
-            named = f"partition {what}" if isinstance(what, int) else what
+@contextmanager
+def _told_in_one_line(ray: Any) -> Iterator[None]:
+    try:
+        yield
+    except Exception as fault:
+        cause: BaseException | None = fault
+        while cause is not None:
+            if isinstance(cause, DeixisError):
+                raise DeixisError(str(cause)) from None
+            cause = getattr(cause, "cause", None) or cause.__cause__
+        if isinstance(fault, ray.exceptions.RayActorError):
+            raise DeixisError(f"a worker could not begin: {_last_line(fault)}") from None
+        if isinstance(fault, ray.data.exceptions.ExecutionTimeoutError):
+            # What ends its worker is begun again as long as others are finished.
             raise DeixisError(
-                f"{named} ended its worker {DEATHS + 1} times; there may be too little memory for it (see Ray's logs)"
-            )
+                "the last partitions are not finished: they may need more memory than a machine has (see Ray's logs); "
+                "run the same again to go on"
+            ) from None
+        raise
 
 
 def _last_line(fault: BaseException) -> str:
     return [line for line in str(fault).splitlines() if line.strip()][-1].strip()
 
 
-def _connect(ray: Any, address: str | None) -> None:
+@contextmanager
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
+    """A cluster, and Ray Data that keeps its own progress to itself."""
+    connected = ray.is_initialized()
+    if not connected:
+        try:
+            # Workers run this very program: the environment of the machines is the person's to prepare.
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level="ERROR",
+                include_dashboard=None if address else False,
+            )
+        except (ConnectionError, ValueError) as fault:
+            raise DeixisError(f"no Ray cluster at {address!r} ({_last_line(fault)})") from None
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     try:
-        # Workers run this very program: the environment of the machines is the person's to prepare.
-        ray.init(
-            address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=None if address else False
-        )
-    except (ConnectionError, ValueError) as fault:
-        raise DeixisError(f"no Ray cluster at {address!r} ({_last_line(fault)})") from None
+        yield
+    finally:
+        if not connected:
+            ray.shutdown()
 
 
 def _import_ray() -> Any:
     try:
         import ray
+        import ray.data
     except ImportError:
         raise DeixisError("the engine `ray` needs Ray: pip install 'deixis[ray]'") from None
     return ray
