@@ -174,7 +174,7 @@ def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: boo
         .map(
             read_partition,
             fn_kwargs={"job": [ray.put(job)]},
-            concurrency=readers or processors,
+            concurrency=min(readers or processors, len(pending)),
             num_cpus=READER_CPUS,
         )
         .map(
