@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
@@ -28,7 +29,7 @@ from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe
 from deixis.learning.reproducing import COMBINATIONS, Material, recipes_of, reproduce
 from deixis.learning.run_records import batch_means
 from deixis.learning.running import recipe_features, run_recipe
-from deixis.learning.runs import read_log, read_weights
+from deixis.learning.runs import read_log, read_model, read_weights
 from deixis.learning.two_branch import find_store
 from deixis.matcher import Encodes, Localizes, Scores, read_images
 from deixis.text.features import TextRecipe, fit_text_features
@@ -174,6 +175,14 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     if name == "joint":
         retrieval = np.mean([found[f"{way}.r@{k}"] for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)])
         assert figures["both"] == pytest.approx((retrieval + found["localization.r@1"]) / 2, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name.startswith("cca")])
+def test_a_fitted_run_counts_all_numbers_that_were_fitted(
+    name: str, runs: dict[str, tuple[Path, dict[str, float]]]
+) -> None:
+    stored = load_file(runs[name][0] / "cca.safetensors")
+    assert read_model(runs[name][0]).report.parameters == sum(array.size for array in stored.values())
 
 
 def test_what_a_matcher_can_do_is_told_by_protocols(runs: dict[str, tuple[Path, dict[str, float]]]) -> None:

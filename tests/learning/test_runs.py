@@ -266,7 +266,10 @@ def test_without_matplotlib_a_run_says_so_and_goes_on(tmp_path: Path, monkeypatc
 
 def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> None:
     corpus = CorpusPlan("flickr8k", "c" * 64, {"train": SplitPlan(6000, "1" * 64), "val": SplitPlan(1000, "2" * 64)})
-    stores = (StorePlan("f" * 64, "efficientnet-lite2", "edge-boxes", False),)
+    stores = (
+        StorePlan("f" * 64, "efficientnet-lite2", "edge-boxes", False),
+        StorePlan("e" * 64, "efficientnet-lite2", "chains", True),
+    )
     whole = RunPlan(recipe=plan().recipe, corpus=corpus, features=stores, learns_from_boxes=True)
     from deixis.learning.trainer import train
     from tests.learning.toy import schedule
@@ -277,7 +280,8 @@ def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> N
     figure = f"{read_model(tmp_path).report.figures['score']:.4g}"
     for fact in (
         "# toy", "flickr8k", "6,000", "2" * 64, "efficientnet-lite2", "This training learned from drawn boxes.",
-        "edge-boxes proposals, which saw no drawn box", figure, "Seed 0", "    deixis", "torch", "Apache",
+        "edge-boxes proposals, which saw no drawn box. It was shown regions at drawn boxes.",
+        figure, "Seed 0", "    deixis", "torch", "Apache",
     ):  # fmt: skip
         assert fact in card, fact
 

@@ -34,7 +34,9 @@ def box_statement(plan: RunPlan) -> str:
     own = "This training learned from drawn boxes." if plan.learns_from_boxes else "This training used no drawn box."
     seen = {True: "were learned from drawn boxes", False: "saw no drawn box", None: "are the corpus' own or unknown"}
     regions = [
-        f" The regions are {store.proposals} proposals, which {seen[store.proposals_saw_boxes]}."
+        " It was shown regions at drawn boxes."
+        if store.proposals == "chains"
+        else f" The regions are {store.proposals} proposals, which {seen[store.proposals_saw_boxes]}."
         for store in plan.features
         if store.proposals
     ]

@@ -109,6 +109,11 @@ class CorrelationFit:
     def weights(self) -> dict[str, Tensor]:
         return {"correlations": torch.from_numpy(self.cca.correlations_.copy())}
 
+    def parameters(self) -> int:
+        stacked = [self.cca.auxiliary] if isinstance(self.cca, StackedAuxiliaryEmbedding) else []
+        fitted = ("correlations_", "x_mean_", "x_projection_", "y_mean_", "y_projection_")
+        return sum(getattr(cca, name).size for cca in (self.cca, *stacked) for name in fitted)
+
     def _fit_phrases(self, cca: NormalizedCCA, exemplars: int, say: Callable[[str], None]) -> Mapping[str, float]:
         chains = find_store(self._stores, "chains")
         data = phrase_data(self._training, chains, None, self.text, device=self._device)

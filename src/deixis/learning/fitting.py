@@ -22,6 +22,10 @@ class Fits(Protocol):
         """What the run keeps as `model.safetensors`, once fitted."""
         ...
 
+    def parameters(self) -> int:
+        """How many numbers were fitted."""
+        ...
+
     def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
         """Fit, tell of each try, and give the figures on the validation split."""
         ...
@@ -44,8 +48,7 @@ def fit(task: Fits, run: RunFolder, *, device: torch.device, say: Callable[[str]
 
     figures = dict(task.fit(note))
     task.save(run.folder)
-    weights = task.weights()
-    parameters = sum(value.numel() for value in weights.values())
-    report = TrainingReport(0, 0, figures, stopped_early=False, seconds=time.monotonic() - start, parameters=parameters)
-    run.finish(weights, report)
+    seconds = time.monotonic() - start
+    report = TrainingReport(0, 0, figures, stopped_early=False, seconds=seconds, parameters=task.parameters())
+    run.finish(task.weights(), report)
     return report
