@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -42,8 +43,8 @@ SHARES = {"train": 0.625, "val": 0.125, "test": 0.125, "unseen": 0.125}
 FAMILY_SIZES = (1, 1, 1, 2, 2, 3)
 #: Groups are there to be counted: they nearly always have siblings.
 GROUP_FAMILY_SIZES = (1, 3, 4)
-#: Corpora of drawn scenes whose painted pictures are kept, those painted last; a whole picture ends with these bytes.
-KEPT, _WHOLE = 4, b"IEND\xaeB`\x82"
+#: Corpora of drawn scenes whose painted pictures are kept, those used last; a whole picture ends with these bytes.
+KEPT, _WHOLE = 8, b"IEND\xaeB`\x82"
 
 
 class ScenePictures(RenderedPictures):
@@ -79,7 +80,10 @@ class ScenePictures(RenderedPictures):
     def folder(self) -> Path:
         """Where they are kept: by all that decides how they look."""
         key = f"{_painter()} {len(self.scenes)} {self.seed} {self.size}"
-        return cache_folder() / "scenes" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        folder = cache_folder() / "scenes" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        with suppress(OSError):
+            os.utime(folder)
+        return folder
 
 
 @functools.cache
