@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,32 +60,38 @@ def _recalls(figures: Any) -> str:
 
 
 def costs(name: str, task: str, measured: Measured) -> tuple[str, str, str]:
-    """The features of a recipe, and what they were measured to cost (`settings.json`)."""
+    """The features of a recipe, and what they were measured to cost (`settings.json`), one after the other."""
     named = _features(name, task)
-    found = measured.get(named)
-    if found is None:
-        return named, "not measured", "not measured"
-    return named, f"{found['processor_ms_per_picture']:.0f}", f"{found['peak_megabytes']:,} MB"
+    if not measured.keys() >= {*named}:
+        return " + ".join(named), "not measured", "not measured"
+    found = [measured[each] for each in named]
+    spent = sum(each["processor_ms_per_picture"] for each in found)
+    return " + ".join(named), f"{spent:.0f}", f"{max(each['peak_megabytes'] for each in found):,} MB"
 
 
-def _features(name: str, task: str) -> str:
+def _features(name: str, task: str) -> list[str]:
     """As `settings.json` names them."""
     try:
-        # Some results say after a comma what of a run was judged.
-        recipe = load_recipe(name.partition(",")[0]).recipe
+        # Some results say after a comma what of a run was judged; concepts may be those of a run's folder.
+        recipe: Any = load_recipe(re.sub(r"^runs/|-seed\d+$|,.*$", "", name)).recipe
     except DeixisError:
-        return "of no recipe in the package"
+        return ["of no recipe in the package"]
     if recipe.kind == "base":
-        return "deixis-base" if task == "sentences" else "deixis-base, pointing"
+        return ["deixis-base" if task == "sentences" else "deixis-base, pointing"]
     if recipe.kind == "grounding":
-        return "the pictures themselves"
+        return ["the pictures themselves"]
     if recipe.kind == "pictures":
-        return "tower"
-    features: Any = recipe.features
-    if isinstance(features, str):
-        return features
+        return ["tower"]
+    # Concepts are found in features of their own.
+    concepts = getattr(recipe, "concepts", "")
+    return [*_named(recipe.features), *(_features(concepts, task) if isinstance(concepts, str) and concepts else [])]
+
+
+def _named(features: Any) -> list[str]:
     if features is None:
-        return "its own"
+        return []
+    if isinstance(features, str):
+        return [features]
     if features.regions is not None:
-        return str(features.regions.boxes)
-    return f"{features.backbone}, {features.crops}"
+        return [str(features.regions.boxes)]
+    return [f"{features.backbone}, {features.crops}"]

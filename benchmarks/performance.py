@@ -72,6 +72,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("cca.py", ("--full", *_out("cca-full")), gpu=True)
     yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
     yield Benchmark("recorded_steps.py", ("--device", "cuda"), gpu=True)
+    yield Benchmark("launches.py", ("scenes", "--device", "cuda", *_out("launches")), gpu=True)
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
     yield Benchmark("concepts_order.py", ("--device", "cuda", *_out("concepts_order-gpu")), gpu=True)
     on_gpu = ("--pictures", "3000", "--device", "cuda", "--json", str(BENCHMARKS / "extraction-gpu.json"))
@@ -146,6 +147,24 @@ def floors() -> Iterator[str]:
         except (KeyError, TypeError):
             continue
         yield f"| {row.what} | {_time(seconds)} | {_time(floor)} | {floor / seconds:.1%} | `{row.file}.json` |"
+
+
+def launches() -> Iterator[str]:
+    """How much of a step a card computes, kind by kind (`launches.json`)."""
+    found = read("launches")
+    if found is None:
+        return
+    yield "| kind of step | ms a step | sampling | computing | share | kernels | as a CUDA graph: ms | share |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for name, kind in found["kinds"].items():
+        eager, graph = kind.get("kernel by kernel"), kind.get("graphs")
+        if eager is None:
+            yield f"| {name} | {kind['fault']} | | | | | | |"
+            continue
+        own = [eager["step_ms"], kind["making_batches_ms"], eager["computing_ms"]]
+        recorded = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
+        cells = [*(f"{value:.2f}" for value in own), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
+        yield f"| {name} (`{kind['recipe']}`) | {' | '.join([*cells, *recorded])} |"
 
 
 def notes(rows: Sequence[Ratio | Floor]) -> Iterator[str]:

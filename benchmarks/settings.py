@@ -1,6 +1,7 @@
 """What a picture costs in each setting that one may choose: processor milliseconds, and the program's memory.
 
-    python benchmarks/settings.py CORPUS [--pictures-in PATH] [--tower TOWER] [--out results/benchmarks/settings.json]
+    python benchmarks/settings.py CORPUS [--pictures-in PATH] [--tower TOWER] [--grounder RUN]
+        [--out results/benchmarks/settings.json]
 
 `deixis extract` with each kind of features, `deixis index` and `deixis ground` with the package's own model, in
 processes of their own, for few pictures and for more; the difference is what pictures cost, the rest is start-up.
@@ -23,8 +24,13 @@ from deixis.corpus import open_corpus
 from deixis.files import write_text
 
 FEW = 8
-#: The regions of papers 0 and 1, found anew for each picture.
-EDGE_BOXES = 'crops = "whole"\nside = 384\n\n[regions]\nboxes = "edge-boxes"\ncount = 200\n'
+#: Regions as most recipes have them, found anew for each picture; and the ten crops of a smaller network.
+REGIONS = 'crops = "whole"\nside = 384\n\n[regions]\nboxes = "{}"\ncount = {}\n'
+WRITTEN = {
+    "edge-boxes": REGIONS.format("edge-boxes", 200),
+    "learned": REGIONS.format("learned", 100),
+    "efficientnet-lite0, ten": 'backbone = "efficientnet-lite0"\ncrops = "ten"\n',
+}
 SENTENCE = "a man in a red shirt with a dog on the grass"
 
 
@@ -55,6 +61,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--pictures-in", type=Path)
     parser.add_argument("--tower", type=Path, help="of a run of the kind `pictures`")
+    parser.add_argument("--grounder", type=Path, help="the folder of a run of the kind `grounding`")
     parser.add_argument("--pictures", type=int, default=56)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/settings.json"))
     arguments = parser.parse_args()
@@ -75,18 +82,25 @@ def main() -> None:
 
             return command
 
-        write_text(folder / "edge-boxes.toml", EDGE_BOXES)
+        def written(name: str, recipe: str) -> Callable[[int], list[str]]:
+            write_text(folder / f"{name}.toml", recipe)
+            return extract(str(folder / f"{name}.toml"))
+
         settings: dict[str, Callable[[int], list[str]]] = {
             "image": extract("image"),
             "ten-crop": extract("ten-crop"),
             "regions": extract("regions"),
-            "edge-boxes": extract(str(folder / "edge-boxes.toml")),
+            **{name: written(name, recipe) for name, recipe in WRITTEN.items()},
             "deixis-base": lambda count: ["index", str(folder / f"pictures {count}"), "--into", f"{folder}/{count}"],
             "deixis-base, pointing": lambda count: ["ground", *files[count], SENTENCE, "--json"],
         }
         if arguments.tower:
-            write_text(folder / "tower.toml", f'backbone = "tower:{arguments.tower.absolute()}"\ncrops = "squash"\n')
-            settings["tower"] = extract(str(folder / "tower.toml"))
+            settings["tower"] = written("tower", f'backbone = "tower:{arguments.tower.absolute()}"\ncrops = "squash"\n')
+        if arguments.grounder:
+            run = f"run:{arguments.grounder.absolute()}"
+            settings["the pictures themselves"] = lambda count: [
+                *("ground", *files[count], SENTENCE, "--model", run, "--json")
+            ]
         for setting, command in settings.items():
             few, _ = spent(command(FEW))
             more, peak = spent(command(arguments.pictures))
@@ -99,7 +113,9 @@ def main() -> None:
             print(setting, found[setting], flush=True)
     told = {
         "benchmark": "settings",
-        "command": f"python benchmarks/settings.py CORPUS{' --tower TOWER' if arguments.tower else ''}",
+        "command": "python benchmarks/settings.py CORPUS"
+        + (" --tower TOWER" if arguments.tower else "")
+        + (" --grounder RUN" if arguments.grounder else ""),
         "pictures": arguments.pictures,
         "settings": found,
         "load_average": round(os.getloadavg()[0], 2),
