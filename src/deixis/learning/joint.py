@@ -82,7 +82,7 @@ class JointModule(nn.Module):
         self.network = phrases.module.network
         whole = sentences.module.network
         self.sentence_norms = share_layers(whole, self.network)
-        self.sentence_centre = whole.centre
+        self.register_buffer("sentence_centre", whole.centre)
         self.loss, self.phrase_loss = sentences.module.loss, phrases.module.loss
 
 
