@@ -26,6 +26,7 @@ from deixis.errors import DeixisError
 from deixis.features.arrays import Ragged, RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.learning.distributed import ALONE, Ranks
+from deixis.learning.placing import place_of
 from deixis.text.features import TextFeatures, Tokens
 from deixis.text.tokens import tokens_of
 
@@ -94,6 +95,7 @@ def sentence_data(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
     ranks: Ranks = ALONE,
+    may_stay: bool = False,
 ) -> SentenceData:
     """All images of a training set or split that have features, and their captions.
 
@@ -104,6 +106,7 @@ def sentence_data(
         device: where the tensors go.
         dtype: of images and of texts that are numbers; half precision saves memory where batches are cast.
         ranks: the processes that share the images.
+        may_stay: leave features in main memory where the device has no room for them.
     """
     images = _with_features(source, store)
     captions = [tokens_of(caption) for image in images for caption in image.captions]
@@ -111,9 +114,11 @@ def sentence_data(
     own = ranks.share(len(images))
     vectors = store.image_vectors().gather(store.numbers(image.id for image in images[own.start : own.stop]))
     first_text, last_text = int(counts[: own.start].sum()), int(counts[: own.stop].sum())
+    numbers = vectors.size + (last_text - first_text) * text.dim
+    place = place_of(numbers * dtype.itemsize, device) if may_stay else device
     return SentenceData(
-        images=torch.from_numpy(vectors).to(device, dtype),
-        texts=encode_texts(text, captions, range(first_text, last_text), device=device, dtype=dtype),
+        images=torch.from_numpy(vectors).to(place, dtype),
+        texts=encode_texts(text, captions, range(first_text, last_text), device=place, dtype=dtype),
         image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
         image_ids=tuple(image.id for image in images),
         captions=tuple(captions),
@@ -132,6 +137,7 @@ def phrase_data(
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     ranks: Ranks = ALONE,
+    may_stay: bool = False,
 ) -> PhraseData:
     """Every phrase with a box of a training set or split, and the regions of its image.
 
@@ -143,6 +149,7 @@ def phrase_data(
         device: where the tensors go.
         dtype: of the regions; by default as they are stored, so that batches are cast. Strings are float32.
         ranks: the processes that share the images and the strings.
+        may_stay: leave the regions' features in main memory where the device has no room for them.
     """
     stores = (chains,) if proposals is None else (chains, proposals)
     present = _with_features(source, *stores)
@@ -150,7 +157,7 @@ def phrase_data(
     images = [present[number] for number in mentions.images]
     merged = [_merged_boxes(image) for image in images]
     own_images, own_strings = ranks.share(len(images)), ranks.share(len(mentions.strings))
-    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, own_images)
+    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, own_images, may_stay)
     drawn = np.array([len(own) for own in merged], np.int64)
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
@@ -279,6 +286,7 @@ def _read_regions(
     device: str | torch.device,
     dtype: torch.dtype | None,
     held: range,
+    may_stay: bool,
 ) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
     """Regions `(rows, channels)` of the images `held`, all images' boxes `(rows, 4)`, and where their rows begin.
 
@@ -298,7 +306,9 @@ def _read_regions(
     offsets = np.concatenate([[0], np.cumsum(sum(counts[1:], counts[0]))])
     stored = torch.from_numpy(np.empty(0, stores[-1].plan.arrays["regions"].numpy_dtype)).dtype
     before, beyond = offsets[held.start], offsets[held.stop]
-    regions = torch.empty((int(beyond - before), *shapes[0]), dtype=dtype or stored, device=device)
+    shape, chosen_type = (int(beyond - before), *shapes[0]), dtype or stored
+    place = place_of(int(np.prod(shape)) * chosen_type.itemsize, device) if may_stay else device
+    regions = torch.empty(shape, dtype=chosen_type, device=place)
     boxes = np.empty((int(offsets[-1]), 4), np.float32)
     edges = sorted({*range(0, len(images), _IMAGES), held.start, held.stop, len(images)})
     for start, end in pairwise(edges):
@@ -317,7 +327,7 @@ def _read_regions(
             continue
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
         rows = np.concatenate([part.values for part in parts])[order]
-        regions[first - before : last - before] = torch.from_numpy(rows).to(device, regions.dtype)
+        regions[first - before : last - before] = torch.from_numpy(rows).to(place, regions.dtype)
     return regions, boxes, offsets
 
 

@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from deixis.errors import DeixisError
 from deixis.learning.checkpoints import Checkpoint, Position
+from deixis.learning.placing import rows_of
 from deixis.learning.run_records import Record, TrainingReport
 from deixis.learning.task import Loss, Task
 
@@ -195,9 +196,9 @@ class Sharing:
     def embedded(self, rows: Tensor, held: Held, embed: Callable[[Tensor], Tensor]) -> Tensor:
         """Embeddings `(rows, dim)` of rows of a table, each made where it is held."""
         if not self.ranks.together:
-            return embed(held.values[rows])
+            return embed(rows_of(held.values, rows))
         places = held.places(rows)
-        return self.gathered(places, len(rows), lambda: embed(held.values[rows[places] - held.first]))
+        return self.gathered(places, len(rows), lambda: embed(rows_of(held.values, rows[places] - held.first)))
 
     def divided(self, count: int, device: torch.device, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """What `compute` gives for the places 0 to `count`, every process taking some of them."""

@@ -49,8 +49,6 @@ class Phrases(Protocol):
     """What is needed of `deixis.learning.data.PhraseData`: pair p has rows[offsets[p] : offsets[p + 1]]."""
 
     @property
-    def regions(self) -> Tensor: ...  # (regions, channels)
-    @property
     def region_boxes(self) -> Tensor: ...  # (regions, 4)
     @property
     def pair_string(self) -> Tensor: ...  # (pairs,)
@@ -90,7 +88,7 @@ class PhraseSampler:
     """Batches of region-phrase pairs."""
 
     def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, data.regions.device
+        self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
         self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
         drawn = as_numbers(data.pair_region)
         # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.

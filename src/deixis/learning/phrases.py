@@ -63,7 +63,7 @@ class PhraseTask(TwoBranchTask):
         with ranks.in_turn():
             text = fitted_text(recipe.text, training, corpus, device)
         super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device, ranks)
-        self.data = phrase_data(training, chains, proposals, text, device=device, ranks=ranks)
+        self.data = phrase_data(training, chains, proposals, text, device=device, ranks=ranks, may_stay=True)
         if ranks.first:
             self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
             self.check = LocalizationCheck(self.held_out, recipe.regions)

@@ -64,8 +64,6 @@ class Sentences(Protocol):
     """What is needed of `deixis.learning.data.SentenceData`."""
 
     @property
-    def images(self) -> Tensor: ...  # (images, channels)
-    @property
     def image_of(self) -> Tensor: ...  # (captions,)
     @property
     def captions(self) -> Iterable[Hashable]: ...  # (captions,) equal where their texts are
@@ -75,7 +73,7 @@ class SentenceSampler:
     """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row."""
 
     def __init__(self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, data.images.device
+        self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
         self.image = as_numbers(data.image_of)
         numbers: dict[Hashable, int] = {}
         self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)

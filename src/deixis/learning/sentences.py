@@ -58,7 +58,7 @@ class SentenceTask(TwoBranchTask):
         with ranks.in_turn():
             text = fitted_text(recipe.text, training, corpus, device)
         super().__init__(recipe, training, text, store.image_vectors().shape[1], device, ranks)
-        self.data = sentence_data(training, store, text, device=device, ranks=ranks)
+        self.data = sentence_data(training, store, text, device=device, ranks=ranks, may_stay=True)
         self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
         self.centre_visual()
         self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
@@ -75,7 +75,8 @@ class SentenceTask(TwoBranchTask):
     def one_form(self) -> bool:
         """Second sentences come in other numbers every time, and a recurrence asks for the lengths of its texts."""
         pairs = isinstance(self.module.network, SimilarityNetwork)
-        return self.recipe.model.recurrent is None and (pairs or self.sampler.recipe.neighbourhood == "none")
+        here = self.data.texts.device == self.data.image_of.device
+        return here and self.recipe.model.recurrent is None and (pairs or self.sampler.recipe.neighbourhood == "none")
 
     def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
