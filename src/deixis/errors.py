@@ -22,6 +22,10 @@ class InputError(DeixisError):
         self.path, self.problem, self.place = str(path), problem, place
         super().__init__(": ".join(part for part in (self.path, place, problem) if part))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        """Workers send it to who asked them."""
+        return type(self), (self.path, self.problem, self.place)
+
 
 class LeakError(DeixisError):
     """A picture that must stay unseen was about to enter a training set."""

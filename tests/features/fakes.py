@@ -98,17 +98,24 @@ class FakeMapper:
 class FakeMaker:
     """Makes fake mappers wherever it is sent; those that fail, fail on every picture.
 
-    Who finds the file `fatal` removes it, and ends its process as a lack of memory would.
+    Who finds the file `fatal` removes it, and ends its process as a lack of memory would; `deadly` does so at every try
+    of one picture. Without weights no mapper can be made.
     """
 
     seconds: float = 0.0
     fails: bool = False
     fatal: str = ""
+    deadly: bytes = b""
+    weights: bool = True
 
     def reader(self) -> FakeMapper:
         return FakeMapper()
 
     def mapper(self) -> FakeMapper:
+        if not self.weights:
+            raise InputError("/somewhere/weights", "is not there")
+        if self.deadly:
+            return DeadlyMapper(self.deadly)
         if self.fatal:
             return DyingMapper(Path(self.fatal))
         return FailingMapper() if self.fails else FakeMapper(seconds=self.seconds)
@@ -127,6 +134,17 @@ class DyingMapper(FakeMapper):
     def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
         if len(self.batches) == 3 and self._fatal.exists():
             self._fatal.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(batch)
+
+
+class DeadlyMapper(FakeMapper):
+    def __init__(self, deadly: bytes) -> None:
+        super().__init__()
+        self._deadly = deadly
+
+    def __call__(self, batch: Sequence[FakePicture]) -> list[dict[str, np.ndarray[Any, Any]]]:
+        if any(picture.data == self._deadly for picture in batch):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(batch)
 

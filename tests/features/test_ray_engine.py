@@ -17,6 +17,7 @@ from deixis.features.ray_engine import extract_on_ray
 from tests.features.fakes import FakeMaker, FakeMapper, folder_bytes, make_corpus
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+pytest.importorskip("ray.data", reason="Ray Data is not installed (extra `ray`)")
 
 ROOT = Path(__file__).parents[2]
 #: Ray, not we, warns of what it uses.
@@ -96,6 +97,22 @@ def test_a_driver_that_was_killed_is_continued_and_repeats_only_what_was_not_fin
 def test_a_fault_of_the_mapper_is_told_in_one_line(tmp_path: Path, cluster: Any) -> None:
     with pytest.raises(DeixisError, match=r"array 'image' .*too large for float16"):
         extract_on_ray(make_corpus(8), FakeMaker(fails=True), tmp_path / "store", partition_size=SIZE)
+
+
+def test_a_worker_that_cannot_begin_says_why(tmp_path: Path, cluster: Any) -> None:
+    with pytest.raises(DeixisError, match=r"a worker could not begin: .*/somewhere/weights: is not there"):
+        extract_on_ray(make_corpus(8), FakeMaker(weights=False), tmp_path / "store", partition_size=SIZE)
+
+
+@pytest.mark.slow
+def test_what_ends_every_worker_is_given_up_when_all_else_is_done(
+    tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray.data.DataContext.get_current(), "execution_no_progress_timeout_s", 20)
+    corpus, out = make_corpus(IMAGES), tmp_path / "store"
+    with pytest.raises(DeixisError, match=r"the last partitions are not finished.*run the same again to go on"):
+        extract_on_ray(corpus, FakeMaker(deadly=b"image 5"), out, partition_size=SIZE)
+    assert extract_on_ray(corpus, FakeMaker(), out, partition_size=SIZE).done == SIZE
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
