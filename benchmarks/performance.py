@@ -14,12 +14,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from choosing import choices
-from figures import FLOORS, RATIOS, Floor, Ratio
+from figures import FLOORS, RATIOS
 
 from deixis.files import write_text
 
@@ -27,6 +27,21 @@ ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "results", ROOT / "results" / "benchmarks"
 #: No benchmark may take longer here, in seconds.
 LIMIT = 1800
+
+
+GPU_READING = """\
+Small steps are bound by launching their kernels: at Flickr30k's size an epoch takes as long in float32 as in TF32 and
+bfloat16, whose floors are far apart. So half precision saves next to nothing there and compiling some; what pays is to
+launch all kernels of a step at once. Where batches of one shape differ in nothing but their numbers, the trainer
+records a step as a CUDA graph: sentences without second ones and their similarity network (`recorded_steps.json`), and
+captions, length by length, whose losses stay the same in tests on the card; how much faster they are was not measured.
+An epoch at Flickr30k's size is with second sentences, whose number differs from batch to batch, as that of regions does
+with phrases: padding would change the batch's statistics, by which it is normalized. Recurrences over packed texts ask
+the host for lengths. In these, steps are launched kernel by kernel. The tree LSTM is bound by its levels, a few small
+products each, one after the other. The alignment kernel and the covariances of CCA are near what the card can do.
+Extraction begins with seconds in which its readers are started; once it runs it is bound by its networks. Pixels go to
+the card through pinned memory, in half the time that it takes without (`to_device`, `to_device_pageable`). Its
+`load_before` is of programs that had just ended."""
 
 
 class Benchmark(NamedTuple):
@@ -153,6 +168,7 @@ def launches() -> Iterator[str]:
     """How much of a step a card computes, kind by kind (`launches.json`)."""
     found = read("launches")
     if found is None:
+        yield "How much of each kind of step a card computes, `launches.py` measures; it was not run to its end on one."
         return
     yield "| kind of step | ms a step | sampling | computing | share | kernels | as a CUDA graph: ms | share |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
@@ -165,14 +181,6 @@ def launches() -> Iterator[str]:
         recorded = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
         cells = [*(f"{value:.2f}" for value in own), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
         yield f"| {name} (`{kind['recipe']}`) | {' | '.join([*cells, *recorded])} |"
-
-
-def notes(rows: Sequence[Ratio | Floor]) -> Iterator[str]:
-    """What the files of a table say of how they were made."""
-    for name in dict.fromkeys(row.file for row in rows):
-        note = (read(name) or {}).get("note")
-        if note:
-            yield f"- `{name}.json`: {note}"
 
 
 def _time(seconds: float) -> str:
@@ -211,32 +219,20 @@ def document() -> str:
         "",
         "Written by `python benchmarks/performance.py docs` from `results/benchmarks/*.json` and `results/`;",
         "`make bench` runs the benchmarks that a machine can. Ratios are what a benchmark measured beside ours in the",
-        "same run, but for what a file's note below its table says.",
+        "same run.",
         "",
         *table(),
-        "",
-        *notes(RATIOS),
         "",
         "## On a GPU, beside the floor",
         "",
         "The floor is what the operations would take at the rate of one large product, or the bytes at the rate of one",
-        "large copy, both measured in the same run where no note says otherwise; of extraction it is what",
-        "decoding takes on all processors.",
+        "large copy, both measured in the same run; of extraction it is what decoding takes on all processors.",
         "",
         *floors(),
         "",
-        *notes(FLOORS),
+        GPU_READING,
         "",
-        "Small steps are bound by launching their kernels. Where batches differ in nothing but their numbers",
-        "(sentences without second ones, and their similarity network) the trainer records a step as a CUDA graph,",
-        "with the same losses (`recorded_steps.json`); compiled, a step takes hardly less than as it is, and half",
-        "precision saves next to nothing. An epoch at Flickr30k's size is with second sentences, whose number differs",
-        "from batch to batch, and so are phrases: there steps are launched kernel by kernel. The tree LSTM is bound by",
-        "its levels, a few small products each, one after the other. The alignment kernel and the covariances of CCA",
-        "are near what the card can do. Extraction begins with seconds in which its readers are started; once it runs",
-        "it is bound by its networks, and by what else the machine does: `extraction-gpu.json` was measured beside",
-        "other programs, `extraction-gpu-pageable.json` without them, before pixels went to the card through pinned",
-        "memory (`to_device` of both).",
+        *launches(),
         "",
         "## Where a processor's time goes",
         "",

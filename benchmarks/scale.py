@@ -204,7 +204,7 @@ the assumptions in the script to yours.
 
 Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
 {1 / measured["machine_s"]:.0f} pictures a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f}
-(`extraction-gpu.json`, with other programs at work beside it); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
+(`extraction-gpu.json`); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
 {measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
 {1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
 numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
