@@ -23,6 +23,7 @@ from deixis.features.recipe import made_by
 from deixis.learning import reproducing
 from deixis.learning.checks import LocalizationCheck, retrieval_figures
 from deixis.learning.data import phrase_data
+from deixis.learning.joint import JointModule
 from deixis.learning.joint import build_task as build_joint
 from deixis.learning.judging import Combination, judge, judge_combined, load_matcher, phrase_finder, reference
 from deixis.learning.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
@@ -502,6 +503,10 @@ def test_joint_training_sees_every_pair_once_an_epoch_and_shares_all_but_the_nor
         assert [one is other for one, other in zip(mine, theirs, strict=True)] == [True] * (len(mine) - 1) + [False]
     learned = {id(value) for value in task.module.parameters()}
     assert learned >= {id(value) for network in (whole, parts) for value in network.parameters()}
+    # Also where the networks were moved to another device, or type, before.
+    for half in (task.sentences, task.phrases):
+        half.module.double()
+    assert "sentence_centre" in JointModule(task.sentences, task.phrases).state_dict()
     # What was learned about pictures as wholes is found again: their mean direction, and their means and variances.
     stored = read_weights(runs["joint"][0])
     assert not torch.equal(stored["sentence_centre"], stored["network.centre"])
