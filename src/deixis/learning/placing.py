@@ -12,7 +12,7 @@ ROOM = 0.7
 def place_of(size: int, device: str | torch.device) -> torch.device:
     """Where `size` bytes of features go: to the device, or into main memory if that has no room for them."""
     target = torch.device(device)
-    if target.type == "cuda" and size > ROOM * torch.cuda.mem_get_info(target)[0]:
+    if target.type == "cuda" and size > ROOM * torch.cuda.mem_get_info(target.index)[0]:
         return torch.device("cpu")
     return target
 
