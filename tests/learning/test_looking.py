@@ -69,6 +69,22 @@ def test_context_and_concepts_come_from_their_own_recipes(tmp_path: Path) -> Non
     assert not np.array_equal(found.whole, found.image)
 
 
+def test_a_captioner_of_regions_looks_at_as_many_as_its_aligner_had(tmp_path: Path) -> None:
+    aligner = tmp_path / "aligner.toml"
+    aligner.write_text(
+        'name = "a"\nkind = "alignment"\ncorpus = "scenes"\nregions = 4\n[features.regions]\ncount = 9\n'
+        "[schedule]\nepochs = 1\nlearning_rate = 1e-3\n"
+    )
+    whole = open_corpus("scenes")
+    assert whole.pictures is not None
+    (tmp_path / "a.png").write_bytes(whole.pictures.read(whole.images[0]))
+    captioner = {"kind": "captioner", "pairs": "regions", "features": REGIONS}
+    for named, most in ((str(aligner), 3), (str(tmp_path / "gone"), 12)):
+        found = Looker(_recipe({**captioner, "aligner": named})).look(tmp_path / "a.png").features
+        assert found.regions is not None
+        assert len(found.regions) == most
+
+
 def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
     looker = Looker(_recipe(HM))
     (tmp_path / "a.jpg").write_text("no picture")

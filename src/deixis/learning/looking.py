@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
@@ -16,6 +17,7 @@ from deixis.features.mapper import make_mapper
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.writing import Features
 from deixis.learning.judging import BY_REGIONS
+from deixis.learning.kept_runs import recipe_of
 from deixis.learning.recipe import FitRecipe
 from deixis.learning.running import recipe_features
 from deixis.matcher import ImageFeatures
@@ -56,7 +58,7 @@ class Looker:
             )
         self._mappers = [(each, make_mapper(each, device=device)) for each in wanted]
         self._by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) in ("regions", "phrases")
-        self._most: int | None = getattr(recipe, "regions", None) if recipe.kind in CUT else None
+        self._most = _most(recipe)
 
     def look(self, path: str | Path) -> Seen:
         """Read one picture; an `InputError` names a file that is none."""
@@ -83,6 +85,17 @@ class Looker:
         if self._most is None or found.regions is None or found.boxes is None:
             return found
         return replace(found, regions=found.regions[: self._most], boxes=found.boxes[: self._most])
+
+
+def _most(recipe: FitRecipe) -> int | None:
+    """How many regions, the first ones, a matcher is given; None is all. A captioner of regions learned from those that
+    its aligner had, the picture itself beside them.
+    """
+    if recipe.kind == "captioner" and getattr(recipe, "pairs", None) == "regions":
+        with suppress(DeixisError):
+            aligner: Any = recipe_of(recipe.aligner).recipe  # type: ignore[attr-defined]
+            return int(aligner.regions) - 1
+    return getattr(recipe, "regions", None) if recipe.kind in CUT else None
 
 
 def _read(path: Path) -> bytes:
