@@ -134,3 +134,26 @@ def test_what_needs_no_gradient_is_never_learned() -> None:
         descend(module, groups=[{"prefix": "0"}])
     with pytest.raises(DeixisError, match="no parameters to learn"):
         descend(nn.Sequential(nn.ReLU()))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "adagrad", "adadelta"])
+def test_a_learner_that_goes_on_has_its_moments_in_memory_as_its_weights_are(optimizer: str) -> None:
+    def learner() -> Learner:
+        layer = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return Learner(layer, schedule(learning_rate=0.1, optimizer=optimizer))
+
+    def step(one: Learner, seed: int) -> None:
+        pictures = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
+        one.step(one.module(pictures).square().sum(), 1.0)
+
+    begun, other = learner(), learner()
+    step(begun, 0)
+    other.restore({name: value.clone(memory_format=torch.contiguous_format) for name, value in begun.tensors().items()})
+    weight = other.module.weight
+    assert not weight.is_contiguous()
+    moments = [value for value in other.optimizer.state[weight].values() if value.shape == weight.shape]
+    assert moments
+    assert {value.stride() for value in moments} == {weight.stride()}
+    step(begun, 1)
+    step(other, 1)
+    assert all(torch.equal(value, begun.tensors()[name]) for name, value in other.tensors().items())

@@ -109,9 +109,14 @@ class Learner:
         here = self.module.state_dict()
         self._average = {name: value.to(here[name].device) for name, value in average.items()} or None
         numbers = {name: number for number, name in enumerate(self._names)}
+        parameters = dict(self.module.named_parameters())
         state: dict[int, dict[str, Tensor]] = {}
         for key_and_name, value in _under("optimizer/", tensors).items():
             key, _, name = key_and_name.partition("/")
+            own = parameters[name]
+            if value.shape == own.shape:
+                # In memory as the parameter is (channels last, say): a fused step refuses what lies otherwise.
+                value = torch.empty_like(own, dtype=value.dtype, requires_grad=False).copy_(value)
             state.setdefault(numbers[name], {})[key] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
