@@ -13,10 +13,10 @@ demo: install
 	$(BIN)/deixis demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .

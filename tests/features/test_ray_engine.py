@@ -20,8 +20,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
 pytest.importorskip("ray.data", reason="Ray Data is not installed (extra `ray`)")
 
 ROOT = Path(__file__).parents[2]
-#: Ray, not we, warns of what it uses.
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
+#: One cluster for all; and Ray, not we, warns of what it uses.
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
 IMAGES, SIZE = 96, 4
 
 #: A driver that tells how many images are done, to be killed.

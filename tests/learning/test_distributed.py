@@ -26,6 +26,8 @@ from tests.learning.ranks import small_corpus
 from tests.stores import make_store, random_boxes
 
 ROOT = Path(__file__).parents[2]
+#: What the processes do is done once for all.
+pytestmark = pytest.mark.xdist_group("ranks")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SCHEDULE = {"epochs": 2, "learning_rate": 0.02, "optimizer": "sgd", "momentum": 0.5, "clip": {"kind": "norm", "at": 1}}
 RECURRENT = {"word": 6, "hidden": 7, "bidirectional": True, "pooling": "max", "dropout": 0.3}
