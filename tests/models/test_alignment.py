@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
+from deixis.models import alignment
 from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe, BidirectionalReader, Pool, pooled_products
 
 RECIPE = AlignmentRecipe(dim=5, word=4, dropout=0.0)
@@ -176,3 +177,16 @@ def test_fixed_word_vectors_are_not_learned_and_must_fit() -> None:
     torch.testing.assert_close(network.words.weight[1:], vectors[1:] / vectors.norm(dim=1).mean())
     with pytest.raises(DeixisError, match=r"model\.word"):
         AlignmentNetwork(7, 11, RECIPE, word_vectors=torch.randn(11, 9))
+
+
+@pytest.mark.parametrize("lacking", ["no Triton", "an old Triton"])
+def test_blocks_do_what_the_kernel_would_where_triton_does_not_suffice(
+    lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_old(name: str) -> Any:
+        raise ImportError(f"cannot import what {name} needs of triton")
+
+    found = None if lacking == "no Triton" else object()
+    monkeypatch.setattr(alignment, "find_spec", lambda name: found)
+    monkeypatch.setattr(alignment, "import_module", import_old)
+    assert alignment.fused_kernel(torch.device("cuda")) is None

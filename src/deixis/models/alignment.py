@@ -205,7 +205,10 @@ def fused_kernel(device: torch.device) -> Any:
     """The module of the fused kernel where it runs, on NVIDIA GPUs with Triton; elsewhere None, and blocks do it."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
-    kernel = import_module("deixis.models.alignment_kernel")
+    try:
+        kernel = import_module("deixis.models.alignment_kernel")
+    except ImportError:  # a Triton too old for what the kernel asks of it
+        return None
     return kernel if kernel.available(device) else None
 
 
