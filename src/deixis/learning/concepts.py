@@ -43,6 +43,8 @@ from deixis.text.tokens import tokens_of
 VOCABULARY = "concepts.tsv"
 #: Images whose regions are read and scored together.
 _IMAGES = 64
+#: Of what is kept in the cache; a new one where regions are chosen or scored otherwise.
+_VERSION = 1
 
 
 class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -170,7 +172,7 @@ def predicted_concepts(
 
     Grouping regions takes longer than looking at them, and all rows of a table stand on the same network.
     """
-    digest = hashlib.sha256(f"{store.fingerprint} {count}{' places' * places}".encode())
+    digest = hashlib.sha256(f"{_VERSION} {store.fingerprint} {count}{' places' * places}".encode())
     for value in network.state_dict().values():
         digest.update(value.cpu().numpy().tobytes())
     for image in images:
