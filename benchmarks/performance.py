@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     boxes = (str(flickr8k), str(entities), "--pictures", "60", "--json", str(BENCHMARKS / "edges.json"))
     yield Benchmark("edges.py", boxes, ("flickr8k", "flickr30k_entities"))
     yield Benchmark("annotation.py", (str(entities), *_out("annotation")), ("flickr30k_entities",))
-    yield Benchmark("cca.py", ("--full", *_out("cca-full")), gpu=True)
+    yield Benchmark("cca.py", ("--full", "--device", "cuda", *_out("cca-full")), gpu=True)
     yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
     yield Benchmark("recorded_steps.py", ("--device", "cuda"), gpu=True)
     yield Benchmark("launches.py", ("scenes", "--device", "cuda", *_out("launches")), gpu=True)
@@ -268,10 +269,23 @@ def document() -> str:
 
 
 def _command(found: Any, path: Path) -> str:
-    names = (path.stem.replace("-", "_"), path.stem.partition("-")[0])
-    script = next((f"{name}.py" for name in names if (ROOT / "benchmarks" / f"{name}.py").exists()), None)
-    command = found.get("command") or (f"python benchmarks/{script}" if script else "")
+    """What the file says made it, or what `make bench` would."""
+    command = found.get("command") or _commands().get(path.name, "")
     return f"`{command}`" if command else ""
+
+
+@cache
+def _commands() -> dict[str, str]:
+    """By the name of the file that a benchmark writes: the one it is told, or its own."""
+    commands = {"tree_lstm-gpu.json": "python benchmarks/tree_lstm.py TREES --device cuda"}
+    commands["tree_lstm.json"] = "python benchmarks/tree_lstm.py TREES"
+    commands["serving.json"] = "python benchmarks/serving.py"
+    for benchmark in benchmarks(Path("DEIXIS_DATA")):
+        written = [Path(each).name for each in benchmark.arguments if each.endswith(".json")]
+        given = [each for each in benchmark.arguments if not each.endswith(".json") and each not in ("--out", "--json")]
+        name = written[0] if written else f"{Path(benchmark.script).stem}.json"
+        commands[name] = " ".join(["python", f"benchmarks/{benchmark.script}", *given])
+    return commands
 
 
 def main() -> int:
