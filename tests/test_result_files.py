@@ -1,4 +1,4 @@
-"""Result files belong to the recipes of the package as they are now, so that `deixis reproduce` makes each again."""
+"""Result files tell the hashes that the recipes of the package have now. Changes of code are not seen here."""
 
 import json
 from pathlib import Path
