@@ -110,10 +110,8 @@ def main() -> None:
                 *("ground", *files[some], SENTENCE, "--model", run, "--json")
             ]
         for setting, command in settings.items():
-            # Once for nothing: the first run chooses by measurement what runs its network.
-            spent(command(FEW))
-            few, _ = spent(command(FEW))
-            more, peak = spent(command(arguments.pictures))
+            # The lesser of two: the first run chooses by measurement what runs its network, and others disturb.
+            (few, _), (more, peak) = (min(spent(command(some)) for _ in range(2)) for some in (FEW, arguments.pictures))
             each = (more - few) / (arguments.pictures - FEW)
             found[setting] = {
                 "processor_ms_per_picture": round(1000 * each, 1),
