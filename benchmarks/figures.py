@@ -26,6 +26,14 @@ def _a_caption(process: str, found: Any) -> float:
     return float(found["bytes_a_caption"][process] / found["limits"]["bytes_a_caption"][process])
 
 
+def _step_times(setting: str, way: str, found: Any) -> float:
+    return float(found["settings"][setting]["times_faster"][way])
+
+
+def _at_least(times: int, found: Any) -> str:
+    return f"≥ {times}"
+
+
 RATIOS = (
     Ratio("ranking", "ranking, both directions, to its bare product", lambda found: found["time_ratio"],
           lambda found: f"≤ {found['time_ratio_limit']}"),
@@ -36,12 +44,19 @@ RATIOS = (
             lambda found: "≤ 1") for process, told in (("first", "in the first"), ("worker", "in one that counts"))),
     Ratio("cca", "CCA: time of the faster of two libraries to ours",
           lambda found: found["times_faster_than_the_faster"], lambda found: f"≥ {found['limits']['times_faster']}"),
-    Ratio("cca-full", "CCA of paper 0 at full size on a GPU, to its floor",
+    Ratio("cca-full", "CCA of paper 0 at full size on a GPU: its covariances, to the floor",
           lambda found: found["covariances_times_floor"]),
-    Ratio("two_branch", "a loss of 500 pairs: pytorch-metric-learning's time to ours",
+    *(Ratio(file, f"tree LSTM, 512 sentences at once: nodes a second to node by node{on}",
+            lambda found: found["batch_512"]["times_node_by_node"], partial(_at_least, times))
+      for file, on, times in (("tree_lstm", "", 10), ("tree_lstm-gpu", " on a GPU", 100))),
+    *(Ratio(file, f"tree LSTM, 64 sentences: time of its bare products to all of it{on}",
+            lambda found: found["batch_64"]["share_of_products"])
+      for file, on in (("tree_lstm", ""), ("tree_lstm-gpu", " on a GPU"))),
+    Ratio("two_branch", "a loss of 500 pairs: time of pytorch-metric-learning, which keeps all triplets, to ours",
           lambda found: found["settings"]["sentences"]["loss_times_faster"]["pytorch-metric-learning"]),
-    Ratio("two_branch", "a step of 500 pairs: a loop's time to ours",
-          lambda found: found["settings"]["sentences"]["times_faster"]["loop"]),
+    *(Ratio("two_branch", f"a step of {pairs} pairs: time of {way} to ours", partial(_step_times, setting, name))
+      for setting, pairs in (("sentences", 500), ("phrases", 100))
+      for name, way in (("loop", "a loop"), ("pytorch-metric-learning", "pytorch-metric-learning (all triplets)"))),
     Ratio("two_branch-full", "an epoch at Flickr30k's size on a GPU (tf32), to its floor",
           lambda found: found["runs"]["tf32"]["epoch_s"] / found["runs"]["tf32"]["floor_s"]),
     Ratio("recorded_steps", "a step of the trainer on a GPU (500 pairs), kernel by kernel, to the same as a CUDA graph",
@@ -128,4 +143,7 @@ FLOORS = (
     Floor("extraction-gpu", "the same once it runs",
           lambda found: 1 / found["by_stage"]["pictures_per_second_between"],
           lambda found: found["by_stage"]["floor_ms_per_picture"] / 1e3),
+    Floor("extraction-gpu", "its networks alone (proposals, backbone and regions, and pixels to the card)",
+          lambda found: 1 / found["by_stage"]["pictures_per_second"]["networks alone"],
+          lambda found: found["by_stage"]["floors_ms_per_picture"]["operations on the device"] / 1e3),
 )  # fmt: skip

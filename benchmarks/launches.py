@@ -44,8 +44,9 @@ from deixis.text.trees import write_trees
 CHANNELS, REGIONS, WORD = 1280, 200, 300
 #: Of so many training images a sixth has regions; and those held out, of which nothing is asked.
 IMAGES, HELD_OUT = 3000, 20
-#: Looks that are timed after the first, which warms up; one more is profiled.
-LOOKS = 4
+#: Looks that are timed after those that warm up, of which graphs have more: each form of batch is recorded first. One
+#: more is profiled.
+LOOKS, WARM, WARM_GRAPHS = 2, 1, 8
 TEXT = {"kind": "tfidf"}
 #: More epochs than are needed, none of which is validated.
 LONG = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
@@ -134,10 +135,15 @@ def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dic
 
 
 class Looks:
-    """Told of every step by the trainer, in bursts: one after each look at the losses."""
+    """Told of every step by the trainer, in bursts: one after each look at the losses, and at an epoch's end.
+
+    Of an epoch's bursts those count that are as long as can be: of `LOOK_EVERY` steps, or of a short epoch's all.
+    """
 
     def __init__(self, device: torch.device, first: int, warm: int) -> None:
-        self.every, self._first, self._warm = LOOK_EVERY[device.type], first, warm
+        self._every, self._first, self._warm = LOOK_EVERY[device.type], first, warm
+        #: Of the burst that is profiled.
+        self.steps = 0
         self._step_ms: list[float] = []
         self.profiler = profile(activities=[ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU])
         self._profiling = False
@@ -148,24 +154,23 @@ class Looks:
         return statistics.median(self._step_ms[self._warm :])
 
     def __call__(self, now: Progress) -> None:
-        ended = now.epoch_record is not None
-        begun = not ended and (now.step - 1) % self.every == 0 and now.step + self.every - 1 <= now.steps
+        ended, burst = now.epoch_record is not None, min(self._every, now.steps)
+        begun = not ended and (now.step - 1) % burst == 0 and now.step + burst - 1 <= now.steps
         if begun and now.epoch >= self._first:
             if self._profiling:
                 self.profiler.stop()
                 raise Enough
-            self._step_ms.append(1e3 * (time.perf_counter() - self._last) / self.every)
+            self._step_ms.append(1e3 * (time.perf_counter() - self._last) / burst)
         # Whether the next look is at so many steps, with nothing between.
-        follows = now.steps if ended else now.steps - now.step if now.step % self.every == 0 else 0
-        if len(self._step_ms) == self._warm + LOOKS and follows >= self.every:
+        follows = now.steps if ended else now.steps - now.step if now.step % burst == 0 else 0
+        if len(self._step_ms) == self._warm + LOOKS and follows >= burst:
             self.profiler.start()
-            self._profiling = True
+            self._profiling, self.steps = True, burst
         self._last = time.perf_counter()
 
 
 def measured(task: Any, recipe: Any, device: torch.device, first: int, graphs: bool) -> dict[str, Any]:
-    # Every form of batch is recorded before steps count.
-    looks = Looks(device, first, 12 if graphs else 1)
+    looks = Looks(device, first, WARM_GRAPHS if graphs else WARM)
     with suppress(Enough):
         # A run that writes nothing.
         train(task, recipe.schedule, FollowingRun("."), seed=0, device=device, progress=looks, graphs=graphs)
@@ -173,12 +178,12 @@ def measured(task: Any, recipe: Any, device: torch.device, first: int, graphs: b
     on_device = device.type == "cuda"
     kernels = [event for event in events if (event.device_type.name == "CUDA") == on_device]
     taken = sum(event.self_device_time_total if on_device else event.self_cpu_time_total for event in kernels)
-    step, computing = looks.step_ms, taken / 1e3 / looks.every
+    step, computing = looks.step_ms, taken / 1e3 / looks.steps
     return {
         "step_ms": round(step, 3),
         "computing_ms": round(computing, 3),
         "share_computing": round(computing / step, 3),
-        "kernels": round(sum(event.count for event in kernels) / looks.every, 1),
+        "kernels": round(sum(event.count for event in kernels) / looks.steps, 1),
     }
 
 

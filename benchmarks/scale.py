@@ -59,8 +59,14 @@ class Units(NamedTuple):
     #: extraction-gpu.json: seconds of a machine a picture, from file to store, once it runs; and of its networks alone.
     machine_s: float
     network_s: float
-    #: settings.json: seconds of a processor a picture for its vector alone, by `deixis index`.
+    #: The same file's decoding alone by all processors, of pictures of 320 pixels, and decoding.json: how many times as
+    #: long pictures of the assumed bytes take.
+    small_decoding_s: float
+    times_small: float
+    #: settings.json: seconds of a processor a picture for its vector alone, by `deixis index`; and decoding.json: how
+    #: many more it takes to decode one of the assumed bytes.
     vector_processor_s: float
+    larger_processor_s: float
     #: extraction-flickr8k.json: regions a picture. Rows are 1,280 numbers of half precision; boxes four of 32 bits.
     regions: float
     vector_bytes: float
@@ -73,24 +79,38 @@ class Units(NamedTuple):
     query_rows: int
     query_axes: int
     recall: float
-    #: serving.json: numbers of a row, and requests a second of the whole server on its processors.
+    #: serving.json: numbers of a row, on disk of half precision; requests a second of the whole server, on how many
+    #: processors.
     row_numbers: int
     served_per_s: float
     serving_cores: int
 
+    @property
+    def decoding_s(self) -> float:
+        """Seconds of a machine a picture of the assumed bytes, of decoding alone."""
+        return self.small_decoding_s * self.times_small
+
+    @property
+    def stored_bytes(self) -> float:
+        """What extraction writes a picture."""
+        return self.vector_bytes + self.regions * self.region_bytes
+
 
 def units() -> Units:
-    gpu, whole, kinds, serving, settings = (
-        _read(name) for name in ("extraction-gpu", "extraction-flickr8k", "search_kinds", "serving", "settings")
-    )
+    names = ("extraction-gpu", "extraction-flickr8k", "search_kinds", "serving", "settings", "decoding")
+    gpu, whole, kinds, serving, settings, decoding = map(_read, names)
     lists = [kind for kind in kinds["kinds"] if kind["kind"].startswith("IVF") and kind["kind"].endswith("SQ8")]
     good = min((kind for kind in lists if kind["recall@10"] >= 0.99), key=lambda kind: kind["processor_ms"])
     rates = gpu["by_stage"]["pictures_per_second"]
+    larger = decoding["index"]["processor_ms"]
     base = read_bundle(packaged_folder()).manifest
     return Units(
         machine_s=1 / gpu["by_stage"]["pictures_per_second_between"],
         network_s=1 / rates["networks alone"],
+        small_decoding_s=1 / rates["decoding alone"],
+        times_small=decoding["regions"]["times_as_long"],
         vector_processor_s=settings["settings"]["deixis-base"]["processor_ms_per_picture"] / 1000,
+        larger_processor_s=(larger["large"] - larger["small"]) / 1000,
         regions=whole["rows"]["regions"] / whole["rows"]["image"],
         vector_bytes=2.0 * CHANNELS,
         region_bytes=2.0 * CHANNELS + 16,
@@ -121,18 +141,20 @@ class Simulated(NamedTuple):
 def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: int = 0) -> Simulated:
     """Partitions through machines of one GPU that die at random.
 
+    A machine decodes while its networks run, so the longer of both is its pace, unless the file system is slower.
     A machine that dies loses the partition it maps and the one it writes, and is replaced. Half-way the driver dies:
     everything under way is lost, and begun again five minutes later.
     """
     random = np.random.default_rng(seed)
     partitions = -(-pictures // PARTITION_SIZE)
     paces = {
-        "the machines": PARTITION_SIZE * units.machine_s,
-        # Shared by all.
-        "the file system": PARTITION_SIZE * cluster.picture_bytes * nodes / cluster.store_bytes_per_s,
+        "networks": units.machine_s,
+        "decoding": units.decoding_s,
+        # Shared by all: pictures are read from it, and the store is written to it.
+        "the file system": nodes * (cluster.picture_bytes + units.stored_bytes) / cluster.store_bytes_per_s,
     }
     bound_by = max(paces, key=lambda name: paces[name])
-    pace, mean = paces[bound_by], cluster.mean_days_to_death * 86400
+    pace, mean = PARTITION_SIZE * paces[bound_by], cluster.mean_days_to_death * 86400
     free = [(0.0, node) for node in range(nodes)]
     dies = random.exponential(mean, nodes)
     done = repeated = deaths = 0
@@ -203,8 +225,9 @@ Written by `python benchmarks/scale.py` from measured unit costs and assumed pri
 the assumptions in the script to yours.
 
 Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
-{1 / measured["machine_s"]:.0f} pictures a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f}
-(`extraction-gpu.json`); a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
+{1 / measured["machine_s"]:.0f} pictures of 320 pixels a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f},
+decoding alone {1 / measured["small_decoding_s"]:.0f} (`extraction-gpu.json`); pictures of about 150 kB take {measured["times_small"]:.2f} × as long to
+decode as those (`decoding.json`, on another machine's processor), which leaves {1 / told["decoding_s"]:.0f} a second; a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
 {measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
 {1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
 numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
@@ -213,7 +236,8 @@ second on {measured["serving_cores"]} processors (`serving.json`).
 Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["search_node_hour"]:g} for one of 16 processors and
 {cluster["search_memory"] / 1e9:.0f} GB without a GPU, ${prices["terabyte_month"]:g} a terabyte and month; a machine dies every
 {cluster["mean_days_to_death"]:.0f} days and is replaced in {cluster["replacement_minutes"]:.0f} minutes; pictures of
-{cluster["picture_bytes"] / 1e3:.0f} kB from a file system of {cluster["store_bytes_per_s"] / 1e9:g} GB a second;
+{cluster["picture_bytes"] / 1e3:.0f} kB, read from a file system of {cluster["store_bytes_per_s"] / 1e9:g} GB a second to which the store is
+written, too; decoding beside the networks, so that the slower of both is a machine's pace;
 {cluster["queries_per_s"]:.0f} queries a second, and a second replica so that a dead machine is not missed.
 
 ## Extraction (`--engine ray`)
@@ -225,9 +249,10 @@ Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["sear
 The driver dies once, half-way, in every row. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
 The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
 ${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
-processor a picture with `deixis index` (`settings.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a processor in all, which
-{told["vectors_alone"]["machines"]} machines without a GPU do in {told["vectors_alone"]["hours"]:,} hours for
-${told["vectors_alone"]["dollars"]:,}.
+processor a picture of 320 pixels with `deixis index` (`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} more to decode one of the assumed
+bytes (`decoding.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a processor in all. The file system takes {told["vectors_alone"]["hours"]:,} hours to give the
+pictures and take what is kept: {told["vectors_alone"]["machines"]} machines without a GPU are as fast, for ${told["vectors_alone"]["dollars"]:,}, and more would
+wait. That cuts the collection into an index a machine; one index over all has not been tried.
 
 ## Search (Milvus)
 
@@ -242,11 +267,12 @@ first row has as many numbers as was measured, the second as many as the encoder
 
 ## What breaks first
 
-1. **Reading the pictures.** From {cluster["store_bytes_per_s"] * measured["machine_s"] / cluster["picture_bytes"]:.0f} machines on
-   the file system is what they wait for; more machines then cost money and save nothing.
-2. **The machine beside its GPU.** Its networks alone would do {measured["machine_s"] / measured["network_s"]:.1f} × as many pictures as
-   the whole machine does from file to store (`extraction-gpu.json` has the parts), and each run begins with the seconds that
-   its readers take to start; readers on other machines, which the Ray engine allows, have not been measured beside a GPU.
+1. **Writing the regions.** The file system reads {cluster["picture_bytes"] / 1e3:.0f} kB a picture and takes {told["stored_bytes"] / 1e3:.0f} kB, nearly all of it
+   regions. From {told["machines_that_wait"]} machines on it is what they wait for; more machines then cost money and save nothing. Of vectors
+   alone there would be a hundredth to write.
+2. **Decoding.** A machine's processors make {1 / told["decoding_s"]:.0f} such pictures a second ready, its networks could take {1 / measured["network_s"]:.0f}: with
+   pictures of this size, the GPU waits also where the machine is alone. Readers on other machines, which the Ray engine allows, have
+   not been measured beside a GPU; nor has a run on pictures of this size.
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
    {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
 4. **Reading cells.** A query ranks {measured["candidates"]} pictures again by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many
@@ -269,9 +295,13 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
     store = {name: pictures * size / 1e12 for name, size in sizes.items()}
     simulated = [(count, simulate(pictures, count, measured, cluster)) for count in nodes]
     ways = [search(pictures, axes, measured, cluster, prices) for axes in (measured.query_axes, measured.row_numbers)]
-    processor_hours = pictures * measured.vector_processor_s / 3600
-    machines = max(nodes)
-    hours = processor_hours / cluster.processors / machines
+    processor_hours = pictures * (measured.vector_processor_s + measured.larger_processor_s) / 3600
+    moved = pictures * (cluster.picture_bytes + 2 * measured.row_numbers + measured.cell_bytes)
+    hours = moved / cluster.store_bytes_per_s / 3600
+    machine_s = max(measured.machine_s, measured.decoding_s)
+    moved_by_extraction = cluster.picture_bytes + measured.stored_bytes
+    # As many as the file system has work for.
+    machines = math.ceil(processor_hours / cluster.processors / hours)
     return {
         "benchmark": "scale",
         "command": "python benchmarks/scale.py",
@@ -288,6 +318,9 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
             "hours": round(hours, 1),
             "dollars": round(machines * hours * prices.search_node_hour),
         },
+        "decoding_s": measured.decoding_s,
+        "stored_bytes": measured.stored_bytes,
+        "machines_that_wait": math.ceil(cluster.store_bytes_per_s * machine_s / moved_by_extraction),
         "store_terabytes": store,
         "store_dollars_a_month": round(sum(store.values()) * prices.terabyte_month),
         "search": [way._asdict() for way in ways],
@@ -295,7 +328,7 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
 
 
 #: How many pictures, and on how many machines they are extracted.
-PICTURES, NODES = 100_000_000, [1, 8, 16, 32, 128]
+PICTURES, NODES = 100_000_000, [1, 2, 4, 8, 32, 128]
 
 
 def main() -> None:

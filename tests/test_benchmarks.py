@@ -34,7 +34,7 @@ def test_the_document_of_scale_says_what_the_result_files_say(monkeypatch: pytes
 def test_the_document_of_performance_says_what_the_result_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     written = (ROOT / "docs" / "performance.md").read_text("utf-8").splitlines()
-    told = (*performance.table(), *performance.floors(), *performance.launches())
+    told = (*performance.table(), *performance.cca(), *performance.floors(), *performance.launches())
     stale = [line for line in told if line not in written]
     assert not stale, "run python benchmarks/performance.py docs"
 
@@ -70,18 +70,23 @@ def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch
 
 def test_a_cluster_that_nobody_dies_in_takes_what_its_parts_add_up_to(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = script("scale", monkeypatch)
-    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))._replace(machine_s=0.01, network_s=0.004)
+    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))
+    units = units._replace(machine_s=0.01, network_s=0.004, small_decoding_s=0.0)
     immortal = scale.Cluster(mean_days_to_death=1e9, store_bytes_per_s=1e15)
     run = scale.simulate(256_000, 10, units, immortal)
     # A hundred partitions a machine of 2.56 s each, and five minutes for the driver's death.
     assert run.hours == pytest.approx((100 * 2.56 + 300) / 3600, abs=0.05)
     assert (run.deaths, run.repeated_partitions, run.network_busy) == (0, 20, 0.4)
-    assert run.bound_by == "the machines"
+    assert run.bound_by == "networks"
+    larger = scale.simulate(256_000, 10, units._replace(small_decoding_s=0.01, times_small=2.5), immortal)
+    assert larger.bound_by == "decoding"
+    assert larger.hours == pytest.approx((100 * 6.4 + 300) / 3600, abs=0.05)
 
 
 def test_machines_that_die_cost_time_and_a_file_system_bounds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     scale = script("scale", monkeypatch)
-    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))._replace(machine_s=0.01, network_s=0.004)
+    units = scale.Units(**dict.fromkeys(scale.Units._fields, 1.0))
+    units = units._replace(machine_s=0.01, network_s=0.004, small_decoding_s=0.0)
     well, ill = (scale.Cluster(mean_days_to_death=days, store_bytes_per_s=1e15) for days in (1e9, 0.05))
     healthy, dying = (scale.simulate(10_000_000, 8, units, cluster) for cluster in (well, ill))
     assert dying.deaths > 10
@@ -91,3 +96,19 @@ def test_machines_that_die_cost_time_and_a_file_system_bounds_them(monkeypatch: 
     few, many = (scale.simulate(1_000_000, nodes, units, slow) for nodes in (8, 64))
     assert few.bound_by == many.bound_by == "the file system"
     assert many.hours == pytest.approx(few.hours, rel=0.05)
+
+
+def test_a_file_system_is_charged_with_what_is_written_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = script("scale", monkeypatch)
+    units = scale.Units(**dict.fromkeys(scale.Units._fields, 0.0))
+    units = units._replace(machine_s=0.002, vector_bytes=2560.0, regions=100.0, region_bytes=2576.0)
+    slow = scale.Cluster(mean_days_to_death=1e9, store_bytes_per_s=1e9, picture_bytes=150e3)
+    few, many = (scale.simulate(10_000_000, nodes, units, slow) for nodes in (4, 64))
+    assert (few.bound_by, many.bound_by) == ("networks", "the file system")
+    # 4.1 TB at 1 GB a second, of which 1.5 are read, and five minutes for the driver's death.
+    assert many.hours == pytest.approx((10_000_000 * (150e3 + 2560 + 100 * 2576) / 1e9 + 300) / 3600, abs=0.06)
+    told = scale.record(scale.PICTURES, [1])
+    assumed, alone = scale.Cluster(), told["vectors_alone"]
+    read = scale.PICTURES * assumed.picture_bytes / assumed.store_bytes_per_s / 3600
+    assert alone["hours"] >= read, "nobody indexes sooner than the pictures can be read"
+    assert alone["machines"] * assumed.processors * alone["hours"] >= 0.98 * alone["processor_hours"]
