@@ -104,6 +104,11 @@ def test_a_worker_that_cannot_begin_says_why(tmp_path: Path, cluster: Any) -> No
         extract_on_ray(make_corpus(8), FakeMaker(weights=False), tmp_path / "store", partition_size=SIZE)
 
 
+def test_a_cluster_without_a_gpu_says_so(tmp_path: Path, cluster: Any) -> None:
+    with pytest.raises(DeixisError, match="no machine of the Ray cluster has a GPU; use --device cpu"):
+        extract_on_ray(make_corpus(8), FakeMaker(), tmp_path / "store", partition_size=SIZE, gpu=True)
+
+
 @pytest.mark.slow
 def test_what_ends_every_worker_is_given_up_when_all_else_is_done(
     tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch

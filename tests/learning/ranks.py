@@ -84,6 +84,16 @@ def layers(ranks: Ranks, rows: int) -> dict[str, Any]:
     return {"embedded": embedded.tolist(), **_gradients(ranks, module), **state}
 
 
+def one_row(ranks: Ranks) -> str:
+    """What a layer says to a batch of one row."""
+    module = nn.Sequential(nn.BatchNorm1d(3))
+    try:
+        Sharing(ranks, module).divided(1, CPU, lambda places: module(torch.ones(len(places), 3)))
+    except ValueError as fault:
+        return str(fault)
+    return ""
+
+
 def network(ranks: Ranks) -> dict[str, Any]:
     """The backbone of a tower, all of it learning."""
     module = load_efficientnet_lite("efficientnet-lite0").double().train()
@@ -139,6 +149,7 @@ JOBS: dict[str, Callable[..., Any]] = {
     "train": train,
     "held": held,
     "layers": layers,
+    "one_row": one_row,
     "network": network,
     "killed": killed,
 }

@@ -129,6 +129,7 @@ def returned(folder: Path, stores: list[str], environment: dict[str, str]) -> di
     }
     jobs |= {f"{name} held": ("held", 4, [RECIPES[name], stores]) for name in ("infonce", "phrases-similarity")}
     jobs |= {f"layers {rows} {count}": ("layers", count, [rows]) for rows in (7, 3) for count in (1, 2, 4)}
+    jobs |= {f"one row {count}": ("one_row", count, []) for count in (1, 2)}
     jobs |= {f"network {count}": ("network", count, []) for count in (1, 3)}
     jobs["cca"] = ("train", 2, [LINEAR, str(folder / "cca"), stores])
     command = [sys.executable, "-W", "error", "-m", "tests.learning.ranks", json.dumps([*jobs.values()])]
@@ -182,6 +183,11 @@ def test_layers_see_the_whole_batch_also_where_a_process_holds_none_of_it(
     rows: int, returned: dict[str, list[Any]]
 ) -> None:
     same([*returned[f"layers {rows} 2"], *returned[f"layers {rows} 4"]], *returned[f"layers {rows} 1"])
+
+
+def test_one_row_has_no_statistics_whoever_holds_it(returned: dict[str, list[Any]]) -> None:
+    said = [*returned["one row 1"], *returned["one row 2"]]
+    assert all(each.startswith("Expected more than 1 value per channel when training") for each in said)
 
 
 def test_a_network_has_the_loss_and_gradients_of_one_process(returned: dict[str, list[Any]]) -> None:

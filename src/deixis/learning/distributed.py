@@ -248,7 +248,7 @@ def _make_global(module: nn.Module, ranks: Ranks, at_work: _RowsAtWork) -> None:
     """Let every layer that looks at the batch, or draws for it, see the whole one. Names in the module stay."""
     for name, child in module.named_children():
         if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            setattr(module, name, GlobalBatchNorm(child, ranks))
+            setattr(module, name, GlobalBatchNorm(child, ranks, at_work))
         elif type(child) is nn.Dropout:
             setattr(module, name, _GlobalDropout(child.p, at_work))
         else:
@@ -261,9 +261,9 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     Takes over the parameters and running statistics of another layer. A process may have no rows.
     """
 
-    def __init__(self, layer: nn.modules.batchnorm._BatchNorm, ranks: Ranks) -> None:
+    def __init__(self, layer: nn.modules.batchnorm._BatchNorm, ranks: Ranks, at_work: _RowsAtWork) -> None:
         super().__init__(layer.num_features, layer.eps, layer.momentum)
-        self.ranks = ranks
+        self.ranks, self._at_work = ranks, at_work
         self._parameters, self._buffers = layer._parameters, layer._buffers
 
     def _check_input_dim(self, input: Tensor) -> None: ...
@@ -271,6 +271,9 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
+        # As PyTorch's own. Asked of the host: `total` lies on the device, which would have to be waited for.
+        if self._at_work.count * input.shape[2:].numel() == 1:
+            raise ValueError("Expected more than 1 value per channel when training, got one in all processes")
         full, channels = input.to(torch.promote_types(input.dtype, torch.float32)), self.num_features
         others = [axis for axis in range(input.dim()) if axis != 1]
         count = input.numel() // channels
