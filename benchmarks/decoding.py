@@ -3,9 +3,9 @@
     python benchmarks/decoding.py [--out results/benchmarks/decoding.json]
 
 Generated pictures, whose detail falls with frequency as that of photographs does, as JPEGs of both sizes; a file's
-bytes are what its quality is chosen by. Each is made ready as `deixis extract --features regions` does, and as `deixis index`
-does for its vector alone, in one thread. All take turns; the median of processor time counts, since others may share
-the machine.
+bytes are what its quality is chosen by. Each is made ready as `deixis extract --features regions` does, and as
+`deixis index` does for its vector alone, in one thread. All take turns; the median of processor time counts, since
+others may share the machine.
 """
 
 from __future__ import annotations
