@@ -112,3 +112,21 @@ def test_a_file_system_is_charged_with_what_is_written_to_it(monkeypatch: pytest
     read = scale.PICTURES * assumed.picture_bytes / assumed.store_bytes_per_s / 3600
     assert alone["hours"] >= read, "nobody indexes sooner than the pictures can be read"
     assert alone["machines"] * assumed.processors * alone["hours"] >= 0.98 * alone["processor_hours"]
+
+
+@pytest.mark.parametrize(("steps", "burst"), [(10, 10), (25, 25), (60, 25)])
+def test_steps_of_epochs_of_any_length_are_looked_at(steps: int, burst: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = script("launches", monkeypatch)
+    monkeypatch.setitem(launches.LOOK_EVERY, "cpu", 25)
+    looks = launches.Looks(launches.torch.device("cpu"), first=1, warm=1)
+
+    def epochs() -> None:
+        for epoch in range(1, 9):
+            for step in range(1, steps + 1):
+                looks(launches.Progress(epoch, 8, step, steps, 0.5))
+            looks(launches.Progress(epoch, 8, steps, steps, 0.5, object()))
+
+    with pytest.raises(launches.Enough):
+        epochs()
+    assert looks.steps == burst
+    assert looks.step_ms >= 0
