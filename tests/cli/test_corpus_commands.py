@@ -302,7 +302,9 @@ def test_a_truncated_zip_is_told_in_one_line(deixis: Run, tmp_path: Path) -> Non
 
 def test_a_path_that_is_not_there_and_one_that_is_nothing(deixis: Run, tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("Dear reader")
+    (tmp_path / "empty").mkdir()
     for path, problem in (
+        (tmp_path / "empty", "is empty: there are no files in it"),
         (tmp_path / "nowhere", "no such file or folder"),
         (tmp_path / "letter.txt", "is none of the known"),
     ):

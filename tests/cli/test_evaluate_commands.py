@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -215,6 +216,24 @@ def test_a_list_of_images_that_will_not_do_is_named_with_the_place(run, matrix, 
     line = refused(run("scores", matrix, "--caption-images", tmp_path / "owners.txt"))
     assert str(tmp_path / "owners.txt") in line
     assert problem in line
+
+
+def test_a_mistyped_run_is_told_as_a_run(run):
+    code, out, err = run("nothere", "--corpus", "scenes")
+    assert (code, out) == (2, "")
+    assert "there is no run folder and no command 'nothere'; commands: " in err
+
+
+def test_how_a_run_was_trained_is_kept_with_its_figures_and_not_shown_among_them(run, monkeypatch, tmp_path):
+    metrics = {"text_to_image": {"r@1": 30.0}, "training_pairs": 500, "batch": {"triplets": 1554.2}}
+    result = SimpleNamespace(metrics=metrics, protocol=SimpleNamespace(name="retrieval"))
+    for name in ("deixis.learning.judging.read_recipe", "deixis.cli.output.run_stores"):
+        monkeypatch.setattr(name, lambda *given: None)
+    monkeypatch.setattr("deixis.learning.judging.judge", lambda *given, **told: [result])
+    monkeypatch.setattr("deixis.cli.output.print_json", lambda shown: print(shown[0].metrics))
+    code, out, _ = run(tmp_path, "--corpus", "scenes")
+    assert (code, "r@1" in out, "triplets" in out, "training_pairs" in out) == (0, True, False, False)
+    assert "triplets" in run(tmp_path, "--corpus", "scenes", "--json")[1]
 
 
 def test_other_mistakes_are_told_in_one_line(run, matrix, tmp_path):

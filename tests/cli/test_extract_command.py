@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -87,6 +88,23 @@ def test_what_an_engine_needs_is_told_before_anything_is_written(
     assert (code, errors.count("\n")) == (2, 1)
     assert problem in errors
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("options", "lines"), [((), 2), (("--address", "10.0.0.1:6379"), 1)])
+def test_ray_on_this_machine_is_told_before_it_is_started(
+    run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], lines: int
+) -> None:
+    def init(**given: object) -> None:
+        raise ConnectionError("nobody answers")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setattr("deixis.features.ray_engine._import_ray", lambda: ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    out = tmp_path / "store"
+    code, _, errors = run(photos, "--features", "image", "--out", out, "--engine", "ray", *options)
+    assert (code, errors.count("\n")) == (2, lines)
+    assert errors.startswith("starting Ray on this machine") == (lines == 2)
+    assert "nobody answers" in errors
 
 
 def test_ctrl_c_says_how_to_go_on(run: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tomllib
 
@@ -10,7 +11,7 @@ import pytest
 
 from deixis.cli import main, output
 from deixis.learning.recipe import KINDS
-from deixis.learning.runs import read_plan, read_weights
+from deixis.learning.runs import RunFolder, read_plan, read_weights
 from tests.learning.test_recipe import TOML
 
 
@@ -101,6 +102,41 @@ def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert problem in err
+
+
+def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, tmp_path, monkeypatch):
+    assert run("corpus", "cut", "scenes", tmp_path / "small", "--limit", 20, "--pictures")[0] == 0
+    monkeypatch.setattr("deixis.learning.running.features_for", None)
+    for recipe in ("paper1/sentences-bi", "paper1/phrases-bi", "paper1/phrases-cca", "beyond/joint"):
+        code, out, err = run("train", recipe, "--out", tmp_path / "run", "--corpus", tmp_path / "small")
+        assert (code, out) == (2, "")
+        assert re.fullmatch(r"deixis: text\.pca = 6000: \d+ training captions have .* \(--set text\.pca=\d+\).*\n", err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_goes_on_says_from_where(run, recipe, tmp_path, monkeypatch):
+    log = RunFolder.log
+
+    def killed(self, record):
+        log(self, record)
+        if getattr(record, "epoch", 0) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "log", killed)
+        patch.setattr("deixis.learning.trainer.CHECKPOINT_SHARE", 0)
+        assert run("train", recipe, "--out", tmp_path / "run")[0] != 0
+    code, _, err = run("train", recipe, "--out", tmp_path / "run")
+    assert code == 0
+    assert [line.split(":")[0] for line in err.splitlines()] == ["going on after epoch 2", "epoch 3/3"]
+
+
+def test_a_run_without_steps_is_shown_without_curves(run, recipe, tmp_path):
+    run("train", recipe, "--out", tmp_path / "run")
+    (tmp_path / "run" / "log.jsonl").write_bytes(b"")
+    code, out, _ = run("runs", "show", tmp_path / "run", "--plot")
+    assert (code, out.splitlines()[-1]) == (0, "No curves: the run has no steps")
+    assert run("runs", "show", tmp_path / "run", "--plot", "--json")[0] == 0
 
 
 def test_a_recipe_is_printed_as_it_stands_and_trains_from_there(run, tmp_path):

@@ -88,9 +88,16 @@ def test_a_fault_in_a_changed_setting_is_told_with_the_change(toy: Path) -> None
 
 
 def test_a_recipe_that_is_not_there_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(DeixisError, match=r"no recipe 'nothing' in the package; `deixis recipes` lists them"):
+    with pytest.raises(DeixisError, match=r"no recipe 'nothing' in the package: did you mean .*`deixis recipes` lists"):
         load_recipe("nothing")
-    with pytest.raises(DeixisError, match=r"did you mean paper1/sentences-bi\?"):
-        load_recipe("paper1/sentence-bi")
+    for typed, meant in (
+        ("paper1/sentence-bi", "paper1/sentences-bi, "),
+        ("sentences-bi", "paper1/sentences-bi, "),
+        ("papr1/sentences-bi", "paper1/sentences-bi, "),
+        ("paper1/nosuch", r"paper1/\S+, paper1/\S+ or paper1/\S+\? \("),
+        ("paper4", r"paper4/\S+, paper4/\S+ or paper4/\S+\? \("),
+    ):
+        with pytest.raises(DeixisError, match=f"did you mean {meant}"):
+            load_recipe(typed)
     with pytest.raises(InputError, match="No such file"):
         load_recipe(tmp_path / "none.toml")

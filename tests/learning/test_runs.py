@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import itertools
 import os
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from PIL import Image
 from deixis.errors import DeixisError, InputError
 from deixis.learning.cards import model_card
 from deixis.learning.checkpoints import Position, read_checkpoint, read_tensors, write_checkpoint, write_tensors
+from deixis.learning.curves import draw_curves
 from deixis.learning.run_records import (
     CorpusPlan,
     EpochRecord,
@@ -25,6 +27,7 @@ from deixis.learning.run_records import (
     RunPlan,
     SplitPlan,
     Start,
+    StepRecord,
     StorePlan,
     TrainingReport,
     batch_means,
@@ -240,6 +243,16 @@ def test_curves_show_loss_and_figures_and_mark_the_kept_epoch(tmp_path: Path) ->
     assert len(picture(write_curves(tmp_path / "going"))) > 600
     interrupt_after(tmp_path / "begun", steps=2)
     assert len(picture(write_curves(tmp_path / "begun"))) < 600
+
+
+def test_sums_of_recalls_have_a_panel_of_their_own() -> None:
+    def height(figures: dict[str, float]) -> int:
+        records = [StepRecord(1, 1, 0.5, 1.0, 0.1, {}), EpochRecord(1, 1, 0.5, {}, figures, True, 1.0)]
+        with Image.open(io.BytesIO(draw_curves(records, {"schedule": {"figure": "rsum"}}))) as opened:
+            return opened.height
+
+    assert height({"text_to_image.r@1": 40.0}) == height({"rsum": 300.0})
+    assert height({"text_to_image.r@1": 40.0, "rsum": 300.0}) > 1.3 * height({"rsum": 300.0})
 
 
 def picture(path: Path) -> NDArray[np.int64]:

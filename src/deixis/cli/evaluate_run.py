@@ -26,8 +26,10 @@ class RunOrCommand(TyperGroup):
     """`deixis evaluate RUN` is short for `deixis evaluate run RUN`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # A path is a run, also where there is none: `run` then says so.
-        if args and args[0] not in self.commands and (len(Path(args[0]).parts) > 1 or Path(args[0]).is_dir()):
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            # A path is a run, also where there is none: `run` then says so.
+            if len(Path(args[0]).parts) == 1 and not Path(args[0]).is_dir():
+                ctx.fail(f"there is no run folder and no command {args[0]!r}; commands: {', '.join(self.commands)}")
             args = ["run", *args]
         return super().resolve_command(ctx, args)
 
@@ -65,7 +67,7 @@ def run(
     from deixis.cli.output import busy, print_json, print_table, run_stores
     from deixis.corpus import open_corpus
     from deixis.evaluation.results import flatten, save
-    from deixis.learning.judging import judge, read_recipe
+    from deixis.learning.judging import TRAINING_SIZES, judge, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     recipe, target = read_recipe(run), checked_device(device)
@@ -84,5 +86,6 @@ def run(
         print_json(results)
         return
     for result in results:
-        rows = [[name, f"{value:,.2f}"] for name, value in flatten(result.metrics) if "by_" not in name]
+        scored = {name: value for name, value in result.metrics.items() if name not in TRAINING_SIZES}
+        rows = [[name, f"{value:,.2f}"] for name, value in flatten(scored) if "by_" not in name]
         print_table(f"{result.protocol.name}, {split}", ["figure", "value"], rows)

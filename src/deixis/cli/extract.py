@@ -100,6 +100,7 @@ def extract(
                 provenance=origin,
                 readers=workers,
                 progress=progress,
+                say=lambda text: typer.echo(text, err=True),
             )
         else:
             report = run(chosen, mapper, out, provenance=origin, workers=workers, progress=progress)

@@ -63,7 +63,7 @@ def train(
     from deixis.features import FeatureStore
     from deixis.learning.distributed import joined
     from deixis.learning.recipe import load_recipe
-    from deixis.learning.running import refuse_unshared, run_recipe, stores_for
+    from deixis.learning.running import refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
     from deixis.learning.runs import is_finished
     from deixis.vision.learned_proposals import checked_device
 
@@ -73,6 +73,7 @@ def train(
         refuse_unshared(chosen, ranks)
         with busy(f"Reading {corpus or chosen.corpus}") if ranks.first else nullcontext():
             opened = _open_corpus(chosen, corpus, pictures_in)
+            refuse_too_few_captions(chosen, opened)
         if features:
             stores = [FeatureStore(path) for path in features]
         else:
@@ -100,16 +101,15 @@ def show(
 
     Example: deixis runs show runs/bi --plot
     """
-    from deixis.learning.run_records import Note, epochs_of
+    from deixis.learning.run_records import Note, StepRecord, epochs_of
     from deixis.learning.runs import is_finished, read_log, read_model, read_plan, write_curves
 
     plan = read_plan(run)
     report = read_model(run).report if is_finished(run) else None
     records = read_log(run)
     epochs, notes = epochs_of(records), [record.text for record in records if isinstance(record, Note)]
+    curves = write_curves(run) if plot and any(isinstance(record, StepRecord) for record in records) else None
     if json:
-        if plot:
-            write_curves(run)
         print_json(
             {"recipe": plan.recipe, "finished": report is not None, "report": report, "epochs": epochs, "notes": notes}
         )
@@ -123,7 +123,7 @@ def show(
     for note in notes:
         typer.echo(f"Note: {note}")
     if plot:
-        typer.echo(f"Drew {write_curves(run)}")
+        typer.echo(f"Drew {curves}" if curves else "No curves: the run has no steps")
 
 
 def recipes(

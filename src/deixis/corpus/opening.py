@@ -58,6 +58,8 @@ def detect_format(tree: FileTree) -> str:
     for name in FORMATS:
         if get_format(name).detect(tree):
             return name
+    if not tree.names():
+        raise InputError(tree.path, "is empty: there are no files in it")
     raise InputError(tree.path, f"is none of the known corpus formats ({', '.join(FORMATS)})")
 
 

@@ -11,6 +11,7 @@ that all machines see.
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -117,6 +118,7 @@ def extract_on_ray(
     partition_size: int = PARTITION_SIZE,
     readers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """`extract` on a cluster, with the same outcome.
 
@@ -130,6 +132,7 @@ def extract_on_ray(
         partition_size: images in a partition.
         readers: partitions that are decoded at a time; as many as the cluster has processors where not given.
         progress: called with the number of images done so far and of all images.
+        say: told before a cluster of this machine alone is started.
     """
     ray = _import_ray()
     start = time.perf_counter()
@@ -142,7 +145,7 @@ def extract_on_ray(
         done = found = plan.images - images
         progress(done, plan.images)
         if pending:
-            with _connected(ray, address), _told_in_one_line(ray):
+            with _connected(ray, address, say), _told_in_one_line(ray):
                 for row in _partitions(ray, corpus, Job(makes, pictures), store, gpu, readers).iter_rows():
                     done += row["images"]
                     for stage in seconds:
@@ -218,10 +221,12 @@ def _last_line(fault: BaseException) -> str:
 
 
 @contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
+def _connected(ray: Any, address: str | None, say: Callable[[str], None]) -> Iterator[None]:
     """A cluster, and Ray Data that keeps its own progress to itself."""
     connected = ray.is_initialized()
     if not connected:
+        if address is None and "RAY_ADDRESS" not in os.environ:
+            say("starting Ray on this machine alone; --address takes a cluster's …")
         try:
             # Workers run this very program: the environment of the machines is the person's to prepare.
             ray.init(

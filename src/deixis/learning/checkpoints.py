@@ -55,6 +55,11 @@ class Position(msgspec.Struct):
     #: How much of the log belongs to it.
     log_bytes: int = 0
 
+    @property
+    def reached(self) -> str:
+        """The last thing that was done, in words."""
+        return f"step {self.step} of epoch {self.epoch}" if self.step else f"epoch {self.epoch - 1}"
+
 
 class Checkpoint(NamedTuple):
     """`damage` tells of the checkpoint after it that could not be used."""

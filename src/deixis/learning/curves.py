@@ -24,13 +24,17 @@ def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
         ) from None
     epochs = epochs_of(records)
     validated = [record for record in epochs if record.figures]
-    figure = Figure(figsize=(7, 6.4 if validated else 3.6), layout="constrained")
+    names = list(validated[0].figures or {}) if validated else []
+    # Sums of six recalls reach 600, and would squeeze what reaches 100.
+    sums = [name for name in names if name.split(".")[-1] == "rsum"]
+    panels = [own for own in (sums, [name for name in names if name not in sums]) if own]
+    figure = Figure(figsize=(7, 3.6 + 2.8 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2 if validated else 1, 1, sharex=True, squeeze=False)[:, 0]
+    axes = figure.subplots(1 + len(panels), 1, sharex=True, squeeze=False)[:, 0]
     figure.suptitle(str(recipe.get("name", "")))
     _draw_loss(axes[0], steps, epochs)
-    if validated:
-        _draw_figures(axes[1], validated, recipe["schedule"]["figure"])
+    for axis, own in zip(axes[1:], panels, strict=True):
+        _draw_figures(axis, validated, own, recipe["schedule"]["figure"])
     axes[-1].set_xlabel("epoch")
     for axis in axes:
         axis.grid(alpha=0.3)
@@ -52,9 +56,8 @@ def _draw_loss(axis: Any, steps: Sequence[StepRecord], epochs: Sequence[EpochRec
     axis.legend(frameon=False)
 
 
-def _draw_figures(axis: Any, validated: Sequence[EpochRecord], decides: str | None) -> None:
+def _draw_figures(axis: Any, validated: Sequence[EpochRecord], names: Sequence[str], decides: str | None) -> None:
     """The figure that decides is drawn in full colour, the others behind it; the star is the epoch that is kept."""
-    names = list(validated[0].figures or {})
     for name in sorted(names, key=lambda name: name == decides):
         values = [(record.figures or {}).get(name, float("nan")) for record in validated]
         leading = name == decides
@@ -69,7 +72,7 @@ def _draw_figures(axis: Any, validated: Sequence[EpochRecord], decides: str | No
             label=name,
         )
     kept = [record for record in validated if record.best][-1:]
-    for record in kept if decides is not None else []:
+    for record in kept if decides in names else []:
         value = (record.figures or {})[str(decides)]
         axis.plot([record.epoch], [value], "*", color="black", markersize=13, label=f"kept: epoch {record.epoch}")
     axis.set_ylabel("validation")

@@ -51,6 +51,8 @@ from deixis.vision import TOWER
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
+#: In the metrics of a run's first result: what it was trained with, beside what was scored.
+TRAINING_SIZES = ("training_pairs", "batch")
 #: Kinds of the papers that ask whether the order of words counts.
 BY_ORDER = frozenset({"captioner", "concepts-order", "order-pictures"})
 
@@ -149,7 +151,7 @@ def judge(
 def _training_sizes(run: str | Path) -> dict[str, Any]:
     """What stands beside a paper's: training pairs of a CCA, the mean counts of a network's batches."""
     figures = read_model(run).report.figures
-    sizes = {"training_pairs": figures.get("training_pairs"), "batch": batch_means(read_log(run))}
+    sizes = dict(zip(TRAINING_SIZES, (figures.get("training_pairs"), batch_means(read_log(run))), strict=True))
     return {name: value for name, value in sizes.items() if value}
 
 

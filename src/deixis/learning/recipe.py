@@ -17,8 +17,8 @@ A recipe of the package goes by its path below `deixis/recipes`, without `.toml`
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -235,12 +235,27 @@ def _find(name: str) -> Traversable:
         return Path(name)
     known = dict(_toml_files(_package_folder()))
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        *most, last = _nearest(name, known)
         raise DeixisError(
-            f"no recipe {name!r} in the package{meant}; `deixis recipes` lists them, or give a .toml file"
+            f"no recipe {name!r} in the package: did you mean {', '.join(most)} or {last}? "
+            "(`deixis recipes` lists all; a file of your own must end in .toml)"
         )
     return known[name]
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Three names that may be meant: those that end the same first, then those of the same folder."""
+    folder, _, own = name.rpartition("/")
+
+    def nearness(other: str) -> tuple[bool, bool, float, float]:
+        place, _, last = other.rpartition("/")
+        return last == own, place in (folder, name), _likeness(own, last), _likeness(name, other)
+
+    return sorted(known, key=nearness, reverse=True)[:3]
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def _known_rows() -> frozenset[str]:

@@ -16,7 +16,7 @@ from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
 from deixis.learning.judging import Combination, judge, judge_combined
 from deixis.learning.recipe import FitRecipe, load_recipe, package_recipes
-from deixis.learning.running import recipe_features, run_recipe, stores_for
+from deixis.learning.running import recipe_features, refuse_too_few_captions, run_recipe, stores_for
 from deixis.learning.runs import is_finished
 from deixis.learning.trainer import Progress
 
@@ -94,6 +94,7 @@ def reproduce(
             if not judged_before or (name in needed and not is_finished(runs / file)):
                 say(f"{file}: training")
                 recipe = load_recipe(name, [f"seed={seed}"])
+                refuse_too_few_captions(recipe.recipe, own.corpus)
                 stores = own.stores or stores_for(recipe.recipe, own.corpus, device=device.type)
                 run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
             if not judged_before:

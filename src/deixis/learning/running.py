@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from deixis.corpus import Corpus
+from deixis.corpus import Corpus, training_set
 from deixis.errors import DeixisError
 from deixis.features.kept import features_for
 from deixis.features.recipe import FeatureRecipe
@@ -19,6 +19,7 @@ from deixis.learning.recipe import KINDS, FitRecipe, Recipe, RecipeFile, kind_of
 from deixis.learning.run_records import TrainingReport, make_run_plan
 from deixis.learning.runs import RunFolder, is_finished, read_model
 from deixis.learning.trainer import Progress, train
+from deixis.text.features import TextRecipe, check_components
 from deixis.vision import TOWER
 
 #: In the folder of a run whose features are those of a backbone that was trained: that backbone.
@@ -57,7 +58,9 @@ def run_recipe(
             assert isinstance(run, RunFolder)
             return fit(task, run, device=device, say=say)
         assert isinstance(recipe, Recipe)
-        return train(task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress)
+        return train(
+            task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress, say=say
+        )
 
 
 def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
@@ -69,6 +72,13 @@ def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
         f"{recipe.name} is of the kind {recipe.kind!r}, which one process trains: start it without torchrun "
         f"(several processes share recipes of the kinds {shared})"
     )
+
+
+def refuse_too_few_captions(recipe: FitRecipe, corpus: Corpus) -> None:
+    """A `DeixisError` where a corpus has too few captions for a recipe's text features, before pictures are opened."""
+    text = getattr(recipe, "text", None)
+    if isinstance(text, TextRecipe) and text.pca:
+        check_components(text, sum(len(image.captions) for image in training_set(corpus)))
 
 
 def stores_for(

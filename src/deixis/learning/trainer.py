@@ -65,6 +65,7 @@ def train(
     device: torch.device,
     ranks: Ranks = ALONE,
     progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int | None = None,
     graphs: bool = True,
@@ -77,6 +78,7 @@ def train(
         seed: of what is drawn in a step (dropout); the task's batches have the task's own.
         ranks: the processes that train it together; the task is this one's share of it.
         progress: told after every look at the losses, and at the end of every epoch.
+        say: told where a run that was begun goes on.
         checkpoint_minutes: between two checkpoints inside an epoch.
         checkpoint_steps: the same by count.
         graphs: on a GPU, and in one process, take steps as CUDA graphs where the task allows it.
@@ -92,7 +94,8 @@ def train(
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
         if graphs and not ranks.together and can_be_recorded(task, schedule, device):
             training.take = Graphed(training.take)
-        training.resume()
+        if training.resume():
+            say(f"going on after {training.position.reached}")
         while not training.over:
             training.epoch()
         return training.finish()
@@ -159,14 +162,14 @@ class _Training:
         self.look_every = LOOK_EVERY[device.type]
         self.started = time.monotonic()
 
-    def resume(self) -> None:
-        """Go on from the last checkpoint, where there is one."""
+    def resume(self) -> bool:
+        """Go on from the last checkpoint; whether there is one."""
         checkpoint = self.ranks.told_checkpoint(self.run.resume(self.device))
         if checkpoint is None:
             if self.schedule.figure is not None:
                 # A figure that the validation does not have is told now, not after the first epochs.
                 self._figures()
-            return
+            return False
         self.position = checkpoint.position
         self.started -= self.position.seconds
         kept = {name: value for name, value in checkpoint.tensors.items() if name.startswith("kept/")}
@@ -176,6 +179,7 @@ class _Training:
         except (KeyError, RuntimeError) as fault:
             problem = f"its checkpoint does not fit the model ({str(fault).splitlines()[0]}); begin a new run"
             raise InputError(self.run.folder, problem) from None
+        return True
 
     @property
     def over(self) -> bool:

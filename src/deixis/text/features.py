@@ -116,7 +116,7 @@ def text_features(
             return features
         (folder / RECIPE).unlink(missing_ok=True)
     if recipe.kind == "hglmm" and recipe.pca:
-        _check_components(recipe, len(captions))
+        check_components(recipe, len(captions))
         # The mixture is the slow part, and the only one that needs all word vectors: it is fitted and kept once.
         whole = text_features(msgspec.structs.replace(recipe, pca=0), training, also=also, device=device)
         assert isinstance(whole, FisherFeatures)
@@ -189,12 +189,12 @@ def load_text_features(folder: str | Path, *, device: str | None = None) -> Text
     return FisherFeatures(recipe, fisher, StreamedPCA.load(folder / PCA, device=device) if recipe.pca else None)
 
 
-def _check_components(recipe: TextRecipe, captions: int) -> None:
+def check_components(recipe: TextRecipe, captions: int) -> None:
     """Refuse more principal components than captions: before the mixture, which takes minutes."""
-    if recipe.pca > captions:
+    if recipe.kind == "hglmm" and recipe.pca > captions > 0:
         raise DeixisError(
             f"text.pca = {recipe.pca}: {captions:,} training captions have at most as many principal components; "
-            "use fewer, or 0 for all dimensions of Fisher vectors"
+            f"use fewer (--set text.pca={min(200, captions)}), or 0 for all dimensions of Fisher vectors"
         )
 
 
@@ -207,7 +207,7 @@ class FisherFeatures:
 
     def reduced(self, recipe: TextRecipe, captions: Sequence[Tokens], *, device: str | None) -> FisherFeatures:
         """The same with principal components of the captions' vectors, as many as the recipe says."""
-        _check_components(recipe, len(captions))
+        check_components(recipe, len(captions))
         if recipe.pca > self.dim:
             raise DeixisError(f"text.pca = {recipe.pca}: Fisher vectors have only {self.dim:,} dimensions")
         # Half precision in a file: 30,000 captions are 1.1 GB.
