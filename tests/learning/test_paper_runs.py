@@ -468,6 +468,8 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
         shutil.copytree(made[file.recipe.name], out)
 
     monkeypatch.setattr(reproducing, "run_recipe", train)
+    # Of the recipes as the paper has them; the runs here are of smaller ones.
+    monkeypatch.setattr(reproducing, "refuse_too_few_captions", lambda recipe, corpus: None)
     told: list[str] = []
     *_, combined = reproduce(
         ["paper1/table5"],
