@@ -62,6 +62,6 @@ $(VENV)/.installed-check: $(SOURCES) | $(VENV)/.made
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
 
 $(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
-	@echo "Installing Deixis and what its benchmarks compare it with into $(VENV) …"
-	$(PIP) install -c constraints.txt -e '.[benchmarks]'
-	@touch $@ $(VENV)/.installed
+	@echo "Installing Deixis, its test tools and what its benchmarks compare it with into $(VENV) …"
+	$(PIP) install -c constraints.txt -e '.[test,benchmarks]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-test

@@ -104,6 +104,8 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
     for arguments, kind, words in [
         (["align", picture, "a dog", "--run", place / "captioner"], DeixisError, "does not align"),
         (["align", picture, "  ", "--run", place / "aligner"], DeixisError, "no words"),
+        (["align", picture, ". !", "--run", place / "aligner"], DeixisError, "no words"),
+        (["align", picture, "xyzzy qwrt", "--run", place / "aligner"], DeixisError, "knows no word of 'xyzzy qwrt'"),
         (["align", tmp_path / "no.png", "a dog", "--run", place / "aligner"], InputError, r"no\.png"),
         (["align", picture, "a dog", "--run", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
         (["snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),

@@ -222,6 +222,7 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     assert told[0]["other_words"] == ["zebra", "see"]
     order = told[0]["order"]
     assert order["matters"] == (abs(order["score"] - order["exchanged_score"]) > 1e-6)
+    assert order["leads"] == (order["matters"] and order["score"] > order["exchanged_score"])
     code, out, _ = run(*ask)
     assert (code, "No concepts of this run: zebra, see" in out, "Order:" in out) == (0, True, True)
     same = run("explain", made / "picture.png", sentence, "--run", made / "order", "--against", sentence, "--json")[1]
@@ -257,6 +258,20 @@ def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: 
     assert run("map", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "o.html", "--count", 5)[0] == 0
     code, _, err = run("map", made / "concepts", "--corpus", made / "corpus", "--out", tmp_path / "c.html")
     assert (code, "no common space" in err) == (2, True)
+
+
+def test_a_corpus_need_not_be_named_where_the_recipe_tells_it(
+    run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("map", made / "order", "--out", tmp_path / "o.html", "--count", 2, "--method", "pca")
+    code, _, err = run(*ask)
+    assert (code, "order is for the corpus 'corpus'; say where it is with --corpus PATH" in err) == (2, True)
+    monkeypatch.chdir(made)
+    assert run(*ask)[0] == 0
+    assert run("corpus", "cut", made / "corpus", tmp_path / "corpus", "--limit", 5, "--pictures")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(*ask, "--force")
+    assert (code, "was trained on another corpus than its recipe's 'corpus'; say which" in err) == (2, True)
 
 
 def test_order_is_scored_from_a_file(run: Run, made: Path, tmp_path: Path) -> None:

@@ -437,17 +437,20 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     assert not any(made_by(features, fewer) for features in recipe_features(asked))
 
     told: list[str] = []
-    [ranking, _] = reproduce(
-        ["paper1/sentences-mean-vector"],
-        {"flickr8k-entities": Material(corpus, stores)},
-        CPU,
-        runs=tmp_path / "runs",
-        results=tmp_path / "results",
-        split="val",
-        say=told.append,
-    )
+
+    def reproduced(corpus: Corpus) -> list[Path]:
+        told.clear()
+        material = {"flickr8k-entities": Material(corpus, stores)}
+        folders = {"runs": tmp_path / "runs", "results": tmp_path / "results"}
+        return list(reproduce(["paper1/sentences-mean-vector"], material, CPU, **folders, split="val", say=told.append))
+
+    ranking, _ = reproduced(corpus)
     assert any("stands in no paper's table" in line for line in told)
     assert load(ranking).rows == ()
+    assert reproduced(corpus)[0] == ranking
+    assert [line.partition(",")[0] for line in told] == ["paper1/sentences-mean-vector-seed0: scored already on val"]
+    with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the corpus"):
+        reproduced(corpus.with_images(image for image in corpus if image.id != corpus.split("val").images[0].id))
 
 
 def test_a_combination_trains_its_runs_where_only_their_results_are_there(

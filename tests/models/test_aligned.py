@@ -42,6 +42,15 @@ def test_snippets_are_runs_of_one_region_and_cover_the_sentence() -> None:
     assert [(each.start, each.end) for each in found] == [(0, 2), (2, 3), (3, 5)]
 
 
+def test_a_sign_goes_with_the_word_before_it_and_is_nothing_by_itself() -> None:
+    sign = [0, 9, 0, 0, 0]
+    told = (*WORDS[:3], ",", *WORDS[3:], ".")
+    found = align_sentence(Table([*PRODUCTS[:3], sign, *PRODUCTS[3:], sign]), IMAGE, told, beta=0)
+    assert [each.text for each in found] == ["two dogs", "chase ,", "a ball ."]
+    counted = align_sentence(Table([*PRODUCTS[:2], sign]), IMAGE, ("two", "dogs", "!"), beta=0, counted=[(0, 2)])
+    assert [each.text for each in counted] == ["two dogs"]
+
+
 def test_a_phrase_that_says_a_number_has_as_many_different_regions() -> None:
     found = align_sentence(Table(PRODUCTS), IMAGE, WORDS, beta=0.5, counted=[(0, 2), (3, 5)])
     assert [each.text for each in found] == ["two dogs", "chase", "a ball"]

@@ -195,6 +195,13 @@ def test_a_gpu_gives_what_the_processor_gives() -> None:
     np.testing.assert_allclose(there.encode_x(X), here.encode_x(X), atol=1e-4)
 
 
+def test_rows_read_backwards_are_rows() -> None:
+    X, Y = _views()
+    plain, backwards = (NormalizedCCA(block=599, device="cpu").fit(X[::way], Y[::way]) for way in (1, -1))
+    np.testing.assert_allclose(backwards.correlations_, plain.correlations_, atol=1e-12)
+    np.testing.assert_array_equal(plain.encode_x(X[::-1][:1]), plain.encode_x(X[-1:]))
+
+
 def test_what_cannot_be_solved_is_told() -> None:
     X, Y = _views()
     doubled = np.hstack([X, X[:, :1]])

@@ -59,6 +59,7 @@ def align(
     from deixis.learning.judging import read_recipe
     from deixis.learning.looking import Looker
     from deixis.models.aligned import Aligned, align_sentence
+    from deixis.models.snippets import is_sign
     from deixis.text.chunker import Chunker
     from deixis.text.tokens import tokens_of
 
@@ -66,8 +67,13 @@ def align(
         matcher = load_aligner(run, device)
         seen = Looker(read_recipe(run), device).look(image)
     tokens = tokens_of(sentence)
-    if not tokens:
+    if all(map(is_sign, tokens)):
         raise DeixisError("the sentence has no words")
+    unknown = [token for token in tokens if token not in matcher.fragments.text.vocabulary and not is_sign(token)]
+    if len(unknown) == sum(not is_sign(token) for token in tokens):
+        raise DeixisError(f"{run} knows no word of {sentence!r}")
+    if unknown:
+        typer.echo(f"Words that this run does not know: {', '.join(unknown)}", err=True)
     beta = matcher.beta if beta is None else beta
     temperature = matcher.temperature if temperature is None else temperature
     spans = Chunker.load().phrases_of([tokens])[0] if count else []

@@ -17,6 +17,7 @@ from deixis.cli.align import (
     load_aligner,
     write_drawing,
 )
+from deixis.cli.evaluate_run import CorpusOfRun
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="What a trained model makes of words.")
 
-CorpusOption = Annotated[str, typer.Option("--corpus", metavar="PATH", help="The corpus whose pictures are looked at.")]
 FeaturesOption = Annotated[
     list[Path] | None,
     typer.Option(
@@ -55,7 +55,7 @@ def _group() -> None:
 def snippets(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help='Pieces of text, such as "red bus".')],
     run: RunOption,
-    corpus: CorpusOption,
+    corpus: CorpusOfRun = None,
     features: FeaturesOption = None,
     pictures_in: PicturesOption = None,
     split: SplitOption = "test",
@@ -100,7 +100,7 @@ def snippets(
 @app.command()
 def magnitudes(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
-    corpus: CorpusOption,
+    corpus: CorpusOfRun = None,
     features: FeaturesOption = None,
     pictures_in: PicturesOption = None,
     split: SplitOption = "test",
@@ -151,7 +151,7 @@ def magnitudes(
 
 def collection(
     run: Path,
-    corpus: str,
+    corpus: str | None,
     features: Sequence[Path] | None,
     pictures_in: Path | None,
     split: str,
@@ -164,14 +164,13 @@ def collection(
     Args:
         shown: their pictures will be drawn, so they must be there.
     """
-    from deixis.cli.output import busy, run_stores
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import run_corpus, run_stores
     from deixis.learning.judging import read_recipe
     from deixis.learning.two_branch import find_store
 
-    with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus, pictures=pictures_in)
-    store = find_store(run_stores(run, read_recipe(run), opened, features, device), "proposals")
+    recipe = read_recipe(run)
+    opened = run_corpus(run, recipe, corpus, pictures_in)
+    store = find_store(run_stores(run, recipe, opened, features, device), "proposals")
     chosen = opened.split(split)
     images = [image for image in chosen if image.id not in store.skipped]
     if not images:

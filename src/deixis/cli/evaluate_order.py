@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.evaluate_run import RunFolder, ScoredCorpus, StoresOfIt
+from deixis.cli.evaluate_run import CorpusOfRun, RunFolder, StoresOfIt
 from deixis.cli.result_record import Force, Json, Out
 from deixis.cli.writing import check_free, system_faults
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def order(
     run: RunFolder,
-    corpus: ScoredCorpus,
+    corpus: CorpusOfRun = None,
     twins: Annotated[
         Path | None,
         typer.Option(
@@ -37,8 +37,7 @@ def order(
 
     Example: deixis evaluate order runs/gen --corpus scenes --split test
     """
-    from deixis.cli.output import busy, run_stores
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import busy, run_corpus, run_stores
     from deixis.evaluation.order import order_accuracy
     from deixis.learning.judging import load_matcher, read_recipe, reference, retrieval_pictures
     from deixis.text.twins import corpus_twins, read_twins
@@ -46,7 +45,8 @@ def order(
 
     if out is not None:
         check_free(out, force)
-    recipe, target, opened = read_recipe(run), checked_device(device), open_corpus(corpus)
+    recipe, target = read_recipe(run), checked_device(device)
+    opened = run_corpus(run, recipe, corpus)
     with busy("Exchanging roles"):
         pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
     stores = run_stores(run, recipe, opened, features, device, split)

@@ -11,7 +11,12 @@ from typer.core import TyperGroup
 from deixis.cli.writing import check_free, system_faults
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
-ScoredCorpus = Annotated[str, typer.Option(metavar="PATH", help="The corpus to score on.")]
+CorpusOfRun = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus", metavar="PATH", help="The corpus that is looked at.", show_default="the recipe's, if it is `scenes`"
+    ),
+]
 StoresOfIt = Annotated[
     list[Path] | None,
     typer.Option(
@@ -36,7 +41,7 @@ class RunOrCommand(TyperGroup):
 
 def run(
     run: RunFolder,
-    corpus: ScoredCorpus,
+    corpus: CorpusOfRun = None,
     features: StoresOfIt = None,
     pictures_in: Annotated[
         Path | None,
@@ -64,14 +69,13 @@ def run(
 
     Example: deixis evaluate runs/embedding --corpus joined/ --split val
     """
-    from deixis.cli.output import busy, print_json, print_table, run_stores
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import busy, print_json, print_table, run_corpus, run_stores
     from deixis.evaluation.results import flatten, save
     from deixis.learning.judging import TRAINING_SIZES, judge, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     recipe, target = read_recipe(run), checked_device(device)
-    opened = open_corpus(corpus, pictures=pictures_in)
+    opened = run_corpus(run, recipe, corpus, pictures_in)
     stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {split}"):
         results = judge(run, opened, stores, target, split=split, folds=folds, drawn_regions=drawn_regions)
@@ -88,4 +92,4 @@ def run(
     for result in results:
         scored = {name: value for name, value in result.metrics.items() if name not in TRAINING_SIZES}
         rows = [[name, f"{value:,.2f}"] for name, value in flatten(scored) if "by_" not in name]
-        print_table(f"{result.protocol.name}, {split}", ["figure", "value"], rows)
+        print_table(f"{result.protocol.name}, {split} of {opened.name or 'the corpus'}", ["figure", "value"], rows)

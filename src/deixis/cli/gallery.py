@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.evaluate_run import CorpusOfRun
 from deixis.cli.writing import check_free, system_faults
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from deixis.evaluation.results import Result
     from deixis.models.explanation import FoundConcept
 
-CorpusPath = Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures.")]
 PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -27,7 +27,7 @@ COLUMNS, LONGER_SIDE = 3, 480
 
 def gallery(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, the plainest first.")],
-    corpus: CorpusPath,
+    corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
     features: Annotated[
         list[Path] | None,
@@ -53,8 +53,7 @@ def gallery(
 
     Example: deixis gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
     """
-    from deixis.cli.output import busy, print_json, track
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import busy, print_json, run_corpus, track
     from deixis.demo.page import page
     from deixis.evaluation.annotating import retrieved_sentences
     from deixis.features import FeatureStore
@@ -66,8 +65,8 @@ def gallery(
 
     folder, target = out or runs[-1] / "gallery", checked_device(device)
     check_free(folder, force)
-    with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus, pictures=pictures_in)
+    opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
+    with busy("Reading features"):
         given = [FeatureStore(path) for path in features or []]
     chosen = [opened[name] for name in image or []] or _drawn(opened.split(split).images, count, seed)
     names = [read_recipe(run).name for run in runs]
@@ -94,8 +93,8 @@ def gallery(
         for row, each in enumerate(chosen)
     ]
     lead = (
-        f"{len(chosen)} pictures of {opened.name or corpus}, {split}: the best {sentences} of all captions of the "
-        "split by each run. A picture's own captions are bold; the rank is that of the best of them."
+        f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {sentences} of all "
+        "captions of the split by each run. A picture's own captions are bold; the rank is that of the best of them."
     )
     with system_faults(folder):
         sections = [
@@ -110,7 +109,7 @@ def gallery(
 
 def correspondences(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished HM-LSTM run that was trained in rounds.")],
-    corpus: Annotated[str, typer.Option(metavar="PATH", help="The corpus it was trained on, with pictures and boxes.")],
+    corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
     count: Annotated[int, typer.Option(min=1, max=60, help="Captions drawn at random.")] = 6,
     seed: Seed = 0,
@@ -130,21 +129,21 @@ def correspondences(
     """
     import numpy as np
 
-    from deixis.cli.output import busy, print_json
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import busy, print_json, run_corpus
     from deixis.demo.page import drawing_of, page
     from deixis.evaluation.results import save
     from deixis.files import atomic_write, write_text
     from deixis.learning.correspondence_quality import correspondence_quality, shown_captions
     from deixis.learning.judging import read_recipe, reference
+    from deixis.learning.runs import read_model
     from deixis.vision.localization_drawing import Example, draw_comparison
     from deixis.vision.reading import read_picture
 
     folder = out or run / "correspondences"
     check_free(folder, force)
     recipe = read_recipe(run)
-    with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus, pictures=pictures_in)
+    read_model(run)
+    opened = run_corpus(run, recipe, corpus, pictures_in)
     with busy("Measuring"):
         told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
         result = correspondence_quality(run, opened, **told)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.output import busy, print_json
+from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.output import busy, print_json, run_corpus
 from deixis.cli.writing import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -33,7 +34,7 @@ def compare(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN…", help="The runs whose regions are drawn, from top to bottom.")
     ],
-    corpus: Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures, phrases and boxes.")],
+    corpus: CorpusOfRun = None,
     pictures_in: Annotated[
         Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
     ] = None,
@@ -69,18 +70,17 @@ def compare(
     if out.suffix.lower() != ".png":
         raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
     check_free(out, force)
-    from deixis.corpus import open_corpus
     from deixis.evaluation.comparison import found_phrases
     from deixis.features import FeatureStore
     from deixis.files import atomic_write
+    from deixis.learning.judging import read_recipe
     from deixis.vision.learned_proposals import checked_device
     from deixis.vision.localization_drawing import Example, draw_comparison
     from deixis.vision.reading import read_picture
 
     target = checked_device(device)
-    with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus, pictures=pictures_in)
-        stores = [FeatureStore(path) for path in features or []]
+    opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
+    stores = [FeatureStore(path) for path in features or []]
     chosen = _named(opened, image) if image else _drawn(opened, split, count, seed)
     with busy("Localizing"):
         localizers = [run_localizer(run, opened, stores, target) for run in runs]
@@ -129,7 +129,7 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
     """What a run localizes with: stored regions, as many as its recipe ranks, or the pictures themselves."""
     from deixis.evaluation.matching import Pictures, mention_localizer, phrase_localizer
     from deixis.learning.judging import load_matcher, read_recipe
-    from deixis.learning.running import stores_for
+    from deixis.learning.running import recipe_features, stores_for
     from deixis.learning.two_branch import find_store
     from deixis.matcher import Localizes, LocalizesMentions
 
@@ -139,7 +139,12 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
     if not isinstance(matcher, Localizes):
         raise DeixisError(f"{run} does not localize phrases")
     recipe = read_recipe(run)
-    found = find_store(stores or stores_for(recipe, corpus, device=device.type), "proposals")
+    try:
+        found = find_store(stores or stores_for(recipe, corpus, device=device.type), "proposals")
+    except DeixisError:
+        if any(features.regions for features in recipe_features(recipe, run)):
+            raise
+        raise DeixisError(f"{run} knows whole pictures alone ({recipe.kind}), no regions to point at") from None
     kept = getattr(recipe, "regions", None)
     return phrase_localizer(matcher, Pictures(corpus, None, found, learned_from_boxes=True, regions_kept=kept))
 

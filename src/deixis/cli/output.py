@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,6 +122,32 @@ def busy(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(f"{what} …"):
         yield
+
+
+def recipe_corpus(
+    recipe: FitRecipe, given: str | None, pictures: str | Path | None = None, *, shown: bool = True
+) -> Corpus:
+    """The corpus at a path that is given or, where none is, the recipe's own, if its name tells where it is."""
+    from deixis.corpus import open_corpus
+
+    if given is None and recipe.corpus.partition(":")[0] != "scenes" and not Path(recipe.corpus).exists():
+        raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
+    with busy(f"Reading {given or recipe.corpus}") if shown else nullcontext():
+        return open_corpus(given or recipe.corpus, pictures=pictures)
+
+
+def run_corpus(run: Path, recipe: FitRecipe, given: str | None, pictures: str | Path | None = None) -> Corpus:
+    """The corpus that is given or, where none is, the run's own, if its recipe tells where that is."""
+    from deixis.learning.runs import read_plan
+
+    opened = recipe_corpus(recipe, given, pictures)
+    trained = read_plan(run).corpus if given is None else None
+    if trained is not None and trained.fingerprint != opened.fingerprint:
+        raise DeixisError(
+            f"{run} was trained on another corpus than its recipe's {recipe.corpus!r}; say which to look at with "
+            "--corpus PATH"
+        )
+    return opened
 
 
 def run_stores(

@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from deixis.cli.align import BetaOption, DeviceOption, JsonOption, TemperatureOption, load_aligner
-from deixis.cli.collection import CorpusOption, FeaturesOption, PicturesOption, SplitOption, collection
+from deixis.cli.collection import FeaturesOption, PicturesOption, SplitOption, collection
+from deixis.cli.evaluate_run import CorpusOfRun
 from deixis.cli.writing import check_free, put_in_place, system_faults
 
 
 def site(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
-    corpus: CorpusOption,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The site's folder.")],
+    corpus: CorpusOfRun = None,
     features: FeaturesOption = None,
     pictures_in: PicturesOption = None,
     split: SplitOption = "test",

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from deixis.cli.evaluate_run import CorpusOfRun
 from deixis.cli.writing import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -20,8 +21,8 @@ class Method(StrEnum):
 
 def space_map(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
-    corpus: Annotated[str, typer.Option(metavar="PATH", help="A corpus with pictures and captions.")],
     out: Annotated[Path, typer.Option(metavar="HTML", help="The page to write.")],
+    corpus: CorpusOfRun = None,
     png: Annotated[Path | None, typer.Option(metavar="PNG", help="Also draw a picture of it.", show_default=False)] = (
         None
     ),
@@ -48,8 +49,8 @@ def space_map(
     """
     import numpy as np
 
-    from deixis.cli.output import busy, print_json, run_stores
-    from deixis.corpus import open_corpus
+    from deixis.cli.output import busy, print_json, run_corpus, run_stores
+    from deixis.evaluation.space_map import check_space
     from deixis.evaluation.space_map import space_map as lay_out
     from deixis.files import atomic_write, write_text
     from deixis.learning.judging import load_matcher, read_recipe, retrieval_pictures
@@ -63,18 +64,19 @@ def space_map(
                 raise DeixisError(f"{path}: choose a name that ends in {ending}")
             check_free(path, force)
     recipe, target = read_recipe(run), checked_device(device)
-    with busy(f"Reading {corpus}"):
-        opened = open_corpus(corpus, pictures=pictures_in)
-    known = retrieval_pictures(recipe, opened, split, run_stores(run, recipe, opened, features, device))
+    matcher = load_matcher(run, target)
+    check_space(matcher)
+    opened = run_corpus(run, recipe, corpus, pictures_in)
+    known = retrieval_pictures(recipe, opened, split, run_stores(run, recipe, opened, features, device, split))
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):
-        found = lay_out(load_matcher(run, target), known, images, method=method.value, seed=seed)
+        found = lay_out(matcher, known, images, method=method.value, seed=seed)
     pictures = [read_picture(opened, image, at_least=200) for image in images]
     sizes = [
         (image.width or own.width, image.height or own.height) for image, own in zip(images, pictures, strict=True)
     ]
-    title = f"{recipe.name} on {opened.name or corpus}, {split}"
+    title = f"{recipe.name} on {opened.name or corpus or recipe.corpus}, {split}"
     with system_faults(out):
         write_text(out, map_page(found, pictures, sizes, title))
     if png is not None:

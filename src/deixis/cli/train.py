@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.output import busy, print_json, print_table, progress_bar
-from deixis.errors import DeixisError
+from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus
 
 if TYPE_CHECKING:
-    from deixis.corpus import Corpus
     from deixis.learning.recipe import FitRecipe
     from deixis.learning.run_records import EpochRecord, TrainingReport
     from deixis.learning.trainer import Progress
@@ -63,17 +61,18 @@ def train(
     from deixis.features import FeatureStore
     from deixis.learning.distributed import joined
     from deixis.learning.recipe import load_recipe
+    from deixis.learning.run_records import make_run_plan
     from deixis.learning.running import refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
-    from deixis.learning.runs import is_finished
+    from deixis.learning.runs import is_finished, refuse_another
     from deixis.vision.learned_proposals import checked_device
 
     file = load_recipe(recipe, [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])])
     chosen, target = file.recipe, checked_device(device)
     with joined(device) as ranks:
         refuse_unshared(chosen, ranks)
-        with busy(f"Reading {corpus or chosen.corpus}") if ranks.first else nullcontext():
-            opened = _open_corpus(chosen, corpus, pictures_in)
-            refuse_too_few_captions(chosen, opened)
+        opened = recipe_corpus(chosen, corpus, pictures_in, shown=ranks.first)
+        refuse_too_few_captions(chosen, opened)
+        refuse_another(out, make_run_plan(chosen, opened, ()))
         if features:
             stores = [FeatureStore(path) for path in features]
         else:
@@ -156,14 +155,6 @@ def recipes(
     for name, recipe in found.items():
         rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
         typer.echo(f"{name}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
-
-
-def _open_corpus(recipe: FitRecipe, given: str | None, pictures: str | None) -> Corpus:
-    from deixis.corpus import open_corpus
-
-    if given is None and recipe.corpus.partition(":")[0] != "scenes" and not Path(recipe.corpus).exists():
-        raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
-    return open_corpus(given or recipe.corpus, pictures=pictures)
 
 
 @contextmanager

@@ -49,6 +49,12 @@ class SpaceMap(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
 
 
+def check_space(matcher: Any) -> None:
+    """A `DeixisError` where pictures and texts have no space in common, as with networks that look at pairs."""
+    if not isinstance(matcher, Encodes) or isinstance(matcher, Scores):
+        raise DeixisError("this run has no common space of pictures and texts to draw a map of")
+
+
 def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, method: Method, seed: int) -> SpaceMap:
     """Where some images of a split lie with their captions, and, if the matcher has them, their regions and phrases.
 
@@ -58,8 +64,7 @@ def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, meth
         method: how the space is laid out in the plane.
         seed: of t-SNE and UMAP.
     """
-    if not isinstance(matcher, Encodes) or isinstance(matcher, Scores):
-        raise DeixisError("this run has no common space of pictures and texts to draw a map of")
+    check_space(matcher)
     features = [pictures.features(image) for image in images]
     points = [Point("image", number, 0, 0, image.id) for number, image in enumerate(images)]
     texts: list[Tokens] = []

@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from deixis.corpus import Corpus
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 from deixis.evaluation.results import Result, load, save
 from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
@@ -84,13 +84,21 @@ def reproduce(
     if missing:
         raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
     combined = [each for each in COMBINATIONS if {each.sentences, each.phrases} <= set(chosen)]
+    for name in chosen:
+        # What must be refused is refused before anything is trained.
+        for seed in seeds:
+            _results(results, f"{name}-seed{seed}", materials[known[name].corpus].corpus)
     for seed in seeds:
         # A combination is made of two runs: their results alone, from elsewhere, are not enough.
         waiting = [each for each in combined if not (results / f"{each.row}-seed{seed}.json").exists()]
         needed = {name for each in waiting for name in (each.sentences, each.phrases)}
         for name in chosen:
             file, own = f"{name}-seed{seed}", materials[known[name].corpus]
-            judged_before = bool(_results(results, file))
+            found = _results(results, file, own.corpus)
+            judged_before = bool(found)
+            if judged_before:
+                scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
+                say(f"{file}: scored already on {', '.join(scored)}, in {results}")
             if not judged_before or (name in needed and not is_finished(runs / file)):
                 say(f"{file}: training")
                 recipe = load_recipe(name, [f"seed={seed}"])
@@ -106,12 +114,14 @@ def reproduce(
                 for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
                     result = _claiming(result, file, [recipe.recipe], stores, say)
                     save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
-            yield from _results(results, file)
+            yield from _results(results, file, own.corpus)
         for each in combined:
-            path = results / f"{each.row}-seed{seed}.json"
-            if not path.exists():
+            path, own = results / f"{each.row}-seed{seed}.json", materials[known[each.sentences].corpus]
+            if path.exists():
+                _refuse_another_corpus(path, own.corpus)
+                say(f"{each.row}, seed {seed}: scored already, in {results}")
+            else:
                 say(f"{each.row}, seed {seed}: scoring {split}")
-                own = materials[known[each.sentences].corpus]
                 whole, parts = (runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
                 recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
                 stores = own.stores or [
@@ -142,9 +152,26 @@ def _within(row: str, name: str) -> bool:
     return row == name or row.startswith(f"{name}/")
 
 
-def _results(folder: Path, file: str) -> list[Path]:
+def _results(folder: Path, file: str, corpus: Corpus) -> list[Path]:
     """The results of a run; a file that is no result is an error here, not in the table made of it."""
     found = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
     for path in found:
-        load(path)
+        _refuse_another_corpus(path, corpus)
     return found
+
+
+def _refuse_another_corpus(path: Path, corpus: Corpus) -> None:
+    """What was scored on other images is no result of these."""
+    told = load(path).corpus
+    if told is None:
+        return
+    try:
+        same = corpus.split_hash(told.split or None) == told.split_hash
+    except DeixisError:  # It has no such split.
+        same = False
+    if not same:
+        raise InputError(
+            path,
+            f"is a result on other images ({told.name or 'a corpus without a name'}, {told.split or 'all of it'}) than "
+            "those of the corpus that is given; choose another folder with --results",
+        )

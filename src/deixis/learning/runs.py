@@ -239,6 +239,13 @@ def write_curves(folder: str | Path) -> Path:
     return path
 
 
+def refuse_another(folder: str | Path, asked: RunPlan) -> None:
+    """A folder of another recipe or corpus is an `InputError`, told before there are features to compare."""
+    if (Path(folder) / PLAN).exists():
+        found = read_plan(folder)
+        _check_same(Path(folder), msgspec.structs.replace(found, features=asked.features), asked)
+
+
 def _check_same(folder: Path, found: RunPlan, asked: RunPlan) -> None:
     theirs, ours = dict(flatten(found.identity)), dict(flatten(asked.identity))
     other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]

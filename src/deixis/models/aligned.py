@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from deixis.matcher import ImageFeatures, Tokens
 from deixis.models.alignment_matcher import AlignmentMatcher
-from deixis.models.snippets import count_regions, number_of, phrase_scores, snippets_of
+from deixis.models.snippets import carry_signs, count_regions, is_sign, number_of, phrase_scores, snippets_of
+
+#: A region of this share of the picture is the picture: proposals stop a pixel before its edges.
+WHOLE = 0.98
 
 Box = tuple[float, float, float, float]
 
@@ -62,6 +65,7 @@ def align_sentence(
     """
     boxes, (products,) = matcher.align_words(image, [tokens], matcher.regions)
     (states,) = matcher.states([boxes], [products], beta, temperature)
+    states = carry_signs(tokens, states)
     numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
     # A phrase that is counted is a snippet of its own: a state that no region has keeps it apart from its neighbours.
     for place, (start, end) in enumerate(numbers):
@@ -69,6 +73,8 @@ def align_sentence(
     found = []
     for snippet in snippets_of(states, products):
         span, chosen = (snippet.start, snippet.end), [snippet.region]
+        if all(map(is_sign, tokens[span[0] : span[1]])):
+            continue
         if snippet.region < 0:
             scores = phrase_scores(products, boxes, span, beta, temperature)
             chosen = [1 + region for region in count_regions(scores, boxes[1:], numbers[span])] or [0]
@@ -78,10 +84,16 @@ def align_sentence(
                 *span,
                 tuple(_box(boxes[region]) for region in chosen),
                 float(products[span[0] : span[1], chosen].sum()),
-                chosen == [0],
+                chosen == [0] or all(_covers(boxes[region], boxes[0]) for region in chosen),
             )
         )
     return found
+
+
+def _covers(box: NDArray[Any], picture: NDArray[Any]) -> bool:
+    """Whether a region is the picture, but for a pixel or so at its edges."""
+    sides = (box[2:] - box[:2]) / (picture[2:] - picture[:2])
+    return bool(sides.prod() >= WHOLE)
 
 
 def _box(row: NDArray[Any]) -> Box:

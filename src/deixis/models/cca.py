@@ -284,8 +284,12 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         device = chosen_device(self.device)
         for start in range(0, len(rows), self.block):
             part = rows[start : start + self.block]
-            # A copy: a read-only memory-map cannot lend its memory.
-            yield (part.detach() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))).to(device)
+            if isinstance(part, Tensor):
+                yield part.detach().to(device)
+                continue
+            # Copied only where PyTorch cannot borrow its memory: of a read-only memory-map, or read backwards.
+            own = np.require(part, None, ["C", "W"])
+            yield torch.from_numpy(own.copy() if min(own.strides) < 0 else own).to(device)
 
     def _encoder(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
         """A function from blocks of rows to unit rows, with its matrices on the device."""

@@ -42,12 +42,16 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Scores of a sentence and of the same words with roles exchanged; `matters` where they differ."""
+    """Scores of a sentence and of the same words with roles exchanged.
+
+    `matters` where they differ at all, `leads` where the sentence scores higher.
+    """
 
     score: float
     exchanged: str
     exchanged_score: float
     matters: bool
+    leads: bool
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -122,7 +126,8 @@ def order_of(matcher: Any, image: ImageFeatures, tokens: Tokens, exchanged: Toke
 def scored_order(scores: Iterable[float], exchanged: Tokens) -> Order:
     """From the scores of a sentence and of its twin."""
     own, other = (float(score) for score in scores)
-    return Order(own, " ".join(exchanged), other, abs(own - other) > TOLERANCE * max(1.0, abs(own)))
+    matters = abs(own - other) > TOLERANCE * max(1.0, abs(own))
+    return Order(own, " ".join(exchanged), other, matters, matters and own > other)
 
 
 def _sides(box: Any) -> Sides:

@@ -139,6 +139,19 @@ def _check(beta: float) -> None:
         raise DeixisError(f"neighbours that agree add β = {beta:g}; it must not be negative")
 
 
+def carry_signs(tokens: Sequence[str], states: Sequence[int]) -> list[int]:
+    """A full stop names nothing: signs go with the word before them."""
+    carried = list(states)
+    for place in range(1, len(carried)):
+        if is_sign(tokens[place]):
+            carried[place] = carried[place - 1]
+    return carried
+
+
+def is_sign(token: str) -> bool:
+    return not any(map(str.isalnum, token))
+
+
 def snippets_of(states: Sequence[int], scores: NDArray[Any]) -> list[Snippet]:
     """The runs of equal regions of one sentence; `scores` is `(words, regions)`."""
     edges = [t for t in range(len(states) + 1) if t in (0, len(states)) or states[t] != states[t - 1]]

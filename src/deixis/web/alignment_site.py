@@ -24,7 +24,7 @@ from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, write_text
 from deixis.matcher import ImageFeatures, read_images
 from deixis.models.alignment_matcher import AlignmentMatcher
-from deixis.models.snippets import Snippet, snippets_of
+from deixis.models.snippets import Snippet, carry_signs, snippets_of
 from deixis.text.tokens import tokens_of
 from deixis.vision.palette import PALETTE
 from deixis.vision.reading import read_picture
@@ -92,21 +92,21 @@ def write_site(
     for name in STATIC:
         write_text(folder / name, (files(__package__) / "static" / "alignments" / name).read_text("utf-8"))
     names = [f"{number:0{len(str(len(images)))}d}" for number in range(1, len(images) + 1)]
-    ranks = []
+    best: list[Line | None] = []
     for number, shown in enumerate(_shown(matcher, images, store, (beta, temperature), sentences)):
         around = [names[other] if 0 <= other < len(names) else "" for other in (number - 1, number + 1)]
         write_text(folder / "pictures" / f"{names[number]}.html", _picture_page(shown, names[number], around, title))
         _write_picture(corpus, shown.image, folder / "images" / f"{names[number]}.jpg")
-        ranks.append(min((line.rank for line in shown.own), default=0))
+        best.append(min(shown.own, key=lambda line: line.rank, default=None))
         progress(number + 1, len(images))
-    first = sum(rank == 1 for rank in ranks)
+    first = sum(line is not None and line.rank == 1 for line in best)
     captions = [(names[number], caption) for number, image in enumerate(images) for caption in image.captions]
     report = SiteReport(len(images), len(captions), first)
     _write_captions(folder / "captions.js", captions)
     pages = -(-len(images) // PER_PAGE)
     for page in range(pages):
         chosen = range(page * PER_PAGE, min(len(images), (page + 1) * PER_PAGE))
-        cells = [_cell(images[number], names[number], ranks[number]) for number in chosen]
+        cells = [_cell(images[number], names[number], best[number]) for number in chosen]
         write_text(folder / _page_name(page), _index_page(cells, page, pages, title, report))
     return report
 
@@ -137,18 +137,19 @@ def _page_of(
 ) -> Shown:
     order = np.argsort(-scores, kind="stable")
     wanted = list(dict.fromkeys([*np.flatnonzero(own).tolist(), *order[:count].tolist()]))
-    boxes, products = matcher.align_words(features, [tokens_of(captions[each]) for each in wanted], matcher.regions)
+    texts = [tokens_of(captions[each]) for each in wanted]
+    boxes, products = matcher.align_words(features, texts, matcher.regions)
     lines = {
         each: Line(
             captions[each].tokens,
-            tuple(snippets_of(states, of)),
+            tuple(snippets_of(carry_signs(text, states), of)),
             float(scores[each]),
             # A wrong sentence of the same score goes before a right one.
             1 + int((scores > scores[each]).sum() + (own[each] and (scores[~own] == scores[each]).sum())),
             bool(own[each]),
         )
-        for each, of, states in zip(
-            wanted, products, matcher.states([boxes] * len(products), products, *smoothing), strict=True
+        for each, text, of, states in zip(
+            wanted, texts, products, matcher.states([boxes] * len(products), products, *smoothing), strict=True
         )
     }
     mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
@@ -222,9 +223,12 @@ def _sentence(line: Line, colours: dict[int, int]) -> str:
     return f'<li><div class="figures">{rank}<br>{line.score:.2f}</div><p>{words}</p></li>'
 
 
-def _cell(image: Image, name: str, rank: int) -> str:
-    said = as_written(image.captions[0].tokens) if image.captions else image.id
-    mark = '<span class="first">rank 1</span>' if rank == 1 else f"rank {rank:,}" if rank else ""
+def _cell(image: Image, name: str, best: Line | None) -> str:
+    """With the best of the picture's own captions, and its rank."""
+    said = as_written(best.tokens) if best else image.id
+    mark = "" if best is None else f"rank {best.rank:,}"
+    if mark == "rank 1":
+        mark = f'<span class="first">{mark}</span>'
     return (
         f'<li><a href="pictures/{name}.html"><img src="images/{name}.jpg" alt="" loading="lazy">'
         f"<small>{mark} {escape(said)}</small></a></li>"

@@ -87,11 +87,23 @@ def _data_address(picture: Pillow.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
+def _spread(found: SpaceMap) -> list[tuple[float, float]]:
+    """Where points stand on the page if pictures and captions, which alone are drawn, are to fill it."""
+    drawn = [(point.x, point.y) for point in found.points if point.kind in ("image", "caption")]
+    low, high = (tuple(map(end, zip(*drawn, strict=True))) for end in (min, max))
+    span = max(high[0] - low[0], high[1] - low[1]) or 1.0
+    before = [(_SIDE - _SIDE * (high[axis] - low[axis]) / span) / 2 + _MARGIN for axis in (0, 1)]
+    return [
+        (before[0] + _SIDE * (point.x - low[0]) / span, before[1] + _TEXT + _SIDE * (point.y - low[1]) / span)
+        for point in found.points
+    ]
+
+
 def map_still(found: SpaceMap, pictures: Sequence[Pillow.Image], title: str) -> Pillow.Image:
     """Pictures as stamps, captions as dots, and the lines between them."""
     page = Pillow.new("RGB", (_SIDE + 2 * _MARGIN, _SIDE + 2 * _MARGIN + _TEXT), PAPER)
     draw = ImageDraw.Draw(page)
-    places = [(_MARGIN + _SIDE * point.x, _MARGIN + _TEXT + _SIDE * point.y) for point in found.points]
+    places = _spread(found)
     shown = [(place, point) for place, point in zip(places, found.points, strict=True)]
     for place, point in shown:
         if point.kind == "caption" and point.to is not None:
