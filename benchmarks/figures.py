@@ -30,6 +30,10 @@ def _step_times(setting: str, way: str, found: Any) -> float:
     return float(found["settings"][setting]["times_faster"][way])
 
 
+def _recorded(kind: Any) -> float:
+    return float(kind["kernel by kernel"]["step_ms"] / kind["graphs"]["step_ms"])
+
+
 def _at_least(times: int, found: Any) -> str:
     return f"≥ {times}"
 
@@ -63,6 +67,8 @@ RATIOS = (
           lambda found: found["kinds"]["embedding"]["times_as_fast"]),
     Ratio("recorded_steps", "the same of the similarity network",
           lambda found: found["kinds"]["similarity"]["times_as_fast"]),
+    Ratio("launches", "a step of a captioner (LSTM) on a GPU, kernel by kernel, to the same as CUDA graphs",
+          lambda found: _recorded(found["kinds"]["captions, LSTM"])),
     Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
           lambda found: found["share_of_matrix_rate"]),
     Ratio("alignment-gpu", "alignment kernel: time of the best other way to ours",
