@@ -56,7 +56,7 @@ def make_network(device: torch.device, *, generates: bool, word: int = 300) -> C
 
 def step(network: ConceptsOrderNetwork, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
     fused = network.fuse(batch.concepts, batch.context)
-    pairs = contrast(1, torch.arange(PAIRS, device=fused.device), PAIRS)
+    pairs = contrast(torch.arange(PAIRS, device=fused.device), PAIRS)
     loss = structured_ranking(F.normalize(fused), network.embed_texts(batch.ids), pairs, 0.2) / PAIRS
     if network.generator is not None:
         loss = loss + network.generator.negative_log_likelihood(fused, batch.ids).mean()

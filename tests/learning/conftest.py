@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from deixis.learning import runs
+from deixis.learning import graphs, hm_lstm, runs, trainer, two_branch
+from deixis.learning.task import Loss
+from deixis.models import padding
+from tests.learning.recording import Replaying, needs_gpu
 
 
 @pytest.fixture
@@ -27,3 +32,29 @@ def with_curves(quick_runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 runs_write_curves = runs.write_curves
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """Where steps are recorded; without a GPU they are taken again instead, and all is padded as it would be there."""
+    if request.param == "cpu":
+        monkeypatch.setattr(graphs, "_Graph", Replaying)
+        monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
+        monkeypatch.setattr(padding, "may_ask", lambda tensor: False)
+        for module in (two_branch, hm_lstm):
+            monkeypatch.setattr(module, "pays", lambda device: True)
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each recorded step was given, as they are taken."""
+    sizes: list[int] = []
+
+    class Counting(graphs._Graph):
+        def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+            sizes.append(len(graphs._tensors(batch)[0]))
+            return super().step(batch, factor)
+
+    monkeypatch.setattr(graphs, "_Graph", Counting)
+    return sizes

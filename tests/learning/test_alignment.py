@@ -175,7 +175,9 @@ def test_batches_hold_every_caption_once_and_are_decided_by_seed_and_epoch(corpu
     assert first == again != other
     assert sorted(pair for pairs in first for pair in pairs) == list(range(len(task.data.lengths)))
     for batch in task.batches(1):
-        assert (task.data.ids[batch.pairs, batch.longest :] == 0).all()
+        width = batch.ids.shape[1]
+        assert torch.equal(batch.ids, task.data.ids[batch.pairs, :width])
+        assert (task.data.ids[batch.pairs, width:] == 0).all()
 
 
 def test_scores_of_a_matcher_are_the_sum_of_the_best_products_of_words(

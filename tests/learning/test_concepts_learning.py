@@ -283,9 +283,10 @@ def test_the_total_is_equation_4(
 ) -> None:
     recipe = order_recipe("cnp-ctx-gen", concept_run[0], loss={"generation": 0.3})
     task = build_task(recipe, corpus, stores, CPU)
-    batch = next(iter(task.batches(1)))
+    made = next(iter(task.batches(1)))
+    batch = made.ranking
     assert len(batch.texts) == 64
-    found = task.loss(batch)
+    found = task.loss(made)
     network = task.module.network
     assert network.generator is not None
     assert task.predicted[0] is not None
@@ -311,8 +312,9 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
     recipe = order_recipe("ctx", tmp_path, loss={"generation": 0.0, "order": 3.0})
     task = build_task(recipe, corpus, stores, CPU)
     false = {(own.image, own.true): own.false for own in corpus_twins(corpus.split("train"))}
-    batch = next(iter(task.batches(1)))
-    found, network = task.loss(batch), task.module.network
+    made = next(iter(task.batches(1)))
+    batch = made.ranking
+    found, network = task.loss(made), task.module.network
     parts: Any = found.parts
     total, twins = 0.0, 0
     for row in batch.texts.tolist():
@@ -339,7 +341,7 @@ def test_gradients_of_the_ranking_are_those_of_finite_differences() -> None:
     generator = torch.Generator().manual_seed(0)
     owner = torch.tensor([0, 0, 1, 2])
     rows = [torch.randn(count, 3, generator=generator, dtype=torch.double, requires_grad=True) for count in (3, 4)]
-    pairs = contrast(1, owner, 3)
+    pairs = contrast(owner, 3)
 
     def ranking(images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
         return structured_ranking(F.normalize(images), F.normalize(texts), pairs, 0.2)

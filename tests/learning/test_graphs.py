@@ -12,11 +12,10 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
-from deixis.learning import captioning, graphs, trainer
+from deixis.learning import captioning, graphs, two_branch
 from deixis.learning.captioning import CaptioningRecipe
 from deixis.learning.data import SentenceData
 from deixis.learning.distributed import ALONE, Sharing
@@ -30,9 +29,9 @@ from deixis.learning.task import Loss, Task
 from deixis.learning.trainer import Progress, train
 from deixis.learning.two_branch import TwoBranchModule
 from tests.learning.generated_pairs import generated_sentences
+from tests.learning.recording import same_steps
 from tests.stores import make_store
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 pytestmark = pytest.mark.usefixtures("quick_runs")
 IMAGES, DIM = 120, 24
 SETTINGS: dict[str, Any] = {
@@ -90,41 +89,6 @@ class Generated(SentenceTask):
     def save(self, folder: Path) -> None: ...
 
 
-class Replaying:
-    """Stands for a recorded step where there is no GPU: its own batch, into which others are copied."""
-
-    def __init__(self, step: graphs.TakeStep, batch: Any) -> None:
-        self._step, self._batch = step, tree_map_only(Tensor, torch.clone, batch)
-
-    def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        for place, value in zip(graphs._tensors(self._batch), graphs._tensors(batch), strict=True):
-            place.copy_(value)
-        return self._step(self._batch, factor)
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Where steps are recorded; without a GPU they are taken again instead."""
-    if request.param == "cpu":
-        monkeypatch.setattr(graphs, "_Graph", Replaying)
-        monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
-    return torch.device(request.param)
-
-
-@pytest.fixture
-def replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each recorded step was given, as they are taken."""
-    sizes: list[int] = []
-
-    class Counting(graphs._Graph):
-        def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-            sizes.append(len(graphs._tensors(batch)[0]))
-            return super().step(batch, factor)
-
-    monkeypatch.setattr(graphs, "_Graph", Counting)
-    return sizes
-
-
 def recipe_with(**changes: Any) -> SentenceRecipe:
     recipe = check_recipe({**SETTINGS, **changes}, "here")
     assert isinstance(recipe, SentenceRecipe)
@@ -163,24 +127,6 @@ def trained(
     with RunFolder(out, RunPlan(recipe=msgspec.to_builtins(recipe)), "# generated\n") as run, suppress(Stopped):
         train(task, recipe.schedule, run, seed=7, device=device, progress=progress, checkpoint_steps=2, graphs=recorded)
     return [record for record in read_log(out) if isinstance(record, StepRecord)]
-
-
-#: Of parts that are counts: by how much rounding at the margin may change them.
-COUNTS = {"triplets": 5, "right": 0.06}
-
-
-def same_steps(steps: list[StepRecord], right: list[StepRecord], early: float, late: float) -> None:
-    """Rounding adds up from epoch to epoch; another draw of dropout would show at once."""
-    assert len(steps) == len(right) > 5 * (WARM_UP + 2)
-    for one, other in zip(steps, right, strict=True):
-        tolerance = early if one.epoch < 3 else late
-        assert (one.epoch, one.step, one.learning_rate) == (other.epoch, other.step, other.learning_rate)
-        assert one.loss == pytest.approx(other.loss, rel=tolerance)
-        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=10 * tolerance)
-        assert one.parts.keys() == other.parts.keys()
-        for name, value in one.parts.items():
-            slack = {"abs": COUNTS[name]} if name in COUNTS else {"rel": 10 * tolerance}
-            assert value == pytest.approx(other.parts[name], **slack), name
 
 
 @pytest.mark.parametrize("changes", [{}, PAIRS, {"loss": {"kind": "infonce"}}], ids=["ranking", "pairs", "infonce"])
@@ -298,14 +244,17 @@ def test_batches_of_one_form_differ_in_their_numbers_alone(changes: dict[str, An
 @pytest.mark.parametrize(
     ("changes", "schedule"),
     [
-        ({"sampler": {"batch": 50, "neighbourhood": "sampling"}}, {}),
-        ({"text": {"kind": "tokens"}, "model": {**SETTINGS["model"], "recurrent": {}}}, {}),
-        ({}, {"optimizer": "sgd"}),
+        ({"sampler": {"batch": 50, "neighbourhood": "sampling"}, "loss": {"kind": "infonce"}}, {}),
+        ({"text": {"kind": "tokens"}, "model": {**SETTINGS["model"], "recurrent": {"bidirectional": True}}}, {}),
+        ({}, {"optimizer": "adagrad"}),
         ({}, {"groups": [{"prefix": "network.texts", "frozen_epochs": 1}]}),
     ],
-    ids=["second sentences", "recurrence", "another optimizer", "frozen"],
+    ids=["second sentences and a mean", "both directions", "another optimizer", "frozen"],
 )
-def test_what_changes_from_step_to_step_is_not_recorded(changes: dict[str, Any], schedule: dict[str, Any]) -> None:
+def test_what_changes_from_step_to_step_is_not_recorded(
+    changes: dict[str, Any], schedule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two_branch, "pays", lambda device: True)
     recipe = recipe_with(**changes, schedule={**SETTINGS["schedule"], **schedule})
     assert not can_be_recorded(Generated(recipe, torch.device("cpu")), recipe.schedule, torch.device("cuda"))
 

@@ -28,10 +28,10 @@ from deixis.learning.runs import RunFolder
 from deixis.learning.trainer import train
 from deixis.matcher import Encodes, Localizes, read_images
 from deixis.models.hm_lstm import HMLSTM
-from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees
+from tests.learning.made_text import made_text
 from tests.stores import make_store, random_boxes
 
 CPU = torch.device("cpu")
@@ -52,19 +52,7 @@ def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureSt
 
 @pytest.fixture(scope="module")
 def text(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A file of trees in which every other sentence is a noun phrase as a whole, and a file of word vectors."""
-    folder = tmp_path_factory.mktemp("text")
-    texts = corpus_texts(corpus)
-    trees = []
-    for number, (tokens, spans) in enumerate(zip(texts, Chunker.load().phrases_of(texts), strict=True)):
-        tree = chunk_tree(len(tokens), spans)
-        trees.append((tokens, Tree("NP", (tree,)) if number % 2 else tree))
-    write_trees(folder / "trees.jsonl", trees)
-    words = sorted({word for tokens in texts for word in tokens})
-    random = np.random.default_rng(0)
-    lines = [f"{word} {' '.join(f'{value:.3f}' for value in random.normal(size=6))}" for word in words]
-    (folder / "words.vec").write_text("\n".join([f"{len(words)} 6", *lines, ""]))
-    return {"trees": str(folder / "trees.jsonl"), "vectors": str(folder / "words.vec")}
+    return made_text(tmp_path_factory.mktemp("text"), corpus)
 
 
 @pytest.fixture(scope="module", autouse=True)

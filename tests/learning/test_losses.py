@@ -46,10 +46,10 @@ def contrast(seed: int) -> Contrast:
     def neighbours(count: int) -> Neighbours:
         kind = draw(3, count)
         equal = kind[:, None] == kind
-        return Neighbours(torch.randperm(count, generator=generator), equal & ~torch.eye(count).bool(), ~equal)
+        same = (equal & ~torch.eye(count).bool()).nonzero(as_tuple=True)
+        return Neighbours(torch.randperm(count, generator=generator), *same, ~equal)
 
     return Contrast(
-        3,
         Direction(draw(IMAGES, 12), draw(TEXTS, 12), draw(4, 12, TEXTS) > 0),
         Direction(draw(TEXTS, 7), draw(IMAGES, 7), draw(3, 7, 6) > 0, draw(IMAGES, 7, 6)),
         neighbours(6),
@@ -70,11 +70,9 @@ def triplets(direction: Direction, others: int) -> list[tuple[int, int, list[int
 def neighbour_triplets(neighbours: Neighbours) -> list[tuple[int, int, list[int]]]:
     """Eqs. 4 and 5: every i, every j in its neighbourhood, every k outside of it."""
     members, found = neighbours.rows.tolist(), []
-    for i, row in enumerate(members):
-        for j, other in enumerate(members):
-            if neighbours.same[i, j]:
-                outside = [member for k, member in enumerate(members) if neighbours.apart[i, k]]
-                found.append((row, other, outside))
+    for i, j in zip(neighbours.anchor.tolist(), neighbours.positive.tolist(), strict=True):
+        outside = [member for k, member in enumerate(members) if neighbours.apart[i, k]]
+        found.append((members[i], members[j], outside))
     return found
 
 
@@ -210,9 +208,9 @@ def test_pairs_without_negatives_and_equal_rows_cost_a_finite_gradient(recipe: L
     order = torch.arange(3)
     none = torch.zeros(3, 3, dtype=torch.bool)
     lists = Direction(order, order, torch.zeros(3, candidates).bool(), torch.zeros(3, candidates).long())
-    batch = Contrast(
-        1, Direction(order, order, none), lists, Neighbours(order, ~none, none), Neighbours(order, none, ~none)
-    )
+    everyone = (~none).nonzero(as_tuple=True)
+    alone, met = Neighbours(order, order[:0], order[:0], ~none), Neighbours(order, *everyone, none)
+    batch = Contrast(Direction(order, order, none), lists, met, alone)
     loss = make_loss(recipe)
     total = loss(functional.normalize(images), functional.normalize(texts), batch).total
     total.backward()
@@ -228,11 +226,11 @@ def test_mixed_precision_leaves_distances_exact() -> None:
     assert mixed.item() == loss(images, texts, batch).total.item()
 
 
-def test_constraints_begin_after_the_epochs_without_them() -> None:
+def test_constraints_are_left_out_where_a_batch_says_so() -> None:
     images, texts = (functional.normalize(value.detach()) for value in rows(0))
-    loss = make_loss(RankingRecipe((1, 4, 0.1, 0.1), constraints_after=8))
-    assert "text_to_text" not in loss(images, texts, contrast(0)._replace(epoch=8)).parts
-    assert "text_to_text" in loss(images, texts, contrast(0)._replace(epoch=9)).parts
+    loss = make_loss(RankingRecipe((1, 4, 0.1, 0.1)))
+    assert "text_to_text" not in loss(images, texts, contrast(0)._replace(constrained=False)).parts
+    assert "text_to_text" in loss(images, texts, contrast(0)).parts
 
 
 def test_constraints_without_neighbours_are_refused() -> None:

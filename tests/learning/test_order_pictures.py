@@ -63,7 +63,7 @@ def task(corpus: Corpus) -> OrderPictureTask:
 def test_a_caption_that_is_one_of_a_picture_s_own_is_no_mismatch_of_it() -> None:
     random = np.random.default_rng(0)
     owner, string = torch.from_numpy(np.sort(random.integers(0, 5, 14))), torch.from_numpy(random.integers(0, 6, 14))
-    found = picture_contrast(3, owner, string, 5)
+    found = picture_contrast(owner, string, 5)
     has = [{int(text) for text, own in zip(string, owner, strict=True) if own == image} for image in range(5)]
     for caption in range(14):
         mismatched = [int(string[caption]) not in has[image] for image in range(5)]
@@ -94,11 +94,11 @@ def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
     pair = corpus.with_images([left, right, *corpus.split("val")])
     settings = {**SETTINGS, "loss": {}}
     task = order_pictures.build_task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
-    batch = PictureBatch(torch.arange(2), torch.arange(2), torch.arange(2), 1, 0)
+    batch = PictureBatch(torch.arange(2), torch.arange(2), torch.arange(2), 50, 1, 0)
     contrasts = []
 
-    def seen(epoch: int, owner: torch.Tensor, string: torch.Tensor, images: int) -> Any:
-        contrasts.append(picture_contrast(epoch, owner, string, images))
+    def seen(owner: torch.Tensor, string: torch.Tensor, images: int) -> Any:
+        contrasts.append(picture_contrast(owner, string, images))
         return contrasts[-1]
 
     monkeypatch.setattr(order_pictures, "picture_contrast", seen)

@@ -25,7 +25,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
-from deixis.learning.sampling import Numbers, shuffled
+from deixis.learning.sampling import Numbers, columns_of, shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors
 from deixis.matcher import Tokens, read_images
@@ -33,6 +33,7 @@ from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe, pooled_pr
 from deixis.models.alignment_matcher import WHOLE, AlignmentMatcher, stacked, with_picture
 from deixis.models.centring import mean_direction
 from deixis.models.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
+from deixis.models.padding import words_of
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
 from deixis.text.tokens import tokens_of
@@ -77,7 +78,7 @@ class AlignmentData:
 
 class AlignmentBatch(NamedTuple):
     pairs: Tensor  # (pairs,) captions, each with its image
-    longest: int
+    ids: Tensor  # (pairs, longest, width) their fragments
 
 
 def alignment_data(
@@ -141,19 +142,24 @@ class AlignmentTask:
         channels = self.data.regions.shape[2]
         self.module: nn.Module = make_network(recipe, channels, self.fragments, vectors, scale, centre).to(device)
 
+    @property
+    def one_form(self) -> bool:
+        """Fragments are padded to few different lengths: there is a form for each."""
+        return True
+
     def batches(self, epoch: int) -> Batches[AlignmentBatch]:
         data, recipe = self.data, self.recipe
 
         def make(epoch: int, pairs: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
-            longest = max(1, int(data.lengths[pairs].max()))
-            return AlignmentBatch(torch.from_numpy(pairs).to(data.image_of.device), longest)
+            rows = torch.from_numpy(pairs).to(data.image_of.device, non_blocking=True)
+            return AlignmentBatch(rows, data.ids[rows, : columns_of(data.lengths[pairs])])
 
         return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
 
     def loss(self, batch: AlignmentBatch) -> Loss:
         data, network = self.data, self.module
         assert isinstance(network, AlignmentNetwork)
-        images, ids = data.image_of[batch.pairs], data.ids[batch.pairs, : batch.longest]
+        images, ids = data.image_of[batch.pairs], batch.ids
         present, string = data.present[images], data.string[batch.pairs]
         regions = network.embed_regions(data.regions[images].float())
         fragments = network.embed_fragments(ids)
@@ -207,7 +213,7 @@ def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Te
         labels = (ranked > 0).scatter(-1, ranked.argmax(-1, keepdim=True), True)
         positive, negative = there & labels, there & ~labels
         # (pairs as pictures, pairs as sentences): Σ over regions and fragments.
-        totals = pooled_products(regions, present, fragments[real], real.nonzero()[:, 0], len(real), "hinge")
+        totals = pooled_products(regions, present, *words_of(fragments, real), len(real), "hinge")
         counts = present.sum(1)[:, None] * real.sum(1)
         missed = totals.masked_fill(same, 0).sum() + (1 + own).relu().masked_fill(~negative, 0).sum()
         shown = (1 - own).relu().masked_fill(~positive, 0).sum()

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, NamedTuple, cast
 
 import msgspec
+import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ from deixis.learning.recipe import Recipe, kind_of
 from deixis.learning.running import recipe_features
 from deixis.learning.runs import is_finished, read_weights
 from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
-from deixis.learning.task import Loss, SizedBatches
+from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, find_store, fitted_text
 from deixis.models.concepts import ConceptMatcher, ConceptNetwork
 from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
@@ -105,6 +106,11 @@ def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words
     return ConceptsOrderNetwork(concepts, context, words, recipe.model, generates=generates, spoken=spoken)
 
 
+class OrderBatch(NamedTuple):
+    ranking: RankingBatch
+    share: Tensor | None  # () of scheduled sampling
+
+
 class ConceptsOrderTask:
     """Validated by retrieval in both directions on the validation split."""
 
@@ -154,7 +160,9 @@ class ConceptsOrderTask:
                 for data, source in ((self.data, training.corpus), (self.held_out, held_out))
             )
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
-        self.sampler = SentenceSampler(self.data, sampler, recipe.seed)
+        # Twins have as many words as their captions: those of two phrases change places.
+        lengths = np.array([len(text) for text in self.data.captions])
+        self.sampler = SentenceSampler(self.data, sampler, recipe.seed, lengths)
 
     def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
         recipe = recipe_of(str(folder)).recipe
@@ -165,26 +173,37 @@ class ConceptsOrderTask:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
         return recipe, matcher.network
 
-    def batches(self, epoch: int) -> SizedBatches[RankingBatch]:
-        return self.sampler.triplets(epoch)
+    @property
+    def one_form(self) -> bool:
+        """Texts are padded to few different widths: there is a form for each."""
+        return True
+
+    def batches(self, epoch: int) -> Batches[OrderBatch]:
+        made, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
+        sent = torch.tensor(share, device=self.device) if share else None
+        return Batches(len(made), (OrderBatch(batch, sent) for batch in made))
 
     def _training_sources(self, rows: Tensor) -> tuple[Tensor | None, ...]:
         """Concepts and context of some pictures."""
         return tuple(None if source is None else source[rows] for source in (self.predicted[0], self.context[0]))
 
-    def loss(self, batch: RankingBatch) -> Loss:
-        fused = self.module.network.fuse(*self._training_sources(batch.images))
-        twins = None if self.twins[0] is None else self.twins[0][batch.texts]
-        return order_loss(
-            self.module.network, self.recipe.loss, fused, self.data.texts[batch.texts], twins, batch.contrast
+    def loss(self, batch: OrderBatch) -> Loss:
+        ranking, network = batch.ranking, self.module.network
+        assert ranking.columns is not None
+        fused = network.fuse(*self._training_sources(ranking.images))
+        ids, twins = (
+            None if ids is None else ids[ranking.texts, : len(ranking.columns)]
+            for ids in (self.data.texts, self.twins[0])
         )
+        assert ids is not None
+        return order_loss(network, self.recipe.loss, fused, ids, twins, ranking.contrast, batch.share)
 
     def validate(self) -> Mapping[str, float]:
         fused = self.module.network.fuse(self.predicted[1], self.context[1])
         return order_figures(self.module.network, fused, self.held_out, self.twins[1])
 
-    def describe(self, batch: RankingBatch) -> str:
-        images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
+    def describe(self, batch: OrderBatch) -> str:
+        images = self.data.image_of.cpu()[batch.ranking.pairs[:5]].tolist()
         return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
 
     def save(self, folder: Path) -> None:

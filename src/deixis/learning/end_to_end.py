@@ -103,7 +103,6 @@ class TowerModule(nn.Module):
 
 
 class PictureBatch(NamedTuple):
-    epoch: int
     rows: Rows  # (images,) on the processor
     images: Tensor  # (images,) rows of the pictures
     captions: Tensor  # (captions,) rows of the captions
@@ -183,7 +182,7 @@ class PictureTask:
             torch.from_numpy(rows).to(self.device)
             for rows in (images, np.concatenate(captions), np.concatenate(owners), pairs)
         ]
-        return PictureBatch(epoch, images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
+        return PictureBatch(images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
 
     def loss(self, batch: PictureBatch) -> Loss:
         pictures, _, generator = self._look(batch)
@@ -204,11 +203,11 @@ class PictureTask:
         ids = self._hidden(self.data.texts[batch.captions], generator)
         if module.fine_loss is None:
             texts = F.normalize(module.texts(ids).float())
-            total, parts = module.loss(images, texts, contrast(batch.epoch, batch.owner, len(images)))
+            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
         else:
             embedded, words = module.texts.with_words(ids)
             texts = F.normalize(embedded.float())
-            total, parts = module.loss(images, texts, contrast(batch.epoch, batch.owner, len(images)))
+            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
             scores = images @ texts.T + best_cells(module.tower.embed_cells(maps), words)
             parts = {**parts, "fine": module.fine_loss(scores, batch.owner)}
             total = total + parts["fine"]
@@ -216,7 +215,7 @@ class PictureTask:
             ids = self._hidden(self.told[batch.pairs.T.flatten()], generator)
             first, second = F.normalize(module.texts(ids).float()).chunk(2)
             same = torch.arange(len(first), device=self.device)
-            parts = {**parts, "texts": module.text_loss(first, second, contrast(batch.epoch, same, len(first)))[0]}
+            parts = {**parts, "texts": module.text_loss(first, second, contrast(same, len(first)))[0]}
             total = total + parts["texts"]
         return Loss(total, parts)
 
@@ -259,12 +258,11 @@ def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -
     return np.asarray(first + random.permutation(last - first)[:count])
 
 
-def contrast(epoch: int, owner: Tensor, images: int) -> Contrast:
+def contrast(owner: Tensor, images: int) -> Contrast:
     """Every caption of a batch against every other picture, and every picture against all captions but its own."""
     captions = torch.arange(len(owner), device=owner.device)
     other = owner[:, None] != torch.arange(images, device=owner.device)  # (captions, images)
     return Contrast(
-        epoch,
         image_to_text=Direction(owner, captions, owner[:, None] != owner),
         text_to_image=Direction(captions, owner, other),
     )

@@ -24,6 +24,8 @@ from deixis.learning.task import Loss, OfOneForm, Task
 
 #: Steps before a graph is recorded: libraries choose their kernels, and optimizer and average begin.
 WARM_UP: Final = 3
+#: What batches of one graph have in common.
+Form = tuple[torch.Size | int, ...]
 #: Of a batch and the factor of the learning rate: the figures of the step that it takes, and the gradient's norm.
 TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 
@@ -31,7 +33,7 @@ TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 def can_be_recorded(task: Task[Any], schedule: Schedule, device: torch.device) -> bool:
     """Whether all that a step depends on stays where it is: what thaws, and other optimizers' rates, would not."""
     thawing = any(group.frozen_epochs for group in schedule.groups)
-    steady = schedule.optimizer in ("adam", "adamw", "rmsprop") and not thawing
+    steady = schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd") and not thawing
     return device.type == "cuda" and isinstance(task, OfOneForm) and task.one_form and steady
 
 
@@ -40,18 +42,18 @@ class Graphed:
 
     def __init__(self, step: TakeStep) -> None:
         self._step = step
-        self._seen: Counter[tuple[torch.Size, ...]] = Counter()
-        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        self._seen: Counter[Form] = Counter()
+        self._graphs: dict[Form, _Graph] = {}
         self._failed = False
 
     def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        form = tuple(value.shape for value in _tensors(batch))
+        form = form_of(batch)
         self._seen[form] += 1
         if self._seen[form] > WARM_UP and form not in self._graphs and not self._failed:
             self._record(form, batch)
         return self._graphs[form].step(batch, factor) if form in self._graphs else self._step(batch, factor)
 
-    def _record(self, form: tuple[torch.Size, ...], batch: Any) -> None:
+    def _record(self, form: Form, batch: Any) -> None:
         # While it is recorded, a step computes nothing: after a fault the weights are as before.
         try:
             self._graphs[form] = _Graph(self._step, batch)
@@ -97,6 +99,12 @@ def _undone_by_a_fault() -> Iterator[None]:
         except RuntimeError:
             generator.graphsafe_set_state(before)
             raise
+
+
+def form_of(batch: Any) -> Form:
+    """The shapes of a batch's tensors, and its whole numbers, which a step may have branched by."""
+    leaves = tree_leaves(batch)
+    return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, Tensor | int))
 
 
 def _tensors(batch: Any) -> list[Tensor]:

@@ -34,6 +34,7 @@ from deixis.learning.correspondences import (
     save_correspondences,
     tree_data,
 )
+from deixis.learning.forms import larger, longer, pays, size_for
 from deixis.learning.recipe import Recipe
 from deixis.learning.running import TOWER_FILE, trained_backbone
 from deixis.learning.runs import read_weights
@@ -42,6 +43,7 @@ from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import find_store, region_recipes
 from deixis.models.centring import mean_direction
 from deixis.models.forest import NOUN_PHRASE, Plan, send
+from deixis.models.frames import Frame
 from deixis.models.hm_lstm import HMLSTM, HMMatcher, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import tokens_of
@@ -60,6 +62,8 @@ PLACES = frozenset(
 NOT_FIRST = frozenset({"VB", "IN", "TO", "CC", "EX", "MD", "WD", "WR"})
 NOT_LAST = frozenset({"IN", "TO", "DT", "CC", "PO"})
 Count = Annotated[int, Meta(ge=1)]
+#: Batches by which it is found how much room others need.
+FRAMED = 64
 
 
 class TreeRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,6 +130,7 @@ class HMBatch(NamedTuple):
     root_contrast: Tensor  # (sentences, sentences)
     phrase_contrast: Tensor  # (phrases, phrases)
     weights: Tensor  # (phrases,): confidences
+    real: Tensor | None = None  # () how many of the rows of `visual` are no padding; None: all
 
 
 def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:
@@ -170,6 +175,18 @@ class HMTask:
         #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
         self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
+        self.frame = self._frame() if pays(device) else None
+
+    def _frame(self) -> Frame:
+        """Room for most batches, as some are."""
+        random, count = np.random.default_rng(self.recipe.seed), min(self.recipe.batch, len(self.data.tree))
+        some = (random.choice(self.data.tree, count, replace=False) for _ in range(FRAMED))
+        return Frame(map(self.texts.forest.plan, some))
+
+    @property
+    def one_form(self) -> bool:
+        """The few batches that have no room in the frame are of forms of their own, and stepped as ever."""
+        return self.frame is not None
 
     def batches(self, epoch: int) -> Batches[HMBatch]:
         number = self.recipe.round_of(epoch)
@@ -187,7 +204,9 @@ class HMTask:
     def _batch(self, captions: Numbers, number: int) -> HMBatch:
         """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device."""
         data, found = self.data, self.module.correspondences
-        plan = self.texts.forest.plan(data.tree[captions]).to(self.device)
+        plan = self.texts.forest.plan(data.tree[captions])
+        framed = self.frame.fill(plan) if self.frame else None
+        plan = (framed or plan).to(self.device)
         first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
         sent = np.concatenate([captions, spread(first, last if number else first)[0]])
         caption, mention = send(torch.from_numpy(sent), self.device).tensor_split([len(captions)])
@@ -195,6 +214,8 @@ class HMTask:
         root = (image[:, None] != image) & (string[:, None] != string)
         rows = self.first_row[image]
         if not number:
+            # Which no loss asks for.
+            plan = plan._replace(phrase=plan.phrase[:0], phrase_tree=plan.phrase_tree[:0])
             return HMBatch(plan, captions, rows, root, root[:0, :0], rows.new_zeros(0, dtype=torch.float32))
         owner, name = image[plan.phrase_tree], self.name_of[mention]
         chosen = self.first_row[owner] + found.region[number - 1, mention]
@@ -203,15 +224,20 @@ class HMTask:
         if self.recipe.loss.contrasts == "image":
             phrase &= owner[:, None] == owner
         weights = found.confidence[number - 1, mention].clamp(min=0)
-        return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
+        if framed is None:
+            return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
+        size, real = size_for(len(chosen)), torch.tensor(len(captions) + len(chosen), device=self.device)
+        plan = plan._replace(phrase=longer(plan.phrase, size), phrase_tree=longer(plan.phrase_tree, size))
+        visual, phrase = torch.cat([rows, longer(chosen, size)]), larger(phrase, size, size)
+        return HMBatch(plan, captions, visual, root, phrase, longer(weights, size), real)
 
     def loss(self, batch: HMBatch) -> Loss:
         """Eq. 10, divided by the number of sentences."""
         network, sentences, margin = self.module.network, len(batch.captions), self.recipe.loss.margin
         plan = batch.plan
         nodes = torch.cat([plan.root, plan.phrase]) if len(batch.visual) > sentences else plan.root
-        texts = network.embed_nodes(plan, nodes)
-        visual = network.embed_visual(self.data.visual[batch.visual].float())
+        texts = network.embed_nodes(plan, nodes, batch.real)
+        visual = network.embed_visual(self.data.visual[batch.visual].float(), batch.real)
         root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
         phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / sentences

@@ -105,6 +105,10 @@ class JointTask:
         self.sentences, self.phrases, self._weight = sentences, phrases, recipe.phrase_weight
         self.module = JointModule(sentences, phrases)
 
+    @property
+    def one_form(self) -> bool:
+        return self.sentences.one_form and self.phrases.one_form
+
     def batches(self, epoch: int) -> Batches[JointBatch]:
         """Every pair of both once; as many steps as the one has batches that has more, the other's spread evenly."""
         both = self.sentences.batches(epoch), self.phrases.batches(epoch)

@@ -157,7 +157,7 @@ def _optimizer(
         case "adamw":
             return torch.optim.AdamW(settings, lr=rate, weight_decay=decay, fused=fused)
         case "sgd":
-            return torch.optim.SGD(settings, lr=rate, weight_decay=decay, momentum=momentum)
+            return torch.optim.SGD(settings, lr=rate, weight_decay=decay, momentum=momentum, fused=fused)
         case "rmsprop":
             return torch.optim.RMSprop(settings, lr=rate, weight_decay=decay, momentum=momentum)
         case "adagrad":

@@ -35,24 +35,24 @@ class Neighbours(NamedTuple):
     """Within one side: who stands for the same thing as whom (eqs. 4, 5), and who for another."""
 
     rows: Tensor  # (members,) rows of that side
-    same: Tensor  # (members, members)
+    anchor: Tensor  # (pairs,) members, and who stands for the same
+    positive: Tensor  # (pairs,)
     apart: Tensor  # (members, members)
 
     def direction(self) -> Direction:
-        anchor, positive = self.same.nonzero(as_tuple=True)
-        return Direction(
-            self.rows[anchor], self.rows[positive], self.apart[anchor], self.rows.expand(len(anchor), len(self.rows))
-        )
+        candidates = self.rows.expand(len(self.anchor), len(self.rows))
+        return Direction(self.rows[self.anchor], self.rows[self.positive], self.apart[self.anchor], candidates)
 
 
 class Contrast(NamedTuple):
-    """What a batch of matching images and texts is to teach; `epoch` counts from 1."""
+    """What a batch of matching images and texts is to teach."""
 
-    epoch: int
     image_to_text: Direction
     text_to_image: Direction
     images: Neighbours | None = None
     texts: Neighbours | None = None
+    #: Whether those of one side who stand for the same are brought together, where a loss asks for that.
+    constrained: bool = True
 
 
 def _cosines(anchors: Tensor, others: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
@@ -140,14 +140,13 @@ class RankingLoss(nn.Module):
     def _directions(self, contrast: Contrast) -> dict[str, Direction | None]:
         """The sums of eq. 6 in its order; None where the weight is 0."""
         weights = self.recipe.weights
-        constrained = contrast.epoch > self.recipe.constraints_after
         directions: dict[str, Direction | None] = {
             "image_to_text": contrast.image_to_text if weights[0] else None,
             "text_to_image": contrast.text_to_image if weights[1] else None,
         }
         for side, neighbours, weight in (("image", contrast.images, weights[2]), ("text", contrast.texts, weights[3])):
             directions[f"{side}_to_{side}"] = None
-            if weight and constrained:
+            if weight and contrast.constrained:
                 if neighbours is None:
                     raise DeixisError(
                         f"loss.weights ask for a constraint among {side}s, but the batches have no neighbours there: "
@@ -233,11 +232,15 @@ class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forb
 
 
 class LogisticLoss(nn.Module):
-    """Eq. 7 of paper 1: Σ log(1 + exp(−z p)) over pairs with logits p and labels z of +1 and −1, as many of each."""
+    """Eq. 7 of paper 1: Σ log(1 + exp(−z p)) over pairs with logits p and labels z of +1 and −1, as many of each.
+
+    A label of 0 is none: such a pair is padding.
+    """
 
     def forward(self, logits: Tensor, labels: Tensor) -> Loss:
-        right = labels * logits.float()
-        return Loss(functional.softplus(-right).sum(), {"right": (right.detach() > 0).float().mean()})
+        right, padding = labels * logits.float(), labels == 0
+        share = (right.detach() > 0).sum() / (len(labels) - padding.sum())
+        return Loss(functional.softplus(-right).masked_fill(padding, 0).sum(), {"right": share})
 
 
 LossRecipe = RankingRecipe | HardestNegativeRecipe | InfoNCERecipe | LogisticRecipe

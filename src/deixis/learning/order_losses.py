@@ -49,6 +49,7 @@ def order_loss(
     ids: Tensor,
     twins: Tensor | None,
     contrast: Contrast,
+    share: Tensor | None = None,
 ) -> Loss:
     """Eq. 4 of a batch, with what exchanged captions add.
 
@@ -56,9 +57,9 @@ def order_loss(
         fused: `(images, hidden)`.
         ids, twins: `(captions, longest)`, the twins zeros where there is none; None where exchanges do not count.
         contrast: over these rows.
+        share: `()` of scheduled sampling; None: none.
     """
     ids = ids[:, : network.longest]
-    ids = ids[:, : max(1, int((ids != 0).sum(1).max()))]
     images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
     parts = {"matching": structured_ranking(images, texts, contrast, settings.margin) / len(ids)}
     total = settings.matching * parts["matching"]
@@ -67,11 +68,10 @@ def order_loss(
         parts["order"] = exchanged_ranking(images[place], texts, network.embed_texts(twins), twins, settings.margin)
         total = total + settings.order * parts["order"]
     if network.generator is not None:
-        share = settings.sampled(contrast.epoch)
-        if share:
-            losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
-        else:
+        if share is None:
             losses = network.generator.negative_log_likelihood(fused[place], ids)
+        else:
+            losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
         parts["generation"] = losses.mean()
         total = total + settings.generation * parts["generation"]
     return Loss(total, parts)

@@ -38,7 +38,7 @@ from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_l
 from deixis.learning.proposer import random_colours, random_views, recoloured, squashed_pictures, view_pictures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
-from deixis.learning.sampling import shuffled
+from deixis.learning.sampling import columns_of, shuffled
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, fitted_text
 from deixis.models.concepts import CellConceptMatcher
@@ -132,6 +132,7 @@ class PictureBatch(NamedTuple):
     images: Tensor  # (images,) rows of the pictures
     texts: Tensor  # (captions,) rows of the captions
     owner: Tensor  # (captions,) place in `images`
+    columns: int  # of the captions that are read
     epoch: int
     seed: int
 
@@ -148,6 +149,7 @@ class OrderPictureTask:
         side, held_out = recipe.looking.side, corpus.split("val")
         self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
         self.held_out = self._read(held_out, side)
+        self.lengths = np.array([len(text) for text in self.data.captions])
         self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
         self.mirrored = mirrored_words(self.text.vocabulary).to(device)
         read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
@@ -190,7 +192,8 @@ class OrderPictureTask:
         texts = np.concatenate(chosen)
         owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
         send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner)]
-        return PictureBatch(send[0], send[1], send[2], epoch, int(random.integers(1 << 62)))
+        columns = columns_of(self.lengths[texts])
+        return PictureBatch(send[0], send[1], send[2], columns, epoch, int(random.integers(1 << 62)))
 
     def loss(self, batch: PictureBatch) -> Loss:
         own, count = self.recipe.looking, len(batch.images)
@@ -200,17 +203,20 @@ class OrderPictureTask:
         context, logits = self.module.look(pictures.contiguous(memory_format=torch.channels_last))
         mirrored = views.flip < 0
         flipped = mirrored[batch.owner]
-        texts, twins = (
-            None if ids is None else torch.where(flipped[:, None], self.mirrored[ids[batch.texts]], ids[batch.texts])
-            for ids in (self.data.texts, self.twins)
-        )
-        assert texts is not None
+
+        def said(ids: Tensor) -> Tensor:
+            own = ids[batch.texts, : batch.columns]
+            return torch.where(flipped[:, None], self.mirrored[own], own)
+
+        texts, twins = said(self.data.texts), None if self.twins is None else said(self.twins)
         string = self.string[flipped.long(), batch.texts]
-        contrast = picture_contrast(batch.epoch, batch.owner, string, count)
+        contrast = picture_contrast(batch.owner, string, count)
         # Half precision is for looking: gradients through the words of a sentence would vanish in it.
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.fuse(context, logits)
-            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast)
+            share = self.recipe.loss.sampled(batch.epoch)
+            sampled = torch.tensor(share, device=self.device) if share else None
+            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, sampled)
             if logits is None or self.labels is None:
                 return loss
             named = concept_loss(logits, self.labels[mirrored.long(), batch.images].float(), "cross-entropy")
@@ -251,7 +257,7 @@ def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
     return torch.from_numpy(labels)
 
 
-def picture_contrast(epoch: int, owner: Tensor, string: Tensor, images: int) -> Contrast:
+def picture_contrast(owner: Tensor, string: Tensor, images: int) -> Contrast:
     """Every caption of a batch against the other pictures, every picture against captions that are none of its own.
 
     Args:
@@ -260,7 +266,7 @@ def picture_contrast(epoch: int, owner: Tensor, string: Tensor, images: int) -> 
     own = nn.functional.one_hot(owner, images).float()  # (captions, images)
     mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
     captions = torch.arange(len(owner), device=owner.device)
-    return Contrast(epoch, Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
+    return Contrast(Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
 
 
 def mirrored_words(vocabulary: Vocabulary) -> Tensor:

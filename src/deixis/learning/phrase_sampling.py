@@ -119,7 +119,7 @@ class PhraseSampler:
         rows, place = self._number(np.concatenate([targets.regions, negatives[real]]))
         candidates = np.zeros_like(negatives)
         candidates[real] = place[len(targets.regions) :]
-        contrast = self._contrast(epoch, targets, place[: len(targets.regions)], candidates, real)
+        contrast = self._contrast(targets, place[: len(targets.regions)], candidates, real)
         statistics |= {"negative_regions": float(real.sum()), "rows": float(len(rows))}
         return RankingBatch(self._send(rows), self._send(targets.strings), contrast, base, statistics)
 
@@ -161,7 +161,7 @@ class PhraseSampler:
         ), statistics
 
     def _contrast(
-        self, epoch: int, targets: _Targets, place: Numbers, negatives: Numbers, real_negatives: NDArray[np.bool_]
+        self, targets: _Targets, place: Numbers, negatives: Numbers, real_negatives: NDArray[np.bool_]
     ) -> Contrast:
         """Triplets as tensors on the data's device, which nothing here waits for.
 
@@ -172,7 +172,8 @@ class PhraseSampler:
         pairs = len(targets.base)
         target = self.target[targets.base]
         named = self.choices.has(targets.base, targets.strings)
-        match, region = self._send(named | (target[:, None] == target[targets.text_owner])), self._send(place)
+        matching = named | (target[:, None] == target[targets.text_owner])
+        match, region = self._send(matching), self._send(place)
         candidates, real = self._send(negatives), self._send(real_negatives)
         text_owner, region_owner = self._send(targets.text_owner), self._send(targets.region_owner)
         if self.picture_choices is not None:
@@ -182,25 +183,27 @@ class PhraseSampler:
         texts = torch.arange(len(text_owner), device=self.device)
         region_anchor, text_anchor = text_owner[: targets.text_pairs], region_owner[: targets.region_pairs]
         contrast = Contrast(
-            epoch,
             Direction(region[region_anchor], texts[: targets.text_pairs], ~match[region_anchor]),
             Direction(text_anchor, region[: targets.region_pairs], real[text_anchor], candidates[text_anchor]),
         )
         if self.recipe.neighbourhood != "sampling":
             return contrast
         # Eq. 4: regions described by the same text. Of regions that are in no pair nobody knows what describes them.
-        related = match[:, :pairs] | match[:, :pairs].T
-        described = related[region_owner][:, region_owner]
-        distinct = region[:, None] != region
+        related = matching[:, :pairs] | matching[:, :pairs].T
+        described = related[targets.region_owner][:, targets.region_owner]
+        distinct = place[:, None] != place
         # Eq. 5: texts of the same visual data.
-        owner_target, string = self._send(target)[text_owner], self._send(targets.strings)
-        naming = match[text_owner]
+        owner_target, strings = target[targets.text_owner], targets.strings
+        alike = (owner_target[:, None] == owner_target) & (strings[:, None] != strings)
+        naming = matching[targets.text_owner]
         return contrast._replace(
-            images=Neighbours(region, described & distinct, ~described & distinct),
-            texts=Neighbours(
-                texts, (owner_target[:, None] == owner_target) & (string[:, None] != string), ~(naming | naming.T)
-            ),
+            images=self._neighbours(region, described & distinct, ~described & distinct),
+            texts=self._neighbours(texts, alike, ~(naming | naming.T)),
         )
+
+    def _neighbours(self, rows: Tensor, same: NDArray[np.bool_], apart: NDArray[np.bool_]) -> Neighbours:
+        anchor, positive = same.nonzero()
+        return Neighbours(rows, self._send(anchor), self._send(positive), self._send(apart))
 
     def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
         """Rows of the same picture with IoU < 0.3, padded (pairs, longest), and which of them are real."""

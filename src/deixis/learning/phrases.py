@@ -17,7 +17,7 @@ from deixis.learning.distributed import ALONE, Held, Ranks
 from deixis.learning.losses import RankingRecipe
 from deixis.learning.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch
-from deixis.learning.task import SizedBatches
+from deixis.learning.task import Batches
 from deixis.learning.two_branch import (
     Batch,
     TwoBranchRecipe,
@@ -78,7 +78,12 @@ class PhraseTask(TwoBranchTask):
     def texts(self) -> Held:
         return Held(self.data.strings, self.data.first_string)
 
-    def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
+    @property
+    def one_form(self) -> bool:
+        """Regions come in other numbers every time, unless these are padded."""
+        return self.stays and self.pads
+
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
         return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
 

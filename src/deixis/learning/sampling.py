@@ -29,6 +29,8 @@ from deixis.learning.task import Batches
 Numbers = NDArray[np.int64]
 Neighbourhood = Literal["none", "sampling", "random"]
 Batch = TypeVar("Batch")
+#: Texts that are read word by word are padded to a multiple of so many.
+COLUMNS = 8
 
 
 class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +47,10 @@ class RankingBatch(NamedTuple):
     texts: Tensor  # (rows,) of the data's texts or strings
     contrast: Contrast
     pairs: Numbers
-    statistics: Mapping[str, float]
+    statistics: Mapping[str, Tensor | float]
+    columns: Tensor | None = None  # (columns,) of the data's texts that hold all words of these; None: all
+    real_images: Tensor | None = None  # () how many of the rows are no padding; None: all
+    real_texts: Tensor | None = None
 
 
 class PairBatch(NamedTuple):
@@ -57,7 +62,10 @@ class PairBatch(NamedTuple):
     text: Tensor  # (pairs,) place in `texts`
     labels: Tensor  # (pairs,)
     pairs: Numbers
-    statistics: Mapping[str, float]
+    statistics: Mapping[str, Tensor | float]
+    columns: Tensor | None = None  # as in `RankingBatch`
+    real_images: Tensor | None = None
+    real_texts: Tensor | None = None
 
 
 class Sentences(Protocol):
@@ -70,10 +78,16 @@ class Sentences(Protocol):
 
 
 class SentenceSampler:
-    """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row."""
+    """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row.
 
-    def __init__(self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
+    Args:
+        lengths: (captions,) their words, where they are read word by word.
+    """
+
+    def __init__(
+        self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int, lengths: Numbers | None = None
+    ) -> None:
+        self.recipe, self.seed, self.device, self.lengths = recipe, seed, data.image_of.device, lengths
         self.image = as_numbers(data.image_of)
         numbers: dict[Hashable, int] = {}
         self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)
@@ -107,31 +121,39 @@ class SentenceSampler:
         match = (image[:, None] == image) | (string[:, None] == string)
         neighbours = None
         if self.recipe.neighbourhood == "sampling":
-            same = (image[:, None] == image) & (string[:, None] != string)
-            neighbours = Neighbours(torch.arange(len(texts), device=self.device), same, ~match)
+            one, other = together(self.image[texts])
+            apart = self.string[texts[one]] != self.string[texts[other]]
+            everyone = torch.arange(len(texts), device=self.device)
+            neighbours = Neighbours(everyone, send(one[apart]), send(other[apart]), ~match)
         contrast = Contrast(
-            epoch,
             Direction(anchor, torch.arange(len(texts), device=self.device), ~match[anchor]),
             Direction(initial, initial, ~match[:start, : len(base)]),
             texts=neighbours,
         )
-        return RankingBatch(send(self.image[base]), send(texts), contrast, base[:start], statistics)
+        rows = send(self.image[base]), send(texts)
+        return RankingBatch(*rows, contrast, base[:start], statistics, self._columns(texts))
 
     def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
-        other = self.choices.elsewhere(base, random)
+        texts = np.concatenate([base, self.choices.elsewhere(base, random)])
         places = np.arange(2 * len(base))
         send = self._send
         labels = torch.ones(len(places), device=self.device)
         labels[len(base) :] = -1
         return PairBatch(
             send(self.image[base]),
-            send(np.concatenate([base, other])),
+            send(texts),
             send(places % len(base)),
             send(places),
             labels,
             base,
             {"pairs": float(len(places))},
+            self._columns(texts),
         )
+
+    def _columns(self, texts: Numbers) -> Tensor | None:
+        if self.lengths is None:
+            return None
+        return torch.arange(columns_of(self.lengths[texts]), device=self.device)
 
     def _send(self, numbers: Numbers) -> Tensor:
         return torch.from_numpy(numbers).to(self.device, non_blocking=True)
@@ -230,10 +252,31 @@ def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths
 
 
+def together(owner: Numbers) -> tuple[Numbers, Numbers]:
+    """All ordered pairs of places with one owner, a place with itself included.
+
+    >>> together(np.array([7, 3, 7]))
+    (array([0, 0, 1, 2, 2]), array([0, 2, 1, 0, 2]))
+    """
+    order = np.argsort(owner, kind="stable")
+    sides = (np.searchsorted(owner, owner, side=side, sorter=order) for side in ("left", "right"))
+    place, lengths = spread(*sides)
+    return np.repeat(np.arange(len(owner)), lengths), order[place]
+
+
 def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.Generator) -> Numbers:
     """A random place in [first, last) that is not `place`; there must be one."""
     drawn = random.integers(first, last - 1)
     return drawn + (drawn >= place)
+
+
+def columns_of(lengths: Numbers) -> int:
+    """How many columns texts of these lengths are given: of few different widths there are few graphs to record.
+
+    >>> [columns_of(np.array([length])) for length in (0, 8, 9)]
+    [8, 8, 16]
+    """
+    return COLUMNS * max(1, -(-int(lengths.max(initial=0)) // COLUMNS))
 
 
 def as_numbers(tensor: Tensor) -> Numbers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from deixis.corpus import Corpus, TrainingSet, training_set
@@ -14,7 +15,7 @@ from deixis.learning.data import sentence_data
 from deixis.learning.distributed import ALONE, Held, Ranks
 from deixis.learning.losses import RankingRecipe
 from deixis.learning.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
-from deixis.learning.task import SizedBatches
+from deixis.learning.task import Batches
 from deixis.learning.two_branch import (
     Batch,
     TwoBranchRecipe,
@@ -61,7 +62,8 @@ class SentenceTask(TwoBranchTask):
         self.data = sentence_data(training, store, text, device=device, ranks=ranks, may_stay=True)
         self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
         self.centre_visual()
-        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
+        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.captions])
+        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed, lengths)
 
     @property
     def visual(self) -> Held:
@@ -72,13 +74,19 @@ class SentenceTask(TwoBranchTask):
         return Held(self.data.texts, self.data.first_text)
 
     @property
-    def one_form(self) -> bool:
-        """Second sentences come in other numbers every time, and a recurrence asks for the lengths of its texts."""
-        pairs = isinstance(self.module.network, SimilarityNetwork)
-        here = self.data.texts.device == self.data.image_of.device
-        return here and self.recipe.model.recurrent is None and (pairs or self.sampler.recipe.neighbourhood == "none")
+    def adds(self) -> bool:
+        """Whether batches have more than their pairs, in other numbers every time."""
+        return self.sampler.recipe.neighbourhood != "none" and not isinstance(self.module.network, SimilarityNetwork)
 
-    def batches(self, epoch: int) -> SizedBatches[RankingBatch] | SizedBatches[PairBatch]:
+    @property
+    def pads(self) -> bool:
+        return self.adds and super().pads
+
+    @property
+    def one_form(self) -> bool:
+        return self.stays and (self.pads or not self.adds)
+
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
         return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
 

@@ -84,5 +84,5 @@ class SharedPictureTask(PictureTask):
         texts = self.sharing.divided(
             len(ids), self.device, lambda part: F.normalize(self.module.texts(ids[part]).float())
         )
-        total, parts = self.module.loss(images, texts, contrast(batch.epoch, batch.owner, count))
+        total, parts = self.module.loss(images, texts, contrast(batch.owner, count))
         return Loss(total, parts)

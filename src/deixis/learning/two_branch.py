@@ -20,11 +20,12 @@ from deixis.errors import DeixisError
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.learning.distributed import ALONE, Held, Ranks, Sharing, summed
-from deixis.learning.losses import LogisticRecipe, LossRecipe, make_loss
+from deixis.learning.forms import padded, pays
+from deixis.learning.losses import InfoNCERecipe, LogisticRecipe, LossRecipe, RankingRecipe, make_loss
 from deixis.learning.recipe import Recipe, regions_of
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import PairBatch, RankingBatch
-from deixis.learning.task import Loss, SizedBatches
+from deixis.learning.task import Batches, Loss
 from deixis.models.centring import mean_direction
 from deixis.models.matchers import EmbeddingMatcher, SimilarityMatcher
 from deixis.models.two_branch import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
@@ -99,8 +100,33 @@ class TwoBranchTask(ABC):
     def texts(self) -> Held:
         """Text features, or token ids, of the training data."""
 
+    @property
+    def stays(self) -> bool:
+        """Whether all that a step needs is on the device, and nothing is asked of it (`deixis.models.padding`)."""
+        recurrent = self.recipe.model.recurrent
+        here = all(held.values.device.type == self.device.type for held in (self.texts, self.visual))
+        return here and not (recurrent and recurrent.bidirectional)
+
+    @property
+    def pads(self) -> bool:
+        """Whether batches are brought to few forms: a mean over pairs would count those that are padding."""
+        sums = not isinstance(self.recipe.loss, InfoNCERecipe)
+        return pays(self.device) and not self.sharing.ranks.together and sums
+
     @abstractmethod
-    def batches(self, epoch: int) -> SizedBatches[Any]: ...
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
+        """An epoch's batches as the sampler makes them."""
+
+    def batches(self, epoch: int) -> Batches[Any]:
+        loss, made = self.recipe.loss, self.sampled(epoch)
+        free = isinstance(loss, RankingRecipe) and epoch <= loss.constraints_after
+
+        def ready(batch: Batch) -> Batch:
+            if free and isinstance(batch, RankingBatch):
+                batch = batch._replace(contrast=batch.contrast._replace(images=None, texts=None, constrained=False))
+            return padded(batch) if self.pads else batch
+
+        return Batches(len(made), map(ready, made))
 
     @abstractmethod
     def validate(self) -> Mapping[str, float]: ...
@@ -110,8 +136,13 @@ class TwoBranchTask(ABC):
 
     def loss(self, batch: Batch) -> Loss:
         network = self.module.network
-        images = self.sharing.embedded(batch.images, self.visual, lambda rows: network.embed_images(rows.float()))
-        texts = self.sharing.embedded(batch.texts, self.texts, network.embed_texts)
+        columns = None if batch.columns is None else len(batch.columns)
+        images = self.sharing.embedded(
+            batch.images, self.visual, lambda rows: network.embed_images(rows.float(), batch.real_images)
+        )
+        texts = self.sharing.embedded(
+            batch.texts, self.texts, lambda rows: network.embed_texts(rows[:, :columns], batch.real_texts)
+        )
         if isinstance(batch, PairBatch):
             assert isinstance(network, SimilarityNetwork)
             compare, image, text = network.compare, batch.image, batch.text

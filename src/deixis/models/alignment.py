@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from deixis.errors import DeixisError
 from deixis.models.alignment_packing import packed_regions, packed_words
 from deixis.models.centring import centred
+from deixis.models.padding import words_of
 from deixis.models.two_branch import Share, Width
 
 #: Numbers that one block of region-word products may hold: 64 MB in float32.
@@ -173,7 +174,7 @@ class AlignmentNetwork(nn.Module):
         """
         real = ids[..., 0] != 0
         pool: Pool = "best" if self.recipe.score == "best" else "positive"
-        totals = pooled_products(regions, present, fragments[real], real.nonzero()[:, 0], len(ids), pool)
+        totals = pooled_products(regions, present, *words_of(fragments, real), len(ids), pool)
         if self.recipe.score == "best":
             return totals
         return totals / (present.sum(1)[:, None] * (real.sum(1) + self.recipe.smoothing))
@@ -229,7 +230,7 @@ def pooled_products(
         regions: (images, regions, dim).
         present: (images, regions) false where an image has fewer regions.
         words: (words, dim), those of all texts.
-        text: (words,) the text of each.
+        text: (words,) the text of each; what is said of others than the first `texts` is left out.
         texts: how many.
     """
     # Sums of many products: half precision would drown a margin.
@@ -240,14 +241,14 @@ def pooled_products(
         rows = max(1, block // (columns * max(1, regions.shape[1])))
         parts = []
         for own, real in zip(torch.split(regions, rows), torch.split(present, rows), strict=True):
-            total = own.new_zeros(len(own), texts)
+            total = own.new_zeros(len(own), texts + 1)
             for some, of in zip(torch.split(words, columns), torch.split(text, columns), strict=True):
                 if torch.is_grad_enabled():
                     pooled = checkpoint(_pooled, own, real, some, pool, use_reentrant=False, preserve_rng_state=False)
                 else:
                     pooled = _pooled(own, real, some, pool)
                 total = total.index_add(1, of, pooled)
-            parts.append(total)
+            parts.append(total[:, :texts])
         return torch.cat(parts)
 
 

@@ -18,9 +18,9 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from deixis.models.beam_search import Spoken, State, beam_search
+from deixis.models.padding import read, words_of
 from deixis.models.two_branch import RecurrentEncoder, RecurrentRecipe, Share
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN
 
@@ -115,39 +115,33 @@ class SentenceGenerator(nn.Module):
     def negative_log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
         """−Σ_t log P(w_t | w_0 … w_{t−1}, picture) of each sentence with its picture, `(sentences,)`.
 
-        All sentences go through the recurrence in one packed pass.
+        All sentences go through the recurrence in one pass.
 
         Args:
             pictures: `(sentences, hidden)`.
             ids: `(sentences, longest)`, 0 = padding at the end.
         """
         told, lengths = with_end(ids)
-        read = torch.cat([torch.full_like(ids[:, :1], START), ids], 1)
-        on_cpu = lengths.cpu()
-
-        def packed(values: Tensor) -> Tensor:
-            return pack_padded_sequence(values, on_cpu, batch_first=True, enforce_sorted=False).data
-
-        words = pack_padded_sequence(self.dropout(self.words(read)), on_cpu, batch_first=True, enforce_sorted=False)
+        words = self.dropout(self.words(torch.cat([torch.full_like(ids[:, :1], START), ids], 1)))
         hidden, memory = self.begin(pictures)
-        states, _ = self.recurrence(words, (hidden[None], memory[None]))
-        losses = F.cross_entropy(self.logits(states.data), packed(told), reduction="none")
-        sentence = packed(torch.arange(len(ids), device=ids.device)[:, None].expand_as(told))
-        return losses.new_zeros(len(ids)).index_add(0, sentence, losses)
+        states, _ = read(self.recurrence, words, lengths, (hidden[None], memory[None]))
+        (rows, sentence), (wanted, _) = (words_of(values, told != PAD) for values in (states, told))
+        losses = F.cross_entropy(self.logits(rows), wanted, ignore_index=PAD, reduction="none")
+        return losses.new_zeros(len(ids) + 1).index_add(0, sentence, losses)[:-1]
 
-    def sampled_negative_log_likelihood(self, pictures: Tensor, ids: Tensor, share: float) -> Tensor:
-        """The same, where with probability `share` a word read is one drawn from the model's own last prediction.
+    def sampled_negative_log_likelihood(self, pictures: Tensor, ids: Tensor, share: Tensor) -> Tensor:
+        """The same, where with probability `share` `()` a word read is one drawn from the model's own last prediction.
 
         Scheduled sampling (Bengio et al., 2015). What is read depends on what was told, so it goes word by word.
         """
-        told, lengths = with_end(ids)
+        told, _ = with_end(ids)
         state, last = self.begin(pictures), torch.full_like(ids[:, 0], START)
         total = self.bias.new_zeros(len(ids))
         for place in range(told.shape[1]):
             logits, state = self.step(last, state)
-            losses = F.cross_entropy(logits, told[:, place], reduction="none")
-            total = total + torch.where(place < lengths, losses, 0.0)
-            drawn = torch.multinomial(logits.detach().softmax(1), 1)[:, 0]
+            total = total + F.cross_entropy(logits, told[:, place], ignore_index=PAD, reduction="none")
+            # The first of waiting times at rates e^logit: `torch.multinomial` has the host wait for each word.
+            drawn = (logits.detach() - torch.empty_like(logits).exponential_().log()).argmax(1)
             own = torch.rand(len(ids), device=ids.device) < share
             last = torch.where(own, drawn, told[:, place])
         return total

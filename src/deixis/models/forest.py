@@ -9,8 +9,7 @@ child the word before) is a forest of another shape.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -64,8 +63,7 @@ class Level(NamedTuple):
     last_word: int
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(NamedTuple):
     """What to compute for some trees, in which order; rows are nodes, from leaves to roots."""
 
     levels: tuple[Level, ...]
@@ -93,10 +91,11 @@ class Plan:
 
     def to(self, device: torch.device | str) -> Plan:
         """All arrays go in one piece, and nobody waits for them."""
-        arrays = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        arrays = {name: value for name, value in self._asdict().items() if isinstance(value, Tensor)}
         moved = send(torch.cat(list(arrays.values())), device)
         parts = torch.split(moved, [len(value) for value in arrays.values()])
-        return Plan(levels=self.levels, rows=self.rows, **dict(zip(arrays, parts, strict=True)))
+        moved_arrays: dict[str, Any] = dict(zip(arrays, parts, strict=True))
+        return self._replace(**moved_arrays)
 
 
 def send(array: Tensor, device: torch.device | str) -> Tensor:
@@ -230,8 +229,8 @@ class Forest:
             "parent": parent,
             "word": word[worded],
             "word_row": worded,
-            "down_start": _starts(child_counts),
-            "up_start": _starts(np.bincount(child, minlength=len(ordered))),
+            "down_start": starts_of(child_counts),
+            "up_start": starts_of(np.bincount(child, minlength=len(ordered))),
             "upward": np.argsort(child, kind="stable"),
             "word_of": word_of,
             "nouns": np.flatnonzero(noun),
@@ -244,7 +243,7 @@ class Forest:
         return Plan(levels_, len(ordered), **{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-def _starts(counts: Numbers) -> Numbers:
+def starts_of(counts: Numbers) -> Numbers:
     return np.concatenate([[0], np.cumsum(counts)])
 
 

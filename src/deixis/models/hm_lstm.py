@@ -20,6 +20,7 @@ from torch.nn import functional
 from deixis.models.centring import centred
 from deixis.models.forest import Forest, Plan, Shape
 from deixis.models.matchers import BLOCK, Embedding
+from deixis.models.padding import Layers, RowNorm
 from deixis.models.tree_lstm import TreeLSTM
 from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
@@ -88,20 +89,20 @@ class HMLSTM(nn.Module):
         self.words = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
         self.words.weight.requires_grad_(recipe.learn_words)
         self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder)
-        self.images = nn.Sequential(nn.Linear(visual_dim, recipe.dim), nn.BatchNorm1d(recipe.dim))  # eq. 1
-        self.texts = nn.Sequential(nn.Linear(recipe.hidden, recipe.dim), nn.BatchNorm1d(recipe.dim))
+        self.images = Layers(nn.Linear(visual_dim, recipe.dim), RowNorm(recipe.dim))  # eq. 1
+        self.texts = Layers(nn.Linear(recipe.hidden, recipe.dim), RowNorm(recipe.dim))
 
-    def embed_visual(self, features: Tensor) -> Tensor:
-        """Pictures or regions `(n, visual_dim)` to unit rows `(n, dim)`."""
+    def embed_visual(self, features: Tensor, count: Tensor | None = None) -> Tensor:
+        """Pictures or regions `(n, visual_dim)`, the first `count` or all of them real, to unit rows `(n, dim)`."""
         given = centred(features, self.centre) if self.recipe.centred_regions else features
-        return functional.normalize(self.images(functional.dropout(given, self.recipe.dropout, self.training)), dim=-1)
+        kept = functional.dropout(given, self.recipe.dropout, self.training)
+        return functional.normalize(self.images(kept, count), dim=-1)
 
-    def embed_nodes(self, plan: Plan, rows: Tensor) -> Tensor:
+    def embed_nodes(self, plan: Plan, rows: Tensor, count: Tensor | None = None) -> Tensor:
         """Nodes of a plan, by row, to unit rows `(rows, dim)`."""
         states = self.encoder(self.words(plan.word), plan)[rows]
-        return functional.normalize(
-            self.texts(functional.dropout(states, self.recipe.text_dropout, self.training)), dim=-1
-        )
+        kept = functional.dropout(states, self.recipe.text_dropout, self.training)
+        return functional.normalize(self.texts(kept, count), dim=-1)
 
     def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
         """Whole texts `(trees, dim)`, some at a time."""

@@ -13,10 +13,10 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from deixis.errors import DeixisError
 from deixis.models.centring import centred
+from deixis.models.padding import Layers, RowNorm, read
 
 Width = Annotated[int, Meta(ge=1)]
 Widths = Annotated[tuple[Width, ...], Meta(min_length=1)]
@@ -66,7 +66,7 @@ class SimilarityRecipe(EmbeddingRecipe, tag="similarity", tag_field="kind", froz
     layers: Literal[1, 2, 3] = 3
 
 
-class Branch(nn.Sequential):
+class Branch(Layers):
     """FC–ReLU–dropout–…–FC–BN (3.2.1); a single FC stands alone (4.2, "linear"). The caller makes rows unit length."""
 
     def __init__(self, inputs: int, widths: tuple[int, ...], dropout: float) -> None:
@@ -76,7 +76,7 @@ class Branch(nn.Sequential):
             inputs = width
         layers.append(nn.Linear(inputs, widths[-1]))
         if len(widths) > 1:
-            layers.append(nn.BatchNorm1d(widths[-1]))
+            layers.append(RowNorm(widths[-1]))
         super().__init__(*layers)
 
 
@@ -106,19 +106,10 @@ class RecurrentEncoder(nn.Module):
 
     def with_states(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The texts' vectors, and the states of their tokens (texts, longest, dim), zero where there is none."""
-        states, lengths, final = self._read(ids)
-        pooled = final.transpose(0, 1).flatten(1) if self.pooling == "last" else self._pool(states, lengths)
-        return pooled, states
-
-    def _read(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # A text without a token is read as one padding token, whose vector is zero.
         lengths = (ids != 0).sum(1).clamp(min=1)
-        words = self.dropout(self.words(ids))
-        packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, final = self.recurrence(packed)
-        last: Tensor = final[0] if isinstance(final, tuple) else final
-        padded: Tensor = pad_packed_sequence(states, batch_first=True)[0]
-        return padded, lengths, last
+        states, last = read(self.recurrence, self.dropout(self.words(ids)), lengths)
+        return last if self.pooling == "last" else self._pool(states, lengths), states
 
     def _pool(self, states: Tensor, lengths: Tensor) -> Tensor:
         if self.pooling == "mean":
@@ -151,16 +142,16 @@ class TwoBranchEmbedding(nn.Module):
         self.images = Branch(image_dim, recipe.image, recipe.dropout)
         self.texts = Branch(self.encoder.dim if self.encoder else text_dim, recipe.text, recipe.dropout)
 
-    def embed_images(self, images: Tensor) -> Tensor:
-        """(images, image_dim) to unit rows (images, dim)."""
+    def embed_images(self, images: Tensor, count: Tensor | None = None) -> Tensor:
+        """(images, image_dim), of which the first `count` may be all that are real, to unit rows (images, dim)."""
         if self.centre is not None:
             # About as large, number by number, as what the first layer's initial weights are made for.
             images = centred(images, self.centre) * len(self.centre) ** 0.5
-        return functional.normalize(self.images(images), dim=-1)
+        return functional.normalize(self.images(images, count), dim=-1)
 
-    def embed_texts(self, texts: Tensor) -> Tensor:
+    def embed_texts(self, texts: Tensor, count: Tensor | None = None) -> Tensor:
         """(texts, text_dim) features, or (texts, longest) token ids, to unit rows (texts, dim)."""
-        return functional.normalize(self.texts(self.encoder(texts) if self.encoder else texts), dim=-1)
+        return functional.normalize(self.texts(self.encoder(texts) if self.encoder else texts, count), dim=-1)
 
 
 class SimilarityNetwork(TwoBranchEmbedding):

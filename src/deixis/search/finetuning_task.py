@@ -82,14 +82,14 @@ class FinetuningTask:
         self.module: nn.Module = heads
         self._heads, self.data, self.stop, self._seed = heads, data, stop, seed
 
-    def batches(self, epoch: int) -> Batches[tuple[int, Numbers, int]]:
+    def batches(self, epoch: int) -> Batches[tuple[Numbers, int]]:
         def make(epoch: int, images: Numbers, following: object, random: np.random.Generator) -> Any:
-            return epoch, images, int(random.integers(1 << 62))
+            return images, int(random.integers(1 << 62))
 
         return shuffled(len(self.data.starts) - 1, IMAGES, self._seed, epoch, make)
 
-    def loss(self, batch: tuple[int, Numbers, int]) -> Loss:
-        epoch, images, seed = batch
+    def loss(self, batch: tuple[Numbers, int]) -> Loss:
+        images, seed = batch
         random = np.random.default_rng(seed)
         rows = [some_of(self.data.starts, int(image), CAPTIONS, random) for image in images]
         owner = torch.from_numpy(np.repeat(np.arange(len(rows)), [len(own) for own in rows]))
@@ -102,7 +102,7 @@ class FinetuningTask:
         maps = self.data.maps[view.to(device), torch.from_numpy(images).to(device)].float()
         heads, owner = self._heads, owner.to(device)
         found = heads.compare(maps, ids)
-        whole: Loss = heads.loss(found.images, found.texts, contrast(epoch, owner, len(images)))
+        whole: Loss = heads.loss(found.images, found.texts, contrast(owner, len(images)))
         if heads.fine_loss is None:
             return whole
         fine = heads.fine_loss(found.scores, owner)
@@ -111,8 +111,8 @@ class FinetuningTask:
     def validate(self) -> Mapping[str, float]:
         return retrieval_figures(self._heads.scores(self.stop), self.stop.image_of)
 
-    def describe(self, batch: tuple[int, Numbers, int]) -> str:
-        return f"a batch of {len(batch[1])} pictures"
+    def describe(self, batch: tuple[Numbers, int]) -> str:
+        return f"a batch of {len(batch[0])} pictures"
 
 
 def look(
