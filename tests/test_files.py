@@ -1,15 +1,18 @@
-"""Atomic writes: whole or not at all, with ordinary permissions."""
+"""Atomic writes: whole or not at all, with ordinary permissions. What several would make is made once."""
 
 from __future__ import annotations
 
 import os
 import stat
+import warnings
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
+from time import sleep
 
 import pytest
 
-from deixis.files import atomic_write, write_text
+from deixis.files import atomic_write, in_turn, write_text
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -43,3 +46,27 @@ def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     name = "長" * 80 + ".txt"
     write_text(tmp_path / name, "text")
     assert os.listdir(tmp_path) == [name]
+
+
+def test_what_another_process_makes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    made, order = tmp_path / "made", list[str]()
+    held = Event()
+
+    def first() -> None:
+        with in_turn(made):
+            held.set()
+            sleep(0.2)
+            order.append("first")
+
+    other = Thread(target=first)
+    other.start()
+    held.wait()
+    with pytest.warns(UserWarning, match="waiting for another process that makes .*made"), in_turn(made):
+        order.append("second")
+    other.join()
+    assert order == ["first", "second"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with in_turn(made), in_turn(tmp_path / "another"):
+            order.append("third")

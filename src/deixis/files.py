@@ -6,6 +6,7 @@ A crash never leaves half a file that looks whole.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,3 +96,21 @@ def hold_folder(folder: Path, what: str) -> FileLock:
     except OSError as fault:
         raise InputError(folder, f"cannot be written ({fault.strerror})") from None
     return lock
+
+
+@contextmanager
+def in_turn(folder: Path) -> Iterator[None]:
+    """Of processes that would make the same folder of the cache one does; the others wait, and find it made."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(cache_folder() / "turns" / f"{folder.name}.lock")
+    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        warnings.warn(f"waiting for another process that makes {folder}", stacklevel=3)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -18,7 +18,7 @@ from deixis.features.extraction import extract, sample_hash
 from deixis.features.layout import MANIFEST, PLAN
 from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.files import cache_folder
+from deixis.files import cache_folder, in_turn
 from deixis.vision import TOWER
 
 
@@ -44,16 +44,9 @@ def features_for(
     """
     folder = kept_folder(corpus, recipe)
     if not (folder / MANIFEST).exists():
-        origin = {"corpus": corpus.fingerprint}
-        if recipe.from_file:
-            from deixis.features.precomputed import precomputed
-
-            rows, with_rows = precomputed(recipe, corpus)
-            extract(with_rows, rows, folder, provenance=origin, progress=progress)
-        else:
-            from deixis.features.mapper import make_mapper
-
-            extract(corpus, make_mapper(recipe, device=device), folder, provenance=origin, progress=progress)
+        with in_turn(folder):
+            if not (folder / MANIFEST).exists():
+                _make(folder, corpus, recipe, device, progress)
     store = FeatureStore(folder)
     if recipe.from_file:
         return store
@@ -66,6 +59,21 @@ def features_for(
             folder, f"holds features of other pictures of {corpus.name!r}; remove it to extract them again"
         )
     return store
+
+
+def _make(
+    folder: Path, corpus: Corpus, recipe: FeatureRecipe, device: str, progress: Callable[[int, int], None]
+) -> None:
+    origin = {"corpus": corpus.fingerprint}
+    if recipe.from_file:
+        from deixis.features.precomputed import precomputed
+
+        rows, with_rows = precomputed(recipe, corpus)
+        extract(with_rows, rows, folder, provenance=origin, progress=progress)
+    else:
+        from deixis.features.mapper import make_mapper
+
+        extract(corpus, make_mapper(recipe, device=device), folder, provenance=origin, progress=progress)
 
 
 def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:

@@ -12,7 +12,7 @@ import torch
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
-from deixis.files import cache_folder
+from deixis.files import cache_folder, in_turn
 from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.learning.run_records import make_run_plan
 from deixis.learning.running import run_recipe
@@ -48,5 +48,6 @@ def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: 
     file = recipe_of(name)
     plan = make_run_plan(file.recipe, corpus, stores)
     folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:32]
-    run_recipe(file, corpus, stores, folder, device)
+    with in_turn(folder):
+        run_recipe(file, corpus, stores, folder, device)
     return folder
