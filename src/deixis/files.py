@@ -99,6 +99,24 @@ def hold_folder(folder: Path, what: str) -> FileLock:
 
 
 @contextmanager
+def taken(path: Path) -> Iterator[bool]:
+    """Hold a lock file until the block ends or the process dies; False where another process holds it."""
+    from filelock import FileLock, Timeout
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+@contextmanager
 def in_turn(folder: Path) -> Iterator[None]:
     """Of processes that would make the same folder of the cache one does; the others wait, and find it made."""
     from filelock import FileLock, Timeout

@@ -20,6 +20,7 @@ from deixis.evaluation.results import load, save
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
 from deixis.features.recipe import made_by
+from deixis.files import taken
 from deixis.learning import reproducing
 from deixis.learning.checks import LocalizationCheck, retrieval_figures
 from deixis.learning.data import phrase_data
@@ -451,6 +452,41 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     assert [line.partition(",")[0] for line in told] == ["paper1/sentences-mean-vector-seed0: scored already on val"]
     with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the corpus"):
         reproduced(corpus.with_images(image for image in corpus if image.id != corpus.split("val").images[0].id))
+
+
+def test_processes_share_rows_and_seeds(
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    runs: dict[str, tuple[Path, dict[str, float]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two seeds is taken by somebody else, who dies over it: the other one is made first."""
+    monkeypatch.setattr(reproducing, "PAUSE", 0.01)
+    monkeypatch.setattr(reproducing, "refuse_too_few_captions", lambda recipe, corpus: None)
+    trained, told = list[str](), list[str]()
+    other = taken(tmp_path / "runs" / ".turns" / "paper1" / "sentences-mean-vector-seed0.lock")
+
+    def train(file: RecipeFile, corpus: Corpus, stores: Any, out: Path, device: torch.device, **options: Any) -> None:
+        trained.append(out.name)
+        shutil.copytree(runs["sentences"][0], out)
+
+    def say(text: str) -> None:
+        told.append(text)
+        # Asked again, nobody is at it any more.
+        if text.endswith("seed1: scoring val"):
+            other.__exit__(None, None, None)
+
+    monkeypatch.setattr(reproducing, "run_recipe", train)
+    assert other.__enter__()
+    material = {"flickr8k-entities": Material(corpus, stores)}
+    folders = {"runs": tmp_path / "runs", "results": tmp_path / "results"}
+    made = list(
+        reproduce(["paper1/sentences-mean-vector"], material, CPU, **folders, seeds=(0, 1), split="val", say=say)
+    )
+    assert trained == ["sentences-mean-vector-seed1", "sentences-mean-vector-seed0"]
+    assert told[0] == "paper1/sentences-mean-vector-seed0: another process is at it"
+    assert {path.name.partition(".")[0] for path in made} == {*trained}
 
 
 def test_a_combination_trains_its_runs_where_only_their_results_are_there(

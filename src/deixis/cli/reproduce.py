@@ -50,7 +50,8 @@ def reproduce(
 ) -> None:
     """Train every recipe of some tables, score it, and print the tables with the papers' figures beside ours.
 
-    What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself.
+    What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself. Started
+    several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle.
 
     Example: deixis reproduce paper1/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
     """

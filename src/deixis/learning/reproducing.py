@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +17,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.evaluation.results import Result, load, save
 from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
+from deixis.files import taken
 from deixis.learning.judging import Combination, judge, judge_combined
 from deixis.learning.recipe import FitRecipe, load_recipe, package_recipes
 from deixis.learning.running import recipe_features, refuse_too_few_captions, run_recipe, stores_for
@@ -22,7 +26,8 @@ from deixis.learning.trainer import Progress
 
 #: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
 FOLDS = {"coco-mini": 2}
-
+#: Seconds until those who are at the rest are asked again.
+PAUSE = 2.0
 
 COMBINATIONS = (
     Combination("paper0/table5/weighted-distance", "paper0/sentences", "paper0/phrases-n10", 0.3, 1.5, True),
@@ -67,6 +72,8 @@ def reproduce(
 ) -> Iterator[Path]:
     """Train and judge every recipe of some rows; what is finished already is not done again.
 
+    Several processes may do so at once, with the same folders: each takes what no other is at.
+
     Args:
         names: rows, tables, or recipes.
         materials: by the names that recipes call corpora.
@@ -88,48 +95,106 @@ def reproduce(
         # What must be refused is refused before anything is trained.
         for seed in seeds:
             _results(results, f"{name}-seed{seed}", materials[known[name].corpus].corpus)
-    for seed in seeds:
-        # A combination is made of two runs: their results alone, from elsewhere, are not enough.
-        waiting = [each for each in combined if not (results / f"{each.row}-seed{seed}.json").exists()]
-        needed = {name for each in waiting for name in (each.sentences, each.phrases)}
-        for name in chosen:
-            file, own = f"{name}-seed{seed}", materials[known[name].corpus]
-            found = _results(results, file, own.corpus)
-            judged_before = bool(found)
-            if judged_before:
-                scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
-                say(f"{file}: scored already on {', '.join(scored)}, in {results}")
-            if not judged_before or (name in needed and not is_finished(runs / file)):
-                say(f"{file}: training")
-                recipe = load_recipe(name, [f"seed={seed}"])
-                refuse_too_few_captions(recipe.recipe, own.corpus)
-                stores = own.stores or stores_for(recipe.recipe, own.corpus, device=device.type)
-                run_recipe(recipe, own.corpus, stores, runs / file, device, progress=progress, say=say)
-            if not judged_before:
-                say(f"{file}: scoring {split}")
-                judged = own.stores or stores_for(
-                    recipe.recipe, own.corpus, run=runs / file, split=split, device=device.type
-                )
-                folds = FOLDS.get(known[name].corpus, 1)
-                for result in judge(runs / file, own.corpus, judged, device, split=split, folds=folds):
-                    result = _claiming(result, file, [recipe.recipe], stores, say)
-                    save(result, results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
-            yield from _results(results, file, own.corpus)
-        for each in combined:
-            path, own = results / f"{each.row}-seed{seed}.json", materials[known[each.sentences].corpus]
-            if path.exists():
-                _refuse_another_corpus(path, own.corpus)
-                say(f"{each.row}, seed {seed}: scored already, in {results}")
-            else:
-                say(f"{each.row}, seed {seed}: scoring {split}")
-                whole, parts = (runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
-                recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
-                stores = own.stores or [
-                    store for recipe in recipes for store in stores_for(recipe, own.corpus, device=device.type)
-                ]
-                result = judge_combined(whole, parts, own.corpus, stores, device, each, split=split)
-                save(_claiming(result, each.row, recipes, stores, say), path)
-            yield path
+    places = _Places(runs, results, split, device, progress, say)
+    # A combination is made of two runs: their results alone, from elsewhere, are not enough.
+    needed = {
+        (name, seed)
+        for seed in seeds
+        for each in combined
+        if not (results / f"{each.row}-seed{seed}.json").exists()
+        for name in (each.sentences, each.phrases)
+    }
+    rows = {
+        f"{name}-seed{seed}": partial(places.row, name, seed, materials[known[name].corpus], (name, seed) in needed)
+        for seed in seeds
+        for name in chosen
+    }
+    both = {
+        f"{each.row}-seed{seed}": partial(places.combination, each, seed, materials[known[each.sentences].corpus])
+        for seed in seeds
+        for each in combined
+    }
+    for work in (rows, both):
+        yield from places.in_any_order(work)
+
+
+class _Places:
+    """Where runs and results go, and who is told."""
+
+    def __init__(
+        self,
+        runs: Path,
+        results: Path,
+        split: str,
+        device: torch.device,
+        progress: Callable[[Progress], None] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.runs, self.results, self.split, self.device = runs, results, split, device
+        self.progress, self.say = progress, say
+
+    def in_any_order(self, work: Mapping[str, Callable[[], list[Path]]]) -> Iterator[Path]:
+        """What all of it makes. What another process is at is left for later, when it will have been made."""
+        waiting, told = deque(work.items()), set[str]()
+        left = len(waiting)
+        while waiting:
+            name, make = waiting.popleft()
+            with taken(self.runs / ".turns" / f"{name}.lock") as ours:
+                made = make() if ours else None
+            if made is not None:
+                yield from made
+                left = len(waiting)
+                continue
+            if name not in told:
+                self.say(f"{name}: another process is at it")
+                told.add(name)
+            waiting.append((name, make))
+            left -= 1
+            if left <= 0:
+                time.sleep(PAUSE)
+                left = len(waiting)
+
+    def row(self, name: str, seed: int, own: Material, run_needed: bool) -> list[Path]:
+        """The results of a recipe, which is trained if there are none, or if its run is needed and is not there."""
+        file, corpus_name = f"{name}-seed{seed}", package_recipes()[name].corpus
+        found = _results(self.results, file, own.corpus)
+        if found:
+            scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
+            self.say(f"{file}: scored already on {', '.join(scored)}, in {self.results}")
+            if not run_needed or is_finished(self.runs / file):
+                return found
+        self.say(f"{file}: training")
+        recipe = load_recipe(name, [f"seed={seed}"])
+        refuse_too_few_captions(recipe.recipe, own.corpus)
+        stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
+        run = self.runs / file
+        run_recipe(recipe, own.corpus, stores, run, self.device, progress=self.progress, say=self.say)
+        if not found:
+            self.say(f"{file}: scoring {self.split}")
+            judged = own.stores or stores_for(
+                recipe.recipe, own.corpus, run=run, split=self.split, device=self.device.type
+            )
+            folds = FOLDS.get(corpus_name, 1)
+            for result in judge(run, own.corpus, judged, self.device, split=self.split, folds=folds):
+                result = _claiming(result, file, [recipe.recipe], stores, self.say)
+                save(result, self.results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
+        return _results(self.results, file, own.corpus)
+
+    def combination(self, each: Combination, seed: int, own: Material) -> list[Path]:
+        path = self.results / f"{each.row}-seed{seed}.json"
+        if path.exists():
+            _refuse_another_corpus(path, own.corpus)
+            self.say(f"{each.row}, seed {seed}: scored already, in {self.results}")
+            return [path]
+        self.say(f"{each.row}, seed {seed}: scoring {self.split}")
+        whole, parts = (self.runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
+        recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
+        stores = own.stores or [
+            store for recipe in recipes for store in stores_for(recipe, own.corpus, device=self.device.type)
+        ]
+        result = judge_combined(whole, parts, own.corpus, stores, self.device, each, split=self.split)
+        save(_claiming(result, each.row, recipes, stores, self.say), path)
+        return [path]
 
 
 def _claiming(
