@@ -140,6 +140,21 @@ def test_convert_there_and_back_with_pictures(deixis: Run, source: Path, tmp_pat
     assert open_corpus(back)["101"].captions[0] == sample()["101"].captions[0]
 
 
+def test_an_image_without_a_picture_is_told_of_and_kept(deixis: Run, source: Path, tmp_path: Path) -> None:
+    (source / "images" / "102.jpg").unlink()
+    outcome = deixis("convert", source, tmp_path / "there", "--pictures")
+    assert outcome.code == 0
+    assert "without a picture: 1 of 3 images (102)" in outcome.out
+    assert len(open_corpus(tmp_path / "there")) == 3
+    assert sorted(path.name for path in (tmp_path / "there" / "images").iterdir()) == ["101.jpg", "103.jpg"]
+    told = json.loads(deixis("convert", source, tmp_path / "again", "--pictures", "--json").out)
+    assert told["without_picture"] == ["102"]
+    for image in ("101", "103"):
+        (source / "images" / f"{image}.jpg").unlink()
+    outcome = deixis("convert", source, tmp_path / "nothing", "--pictures")
+    assert (outcome.code, "has no pictures to write" in outcome.err) == (2, True)
+
+
 def test_cut_and_join(deixis: Run, source: Path, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("103\n101\n")
     deixis("cut", source, tmp_path / "chosen", "--ids", tmp_path / "ids.txt", "--pictures")

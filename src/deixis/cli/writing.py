@@ -76,7 +76,7 @@ def write_out(
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
-            write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
+            missing = write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
             if pictures and not (staging / out.name).is_dir():
                 raise DeixisError(f"{out}: pictures can be written into a folder only, not with a single file")
             old = put_in_place(staging / out.name, out, force)
@@ -84,13 +84,17 @@ def write_out(
             shutil.rmtree(staging, ignore_errors=True)
     if json:
         lost = {name: {"lost": count, "of": whole} for name, (count, whole) in dropped.items()}
-        print_json({"out": str(out), "format": to, "images": len(corpus), "dropped": lost, **(counts or {})})
+        told = {"out": str(out), "format": to, "images": len(corpus), "dropped": lost, "without_picture": missing}
+        print_json({**told, **(counts or {})})
         return
     for name, count in (counts or {}).items():
         typer.echo(f"{count:>9,}  {name.replace('_', ' ')}")
     typer.echo(f"Wrote {len(corpus):,} images to {out} ({to})")
     if old is not None:
         typer.echo(f"What was there is now {old}")
+    if missing:
+        more = ", …" if len(missing) > 3 else ""
+        typer.echo(f"  without a picture: {len(missing):,} of {len(corpus):,} images ({', '.join(missing[:3])}{more})")
     for name, (count, whole) in dropped.items():
         typer.echo(f"  dropped: {count:,} of {whole:,} {name}")
 

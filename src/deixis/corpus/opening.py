@@ -63,25 +63,31 @@ def detect_format(tree: FileTree) -> str:
     raise InputError(tree.path, f"is none of the known corpus formats ({', '.join(FORMATS)})")
 
 
-def write_corpus(corpus: Corpus, out: str | Path, *, format: str = "deixis", pictures: bool = False) -> None:
-    """Write a corpus; with `pictures`, the picture files too, under `images/`."""
+def write_corpus(corpus: Corpus, out: str | Path, *, format: str = "deixis", pictures: bool = False) -> list[str]:
+    """Write a corpus; with `pictures`, the picture files too, under `images/`. Gives the ids of images without one."""
     out = Path(out)
     get_format(format).write(corpus, out)
-    if pictures:
-        write_pictures(corpus, out if out.is_dir() else out.parent)
+    return write_pictures(corpus, out if out.is_dir() else out.parent) if pictures else []
 
 
-def write_pictures(corpus: Corpus, folder: Path) -> None:
-    """Copy the picture files of a corpus into `folder/images/`, under the images' own file names."""
-    if corpus.pictures is None:
+def write_pictures(corpus: Corpus, folder: Path) -> list[str]:
+    """Copy the picture files of a corpus into `folder/images/`, under the images' own file names.
+
+    Gives the ids of images that have none, as one of Flickr8k has captions alone.
+    """
+    missing = [image.id for image in corpus if corpus.pictures is None or not corpus.pictures.has(image)]
+    if corpus.pictures is None or len(missing) == len(corpus):
         raise DeixisError(f"corpus {corpus.name or '(unnamed)'} has no pictures to write")
-    root = (folder / "images").resolve()
+    root, without = (folder / "images").resolve(), frozenset(missing)
     for image in corpus:
+        if image.id in without:
+            continue
         target = (root / image.file).resolve()
         if not target.is_relative_to(root):
             raise DeixisError(f"image {image.id}: file {image.file!r} leads outside the folder")
         with atomic_write(target) as stream:
             stream.write(corpus.pictures.read(image))
+    return missing
 
 
 def _read_cached(tree: FileTree, format: str) -> Corpus:

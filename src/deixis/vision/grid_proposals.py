@@ -18,6 +18,8 @@ _SIZES = (1, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.06, 0.04)
 _SHAPES = (1 / 3, 0.6, 1, 1 / 0.6, 3)
 #: Neighbours are at most this share of a box's side apart.
 _STEP = 0.5
+#: Gains that agree to so many are the same.
+_DIGITS = 10
 
 
 class GridProposals:
@@ -53,17 +55,18 @@ def _ordered() -> NDArray[np.float64]:
     """The lattice, each box chosen to raise most what all its boxes' best overlap with those chosen so far adds up to.
 
     That sum is submodular: a box's gain only ever falls, so an old gain is an upper bound, and only the box that leads
-    by its bound needs to be computed again.
+    by its bound needs to be computed again. Boxes that mirror each other gain the same but for rounding, which differs
+    from processor to processor: of those the first of the lattice is taken.
     """
     boxes, weights = lattice()
     overlap = iou_matrix(boxes, boxes)
     best = np.zeros(len(boxes))
-    bound = overlap @ weights
+    bound = (overlap @ weights).round(_DIGITS)
     order: list[int] = []
     while len(order) < len(boxes):
         leader = int(bound.argmax())
-        bound[leader] = np.maximum(overlap[leader] - best, 0) @ weights
-        if bound[leader] >= bound.max():
+        bound[leader] = round(np.maximum(overlap[leader] - best, 0) @ weights, _DIGITS)
+        if leader == int(bound.argmax()):
             order.append(leader)
             best = np.maximum(best, overlap[leader])
             bound[leader] = -1
