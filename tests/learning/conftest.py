@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deixis.learning import graphs, hm_lstm, runs, trainer, two_branch
+from deixis.learning import graphs, hm_lstm, runs, sampling, trainer, two_branch
 from deixis.learning.task import Loss
 from deixis.models import padding
 from tests.learning.recording import Replaying, needs_gpu
@@ -41,8 +41,9 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
         monkeypatch.setattr(graphs, "_Graph", Replaying)
         monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
         monkeypatch.setattr(padding, "may_ask", lambda tensor: False)
+        monkeypatch.setitem(sampling.COLUMNS, "cpu", sampling.COLUMNS["cuda"])
         for module in (two_branch, hm_lstm):
-            monkeypatch.setattr(module, "pays", lambda device: True)
+            monkeypatch.setattr(module, "pays", lambda schedule, device: True)
     return torch.device(request.param)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from deixis.learning import graphs
 from deixis.learning.graphs import WARM_UP
@@ -20,8 +19,8 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 class Replaying:
     """Stands for a recorded step where there is no GPU: its own batch, into which others are copied."""
 
-    def __init__(self, step: graphs.TakeStep, batch: Any) -> None:
-        self._step, self._batch = step, tree_map_only(Tensor, torch.clone, batch)
+    def __init__(self, step: graphs.TakeStep, batch: Any, pool: Any) -> None:
+        self._step, self._batch, self.pool = step, batch, pool
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         for place, value in zip(graphs._tensors(self._batch), graphs._tensors(batch), strict=True):

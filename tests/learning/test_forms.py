@@ -73,3 +73,10 @@ def test_padding_changes_nothing(name: str) -> None:
         assert found[0].keys() == found[1].keys()
         for key, value in found[0].items():
             torch.testing.assert_close(found[1][key].to(value), value, rtol=1e-5, atol=1e-6, msg=key)
+
+
+def test_what_has_no_statistics_is_left_as_it_is() -> None:
+    """So that batch normalization refuses it."""
+    _, _, batches = drawn("sentences", SentenceSamplerRecipe(20, "sampling"))
+    alone = batches[0]._replace(images=batches[0].images[:1])
+    assert padded(alone) is alone

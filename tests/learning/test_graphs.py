@@ -202,7 +202,7 @@ def test_another_size_is_stepped_as_ever_beside_a_graph(device: torch.device, re
 
 
 def test_a_step_that_cannot_be_recorded_is_taken_as_ever(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(step: graphs.TakeStep, batch: Any) -> None:
+    def refuse(step: graphs.TakeStep, batch: Any, pool: Any) -> None:
         raise RuntimeError("no capture\nmore")
 
     if device.type == "cpu":
@@ -254,7 +254,7 @@ def test_batches_of_one_form_differ_in_their_numbers_alone(changes: dict[str, An
 def test_what_changes_from_step_to_step_is_not_recorded(
     changes: dict[str, Any], schedule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(two_branch, "pays", lambda device: True)
+    monkeypatch.setattr(two_branch, "pays", lambda schedule, device: True)
     recipe = recipe_with(**changes, schedule={**SETTINGS["schedule"], **schedule})
     assert not can_be_recorded(Generated(recipe, torch.device("cpu")), recipe.schedule, torch.device("cuda"))
 
@@ -263,7 +263,9 @@ def test_a_form_is_recorded_once_it_has_come_up_often_enough(monkeypatch: pytest
     calls: list[str] = []
 
     class Fake:
-        def __init__(self, step: Any, batch: Any) -> None:
+        pool = None
+
+        def __init__(self, step: Any, batch: Any, pool: Any) -> None:
             calls.append(f"record {len(batch)}")
 
         def step(self, batch: Any, factor: Any) -> Any:

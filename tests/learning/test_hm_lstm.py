@@ -17,6 +17,7 @@ from deixis.evaluation.region_phrase import evaluate_region_phrases, region_phra
 from deixis.evaluation.results import BoxSupervision
 from deixis.evaluation.scores import MatrixScores
 from deixis.features import FeatureStore
+from deixis.learning import hm_lstm
 from deixis.learning.correspondence_quality import correspondence_quality
 from deixis.learning.correspondences import Correspondences, read_correspondences
 from deixis.learning.hm_lstm import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss, phrase_bank
@@ -112,6 +113,39 @@ def test_a_batch_is_eq_10_over_its_pairs(
     assert total == pytest.approx(_by_pairs(task, batch, contrasts), rel=1e-4)
     coarse = next(iter(task.batches(1)))
     assert len(coarse.visual) == len(coarse.captions), "no phrase has a loss before the first round"
+
+
+@pytest.mark.parametrize("encoder", ["h-lstm", "tree-lstm", "chain"])
+@pytest.mark.parametrize("epoch", [1, 2], ids=["coarse", "with phrases"])
+def test_batches_of_one_form_have_the_loss_of_those_as_they_are(
+    encoder: str,
+    epoch: int,
+    text: dict[str, str],
+    corpus: Corpus,
+    store: FeatureStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = {"hidden": 7, "dim": 8, "encoder": encoder, "learn_words": True}
+    found: list[list[dict[str, torch.Tensor]]] = []
+    for pads in (False, True):
+        monkeypatch.setattr(hm_lstm, "pays", lambda schedule, device, pads=pads: pads)
+        task = build_task(recipe_of(text, model=model), corpus, [store], CPU)
+        assert task.one_form == pads
+        found.append([])
+        for batch in task.batches(epoch):
+            loss = task.loss(batch)
+            task.module.zero_grad()
+            loss.total.backward()  # type: ignore[no-untyped-call]
+            figures = {"total": loss.total, **{name: torch.as_tensor(part) for name, part in loss.parts.items()}}
+            gradients = {name: value.grad for name, value in task.module.named_parameters() if value.grad is not None}
+            state = {f"after {name}": value.clone() for name, value in task.module.state_dict().items()}
+            found[-1].append({**figures, **gradients, **state})
+        if pads:
+            assert sum(batch.plan.rows == task.frame.row_start[-1] for batch in task.batches(epoch)) > 5
+    for right, padded in zip(*found, strict=True):
+        assert right.keys() == padded.keys()
+        for name, value in right.items():
+            torch.testing.assert_close(padded[name], value, rtol=1e-3, atol=2e-4, msg=name)
 
 
 def _by_pairs(task: HMTask, batch: HMBatch, contrasts: str) -> float:

@@ -157,3 +157,22 @@ def test_a_learner_that_goes_on_has_its_moments_in_memory_as_its_weights_are(opt
     step(begun, 1)
     step(other, 1)
     assert all(torch.equal(value, begun.tensors()[name]) for name, value in other.tensors().items())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_momentum_begins_with_a_parameter_s_first_gradient(fused: bool) -> None:
+    """As with torch's own loop over parameters, also where one kernel steps all of them."""
+    ours, theirs = network(), network()
+    learner = Learner(ours, schedule(learning_rate=0.1, optimizer="sgd", momentum=0.9))
+    optimizer = torch.optim.SGD(theirs.parameters(), 0.1, momentum=0.9, foreach=False)
+    for group in learner.optimizer.param_groups:
+        group["fused"], group["foreach"] = fused, False
+    for number, batch in enumerate(INPUTS):
+        # At first the last layer has no part in it.
+        losses = [(module if number > 1 else module[:2])(batch).square().sum() for module in (ours, theirs)]
+        learner.step(losses[0], 1.0)
+        optimizer.zero_grad()
+        losses[1].backward()
+        optimizer.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other)

@@ -154,7 +154,7 @@ def test_a_step_waits_for_nothing_and_forms_are_few(
     for epoch in (1, recipe.schedule.epochs):
         batches = list(task.batches(epoch))
         forms = {form_of(batch) for batch in batches}
-        assert len(forms) < len(batches) * 0.8
+        assert len(forms) <= 5
         # What an optimizer does is torch's own matter.
         for batch in batches[:3]:
             with NothingWaits():

@@ -25,7 +25,7 @@ from deixis.features.store import FeatureStore
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
-from deixis.learning.sampling import Numbers, columns_of, shuffled
+from deixis.learning.sampling import Numbers, shuffled, width_of
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, find_store, fitted_text, initial_vectors
 from deixis.matcher import Tokens, read_images
@@ -152,7 +152,7 @@ class AlignmentTask:
 
         def make(epoch: int, pairs: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
             rows = torch.from_numpy(pairs).to(data.image_of.device, non_blocking=True)
-            return AlignmentBatch(rows, data.ids[rows, : columns_of(data.lengths[pairs])])
+            return AlignmentBatch(rows, data.ids[rows, : width_of(data.lengths[pairs], rows.device)])
 
         return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
 

@@ -14,13 +14,16 @@ from torch.nn import functional
 
 from deixis.learning.losses import Contrast, Direction, Neighbours
 from deixis.learning.sampling import PairBatch, RankingBatch
+from deixis.learning.schedule import Schedule
+from deixis.models.forest import send
 
 Batch = RankingBatch | PairBatch
 
 
-def pays(device: torch.device) -> bool:
-    """Whether steps on a device may be recorded."""
-    return device.type == "cuda"
+def pays(schedule: Schedule, device: torch.device) -> bool:
+    """Whether steps may be recorded: not where parts of the model thaw, and other optimizers' rates do not stay."""
+    thawing = any(group.frozen_epochs for group in schedule.groups)
+    return device.type == "cuda" and not thawing and schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd")
 
 
 def size_for(count: int) -> int:
@@ -35,9 +38,10 @@ def size_for(count: int) -> int:
 
 def padded(batch: Batch) -> Batch:
     """The same batch in one of few forms; its statistics lie beside the rest, where a recorded step finds them."""
-    device = batch.images.device
-    numbers = torch.tensor([*batch.statistics.values(), len(batch.images), len(batch.texts)], device=device)
-    *values, images, texts = numbers.unbind()
+    if min(len(batch.images), len(batch.texts)) < 2:
+        return batch  # which has no statistics to normalize by
+    numbers = torch.tensor([*batch.statistics.values(), len(batch.images), len(batch.texts)])
+    *values, images, texts = send(numbers, batch.images.device).unbind()
     statistics: Mapping[str, Tensor | float] = dict(zip(batch.statistics, values, strict=True))
     if isinstance(batch, PairBatch):
         pairs = size_for(len(batch.labels))

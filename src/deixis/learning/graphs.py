@@ -19,71 +19,86 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from deixis.learning.forms import pays
 from deixis.learning.schedule import Schedule
 from deixis.learning.task import Loss, OfOneForm, Task
 
 #: Steps before a graph is recorded: libraries choose their kernels, and optimizer and average begin.
 WARM_UP: Final = 3
 #: What batches of one graph have in common.
-Form = tuple[torch.Size | int, ...]
+Form = tuple[torch.Size | int | None, ...]
 #: Of a batch and the factor of the learning rate: the figures of the step that it takes, and the gradient's norm.
 TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 
 
 def can_be_recorded(task: Task[Any], schedule: Schedule, device: torch.device) -> bool:
-    """Whether all that a step depends on stays where it is: what thaws, and other optimizers' rates, would not."""
-    thawing = any(group.frozen_epochs for group in schedule.groups)
-    steady = schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd") and not thawing
-    return device.type == "cuda" and isinstance(task, OfOneForm) and task.one_form and steady
+    """Whether all that a step depends on stays where it is."""
+    return pays(schedule, device) and isinstance(task, OfOneForm) and task.one_form
 
 
 class Graphed:
-    """Takes steps like `step`, by graphs of it."""
+    """Takes steps like `step`, by graphs of it, which share their memory: no two are at work at once."""
 
     def __init__(self, step: TakeStep) -> None:
         self._step = step
         self._seen: Counter[Form] = Counter()
+        #: Batches of their own, into which others are copied.
+        self._places: dict[Form, Any] = {}
         self._graphs: dict[Form, _Graph] = {}
+        self._pool: Any = None
         self._failed = False
 
     def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         form = form_of(batch)
         self._seen[form] += 1
-        if self._seen[form] > WARM_UP and form not in self._graphs and not self._failed:
-            self._record(form, batch)
+        if self._failed or self._seen[form] < WARM_UP:
+            return self._step(batch, factor)
+        if self._seen[form] == WARM_UP:
+            # The last step before it is recorded is taken in its place: kernels may be compiled for where tensors lie.
+            self._places[form] = tree_map_only(Tensor, torch.clone, batch)
+            return self._step(self._places[form], factor)
+        if form not in self._graphs:
+            self._record(form)
         return self._graphs[form].step(batch, factor) if form in self._graphs else self._step(batch, factor)
 
-    def _record(self, form: Form, batch: Any) -> None:
+    def _record(self, form: Form) -> None:
         # While it is recorded, a step computes nothing: after a fault the weights are as before.
         try:
-            self._graphs[form] = _Graph(self._step, batch)
+            self._graphs[form] = _Graph(self._step, self._places[form], self._pool)
+            self._pool = self._graphs[form].pool
         except RuntimeError as fault:
             # Older graphs draw from a generator that is no longer the one that is seeded.
             self._failed = True
             self._graphs.clear()
+            self._places.clear()
             reason = str(fault).partition("\n")[0]
             warnings.warn(f"steps are taken kernel by kernel: recording a CUDA graph failed ({reason})", stacklevel=2)
 
 
 class _Graph:
-    """A step that was recorded with a batch of its own, into which others are copied."""
+    """A step that was recorded with a batch of its own, into which others are copied.
 
-    def __init__(self, step: TakeStep, batch: Any) -> None:
-        self._batch = tree_map_only(Tensor, torch.clone, batch)
+    Args:
+        pool: of a graph to share memory with.
+    """
+
+    def __init__(self, step: TakeStep, batch: Any, pool: Any) -> None:
+        self._batch = batch
         self._factor = torch.ones((), device=_tensors(batch)[0].device)
         self._graph = torch.cuda.CUDAGraph()
-        with _undone_by_a_fault(), torch.cuda.graph(self._graph):
+        with _undone_by_a_fault(), torch.cuda.graph(self._graph, pool=pool):
             self._loss, norm = step(self._batch, self._factor)
             parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
             self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
         self._parts = [*parts]
+        self.pool = self._graph.pool()
 
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         for place, value in zip(_tensors(self._batch), _tensors(batch), strict=True):
             place.copy_(value)
         self._factor.fill_(factor)
         self._graph.replay()
-        # The next step writes to the same place.
+        # The next step writes to the same place, and those of other graphs may.
         total, norm, *parts = self._figures.clone()
         return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
 
@@ -102,9 +117,9 @@ def _undone_by_a_fault() -> Iterator[None]:
 
 
 def form_of(batch: Any) -> Form:
-    """The shapes of a batch's tensors, and its whole numbers, which a step may have branched by."""
-    leaves = tree_leaves(batch)
-    return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, Tensor | int))
+    """The shapes of a batch's tensors, its whole numbers and what it lacks, which a step may have branched by."""
+    leaves = (leaf for leaf in tree_leaves(batch) if leaf is None or isinstance(leaf, Tensor | int))
+    return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
 
 
 def _tensors(batch: Any) -> list[Tensor]:

@@ -175,7 +175,7 @@ class HMTask:
         #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
         self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
-        self.frame = self._frame() if pays(device) else None
+        self.frame = self._frame() if pays(recipe.schedule, device) else None
 
     def _frame(self) -> Frame:
         """Room for most batches, as some are."""
@@ -226,7 +226,7 @@ class HMTask:
         weights = found.confidence[number - 1, mention].clamp(min=0)
         if framed is None:
             return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
-        size, real = size_for(len(chosen)), torch.tensor(len(captions) + len(chosen), device=self.device)
+        size, real = size_for(len(chosen)), torch.full((), len(captions) + len(chosen), device=self.device)
         plan = plan._replace(phrase=longer(plan.phrase, size), phrase_tree=longer(plan.phrase_tree, size))
         visual, phrase = torch.cat([rows, longer(chosen, size)]), larger(phrase, size, size)
         return HMBatch(plan, captions, visual, root, phrase, longer(weights, size), real)

@@ -56,10 +56,19 @@ class Learner:
             clip_grad_value_(parameters, clip.at)
         for group in self.optimizer.param_groups:
             group["lr"] = self._schedule.learning_rate * group["rate"] * factor
+        self._begin_momentum(parameters)
         self.optimizer.step()
         if self._schedule.averaging is not None:
             self._update_average(self._schedule.averaging)
         return norm
+
+    def _begin_momentum(self, parameters: list[Tensor]) -> None:
+        """A fused step of SGD wants all buffers or none; but some gradients come later than others."""
+        if not isinstance(self.optimizer, torch.optim.SGD) or not self._schedule.momentum:
+            return
+        for value in parameters:
+            if value.grad is not None and self.optimizer.state[value].get("momentum_buffer") is None:
+                self.optimizer.state[value]["momentum_buffer"] = torch.zeros_like(value)
 
     @torch.no_grad()
     def _update_average(self, decay: float) -> None:

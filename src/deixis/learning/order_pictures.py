@@ -38,7 +38,7 @@ from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_l
 from deixis.learning.proposer import random_colours, random_views, recoloured, squashed_pictures, view_pictures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
-from deixis.learning.sampling import columns_of, shuffled
+from deixis.learning.sampling import shuffled, width_of
 from deixis.learning.task import Batches, Loss
 from deixis.learning.two_branch import TEXT, fitted_text
 from deixis.models.concepts import CellConceptMatcher
@@ -192,7 +192,7 @@ class OrderPictureTask:
         texts = np.concatenate(chosen)
         owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
         send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner)]
-        columns = columns_of(self.lengths[texts])
+        columns = width_of(self.lengths[texts], self.device)
         return PictureBatch(send[0], send[1], send[2], columns, epoch, int(random.integers(1 << 62)))
 
     def loss(self, batch: PictureBatch) -> Loss:
@@ -215,7 +215,7 @@ class OrderPictureTask:
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.fuse(context, logits)
             share = self.recipe.loss.sampled(batch.epoch)
-            sampled = torch.tensor(share, device=self.device) if share else None
+            sampled = torch.full((), share, device=self.device) if share else None
             loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, sampled)
             if logits is None or self.labels is None:
                 return loss

@@ -22,6 +22,7 @@ from deixis.learning.sampling import (
     PairBatch,
     RankingBatch,
     as_numbers,
+    columns_of,
     other_than,
     seconds,
     shuffled,
@@ -85,10 +86,14 @@ class _Targets(NamedTuple):
 
 
 class PhraseSampler:
-    """Batches of region-phrase pairs."""
+    """Batches of region-phrase pairs.
 
-    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
+    Args:
+        lengths: (strings,) their words, where they are read word by word.
+    """
+
+    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, lengths: Numbers | None = None) -> None:
+        self.recipe, self.seed, self.device, self.lengths = recipe, seed, data.pair_string.device, lengths
         self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
         drawn = as_numbers(data.pair_region)
         # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.
@@ -121,7 +126,8 @@ class PhraseSampler:
         candidates[real] = place[len(targets.regions) :]
         contrast = self._contrast(targets, place[: len(targets.regions)], candidates, real)
         statistics |= {"negative_regions": float(real.sum()), "rows": float(len(rows))}
-        return RankingBatch(self._send(rows), self._send(targets.strings), contrast, base, statistics)
+        columns = columns_of(self.lengths, targets.strings, self.device)
+        return RankingBatch(self._send(rows), self._send(targets.strings), contrast, base, statistics, columns)
 
     def _targets(
         self, base: Numbers, following: Numbers, random: np.random.Generator
@@ -237,6 +243,7 @@ class PhraseSampler:
             labels,
             base,
             {"pairs": float(len(numbered)), "phrases_without_negative": float(unpaired)},
+            columns_of(self.lengths, self.string[base], self.device),
         )
 
     def _number(self, rows: Numbers) -> tuple[Numbers, Numbers]:

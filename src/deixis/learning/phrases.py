@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+import numpy as np
 import torch
 from msgspec import Meta
 
@@ -68,7 +69,8 @@ class PhraseTask(TwoBranchTask):
             self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
             self.check = LocalizationCheck(self.held_out, recipe.regions)
         self.centre_visual()
-        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed)
+        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.phrases])
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, lengths)
 
     @property
     def visual(self) -> Held:
@@ -81,7 +83,7 @@ class PhraseTask(TwoBranchTask):
     @property
     def one_form(self) -> bool:
         """Regions come in other numbers every time, unless these are padded."""
-        return self.stays and self.pads
+        return self.pads
 
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)

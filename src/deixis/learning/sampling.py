@@ -29,8 +29,8 @@ from deixis.learning.task import Batches
 Numbers = NDArray[np.int64]
 Neighbourhood = Literal["none", "sampling", "random"]
 Batch = TypeVar("Batch")
-#: Texts that are read word by word are padded to a multiple of so many.
-COLUMNS = 8
+#: By device: widths of texts that are read word by word are multiples of so many, for few graphs to record.
+COLUMNS = {"cpu": 1, "cuda": 8}
 
 
 class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ class SentenceSampler:
             texts=neighbours,
         )
         rows = send(self.image[base]), send(texts)
-        return RankingBatch(*rows, contrast, base[:start], statistics, self._columns(texts))
+        return RankingBatch(*rows, contrast, base[:start], statistics, columns_of(self.lengths, texts, self.device))
 
     def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
         texts = np.concatenate([base, self.choices.elsewhere(base, random)])
@@ -147,13 +147,8 @@ class SentenceSampler:
             labels,
             base,
             {"pairs": float(len(places))},
-            self._columns(texts),
+            columns_of(self.lengths, texts, self.device),
         )
-
-    def _columns(self, texts: Numbers) -> Tensor | None:
-        if self.lengths is None:
-            return None
-        return torch.arange(columns_of(self.lengths[texts]), device=self.device)
 
     def _send(self, numbers: Numbers) -> Tensor:
         return torch.from_numpy(numbers).to(self.device, non_blocking=True)
@@ -270,13 +265,19 @@ def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.
     return drawn + (drawn >= place)
 
 
-def columns_of(lengths: Numbers) -> int:
-    """How many columns texts of these lengths are given: of few different widths there are few graphs to record.
+def columns_of(lengths: Numbers | None, texts: Numbers, device: torch.device) -> Tensor | None:
+    """`(columns,)`: those of some texts that hold words, where their lengths are given."""
+    return None if lengths is None else torch.arange(width_of(lengths[texts], device), device=device)
 
-    >>> [columns_of(np.array([length])) for length in (0, 8, 9)]
-    [8, 8, 16]
+
+def width_of(lengths: Numbers, device: torch.device) -> int:
+    """How many columns texts of these lengths are given.
+
+    >>> [width_of(np.array([2, 9]), torch.device(kind)) for kind in ("cpu", "cuda")]
+    [9, 16]
     """
-    return COLUMNS * max(1, -(-int(lengths.max(initial=0)) // COLUMNS))
+    step = COLUMNS[device.type]
+    return step * max(1, -(-int(lengths.max(initial=1)) // step))
 
 
 def as_numbers(tensor: Tensor) -> Numbers:

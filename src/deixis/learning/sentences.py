@@ -84,7 +84,7 @@ class SentenceTask(TwoBranchTask):
 
     @property
     def one_form(self) -> bool:
-        return self.stays and (self.pads or not self.adds)
+        return self.pads or (self.stays and not self.adds)
 
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)

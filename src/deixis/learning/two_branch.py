@@ -110,21 +110,22 @@ class TwoBranchTask(ABC):
     @property
     def pads(self) -> bool:
         """Whether batches are brought to few forms: a mean over pairs would count those that are padding."""
-        sums = not isinstance(self.recipe.loss, InfoNCERecipe)
-        return pays(self.device) and not self.sharing.ranks.together and sums
+        sums, alone = not isinstance(self.recipe.loss, InfoNCERecipe), not self.sharing.ranks.together
+        return self.stays and sums and alone and pays(self.recipe.schedule, self.device)
 
     @abstractmethod
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         """An epoch's batches as the sampler makes them."""
 
     def batches(self, epoch: int) -> Batches[Any]:
-        loss, made = self.recipe.loss, self.sampled(epoch)
-        free = isinstance(loss, RankingRecipe) and epoch <= loss.constraints_after
+        loss, made, pads = self.recipe.loss, self.sampled(epoch), self.pads
+        constrained = isinstance(loss, RankingRecipe) and any(loss.weights[2:]) and epoch > loss.constraints_after
 
         def ready(batch: Batch) -> Batch:
-            if free and isinstance(batch, RankingBatch):
+            if isinstance(batch, RankingBatch) and not constrained:
+                # Which no loss asks for.
                 batch = batch._replace(contrast=batch.contrast._replace(images=None, texts=None, constrained=False))
-            return padded(batch) if self.pads else batch
+            return padded(batch) if pads else batch
 
         return Batches(len(made), map(ready, made))
 

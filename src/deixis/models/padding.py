@@ -1,8 +1,8 @@
 """Texts of several lengths, padded to one: read by a recurrence, or taken word by word.
 
 How long each is, is known where its ids lie. A host that asks a GPU waits for all that it was told to do before, and a
-step that asks cannot be recorded (`deixis.learning.graphs`). So there, padding is computed with and left out; elsewhere
-nothing is computed for it.
+step that asks cannot be recorded (`deixis.learning.graphs`). So where a GPU learns, padding is computed with and left
+out; elsewhere nothing is computed for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 def may_ask(tensor: Tensor) -> bool:
-    """Whether it costs nothing to be told the numbers in a tensor."""
-    return not tensor.is_cuda
+    """Whether the numbers in a tensor may be asked for: where it is no GPU's, or nothing is learned."""
+    return not tensor.is_cuda or not torch.is_grad_enabled()
 
 
 def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: Any = None) -> tuple[Tensor, Tensor]:
