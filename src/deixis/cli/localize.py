@@ -121,8 +121,10 @@ def _drawn(corpus: Corpus, split: str, count: int, seed: int) -> list[tuple[Imag
     known = captions_with_boxes(corpus.split(split).images, phrases=3)
     if len(known) < count:
         raise DeixisError(f"split {split!r} has {len(known)} captions with three phrases that have boxes")
-    numbers = np.random.default_rng(seed).choice(len(known), count, replace=False)
-    return [known[number] for number in numbers]
+    drawn = [known[number] for number in np.random.default_rng(seed).permutation(len(known))]
+    # Another caption of a picture comes only where there are too few pictures.
+    first = {image.id: caption for image, caption in reversed(drawn)}
+    return sorted(drawn, key=lambda one: first[one[0].id] != one[1])[:count]
 
 
 def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Localizer:

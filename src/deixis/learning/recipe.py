@@ -235,7 +235,7 @@ def _find(name: str) -> Traversable:
         return Path(name)
     known = dict(_toml_files(_package_folder()))
     if name not in known:
-        *most, last = _nearest(name, known)
+        *most, last = nearest(name, known)
         raise DeixisError(
             f"no recipe {name!r} in the package: did you mean {', '.join(most)} or {last}? "
             "(`deixis recipes` lists all; a file of your own must end in .toml)"
@@ -243,7 +243,7 @@ def _find(name: str) -> Traversable:
     return known[name]
 
 
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
+def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Three names that may be meant: those that end the same first, then those of the same folder."""
     folder, _, own = name.rpartition("/")
 

@@ -19,7 +19,7 @@ from deixis.features.recipe import made_by
 from deixis.features.store import FeatureStore
 from deixis.files import taken
 from deixis.learning.judging import Combination, judge, judge_combined
-from deixis.learning.recipe import FitRecipe, load_recipe, package_recipes
+from deixis.learning.recipe import FitRecipe, load_recipe, nearest, package_recipes
 from deixis.learning.running import recipe_features, refuse_too_few_captions, run_recipe, stores_for
 from deixis.learning.runs import is_finished
 from deixis.learning.trainer import Progress
@@ -53,7 +53,12 @@ def recipes_of(names: Sequence[str]) -> list[str]:
         own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
         own += [part for each in COMBINATIONS if _within(each.row, name) for part in (each.sentences, each.phrases)]
         if not own:
-            raise DeixisError(f"no recipe makes {name!r}; `deixis recipes` lists what each makes")
+            tables = {row.rpartition("/")[0] for head in known.values() for row in head.rows}
+            *most, last = nearest(name, sorted({*known, *tables}))
+            near = f"{', '.join(most)} or {last}"
+            raise DeixisError(
+                f"no recipe makes {name!r}: did you mean {near}? (`deixis recipes` lists what each makes)"
+            )
         found |= dict.fromkeys(own)
     return list(found)
 
