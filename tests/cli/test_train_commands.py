@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import tomllib
 
 import pytest
@@ -171,3 +172,13 @@ def test_long_work_is_told_line_by_line_where_nobody_looks_on(capsys, monkeypatc
     with output.progress_bar("Extracting features") as progress:
         progress(2000, 2000)
     assert capsys.readouterr().err == ""
+
+
+def test_what_has_no_steps_is_told_of_once_where_nobody_looks_on(capsys, monkeypatch):
+    monkeypatch.setattr(output, "EVERY_SECONDS", 0.01)
+    with output.busy("Reading"):
+        time.sleep(0.2)
+    monkeypatch.setattr(output, "EVERY_SECONDS", 60.0)
+    with output.busy("Writing"):
+        pass
+    assert capsys.readouterr().err == "Reading …\n"

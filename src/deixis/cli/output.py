@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from deixis.errors import DeixisError
@@ -114,9 +115,15 @@ def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A spinner on standard error while something long runs; silent where that is no terminal."""
+    """A spinner on standard error while something long runs; where that is no terminal, a line after half a minute."""
     if not sys.stderr.isatty():
-        yield
+        late = Timer(EVERY_SECONDS, lambda: print(f"{what} …", file=sys.stderr, flush=True))
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
         return
     from rich.console import Console
 
