@@ -60,6 +60,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "phrases, similarity network": ("paper1/phrases-similarity-augmented", {"text": TEXT}, 1),
     "HM-LSTM": ("paper2/hm-lstm", {"alternation": {"coarse": 1, "rounds": 1}}, 2),
     "concepts and order, with generation": ("paper3/ctx-gen", {}, 1),
+    "order from pictures, with generation": ("paper3/scenes-tuned-cnp-ctx-gen-order", {}, 1),
     "alignment, BRNN": ("paper4/brnn", {}, 1),
     "captions, LSTM": ("paper4/captions-lstm", {}, 1),
 }

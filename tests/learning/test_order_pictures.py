@@ -94,7 +94,8 @@ def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
     pair = corpus.with_images([left, right, *corpus.split("val")])
     settings = {**SETTINGS, "loss": {}}
     task = order_pictures.build_task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
-    batch = PictureBatch(torch.arange(2), torch.arange(2), torch.arange(2), 50, 1, 0)
+    batch: PictureBatch = next(iter(task.batches(1)))
+    batch = batch._replace(images=torch.arange(2), texts=torch.arange(2), owner=torch.arange(2))
     contrasts = []
 
     def seen(owner: torch.Tensor, string: torch.Tensor, images: int) -> Any:
@@ -103,8 +104,9 @@ def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
 
     monkeypatch.setattr(order_pictures, "picture_contrast", seen)
     for seed in range(8):
-        flips = order_pictures.random_views(2, 0.15, torch.Generator().manual_seed(seed)).flip < 0
-        task.loss(batch._replace(seed=seed))
+        views = order_pictures.random_views(2, 0.15, torch.Generator().manual_seed(seed))
+        flips = views.flip < 0
+        task.loss(batch._replace(views=views))
         # One of two mirrored: both say the same now. Both or none: one says left where the other says right.
         assert bool(contrasts[-1].text_to_image.negative[0, 1]) == bool(flips[0] == flips[1])
         assert not contrasts[-1].text_to_image.negative.diagonal().any()

@@ -87,6 +87,16 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "order": ORDER,
     "order with sampling and twins": {**ORDER, "loss": {"sampling": 0.5, "sampling_epochs": 4, "order": 1.0}},
+    "order from pictures": {
+        **ORDER,
+        "kind": "order-pictures",
+        "features": None,
+        "mismatched": None,
+        "looking": {"side": 64, "dim": 16, "queries": 2, "relating": 1},
+        "images": 8,
+        "captions": 2,
+        "schedule": {**ORDER["schedule"], "epochs": 6, "averaging": 0.9},
+    },
     "alignment": ALIGNMENT,
     "alignment by its mean": {**ALIGNMENT, "model": {**ALIGNMENT["model"], "score": "mean"}, "fragment_weight": 1.0},
 }
@@ -117,8 +127,8 @@ def text(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def recipe_of(name: str, text: dict[str, str]) -> Recipe:
-    trees = {"text": text} if name == "HM-LSTM" else {}
-    return check_recipe({"name": "recorded", "corpus": "scenes", **KINDS[name], **trees}, name)
+    own = {"name": "recorded", "corpus": "scenes", **KINDS[name], **({"text": text} if name == "HM-LSTM" else {})}
+    return check_recipe({key: value for key, value in own.items() if value is not None}, name)
 
 
 def built(recipe: Recipe, corpus: Corpus, stores: list[FeatureStore], device: torch.device) -> Task[Any]:

@@ -35,7 +35,7 @@ from deixis.learning.data import SentenceData
 from deixis.learning.end_to_end import MARGIN, TOWER, some_of
 from deixis.learning.losses import Contrast, Direction
 from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids
-from deixis.learning.proposer import random_colours, random_views, recoloured, squashed_pictures, view_pictures
+from deixis.learning.proposer import Views, random_colours, random_views, recoloured, squashed_pictures, view_pictures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
 from deixis.learning.sampling import shuffled, width_of
@@ -133,8 +133,9 @@ class PictureBatch(NamedTuple):
     texts: Tensor  # (captions,) rows of the captions
     owner: Tensor  # (captions,) place in `images`
     columns: int  # of the captions that are read
-    epoch: int
-    seed: int
+    views: Views
+    colours: Tensor  # as `random_colours` has them
+    share: Tensor | None  # () of scheduled sampling
 
 
 class OrderPictureTask:
@@ -182,6 +183,11 @@ class OrderPictureTask:
             without_features=len(skipped),
         )
 
+    @property
+    def one_form(self) -> bool:
+        """Captions are padded to few widths; forms differ by these, and by how many captions there are."""
+        return True
+
     def batches(self, epoch: int) -> Batches[PictureBatch]:
         return shuffled(len(self.data.image_ids), self.recipe.images, self.recipe.seed, epoch, self._batch)
 
@@ -191,17 +197,24 @@ class OrderPictureTask:
         chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
         texts = np.concatenate(chosen)
         owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
-        send = [torch.from_numpy(rows).to(self.device) for rows in (images, texts, owner)]
-        columns = width_of(self.lengths[texts], self.device)
-        return PictureBatch(send[0], send[1], send[2], columns, epoch, int(random.integers(1 << 62)))
+        send = [torch.from_numpy(rows).to(self.device, non_blocking=True) for rows in (images, texts, owner)]
+        generator = torch.Generator(self.device).manual_seed(int(random.integers(1 << 62)))
+        share = self.recipe.loss.sampled(epoch)
+        return PictureBatch(
+            send[0],
+            send[1],
+            send[2],
+            width_of(self.lengths[texts], self.device),
+            random_views(len(images), self.recipe.looking.zoom, generator),
+            random_colours(len(images), generator),
+            torch.full((), share, device=self.device) if share else None,
+        )
 
     def loss(self, batch: PictureBatch) -> Loss:
-        own, count = self.recipe.looking, len(batch.images)
-        generator = torch.Generator(self.device).manual_seed(batch.seed)
-        views, colours = random_views(count, own.zoom, generator), random_colours(count, generator)
-        pictures = recoloured(view_pictures(self.data.images[batch.images], views, own.side), colours)
+        windows = view_pictures(self.data.images[batch.images], batch.views, self.recipe.looking.side)
+        pictures = recoloured(windows, batch.colours)
         context, logits = self.module.look(pictures.contiguous(memory_format=torch.channels_last))
-        mirrored = views.flip < 0
+        mirrored = batch.views.flip < 0
         flipped = mirrored[batch.owner]
 
         def said(ids: Tensor) -> Tensor:
@@ -210,13 +223,11 @@ class OrderPictureTask:
 
         texts, twins = said(self.data.texts), None if self.twins is None else said(self.twins)
         string = self.string[flipped.long(), batch.texts]
-        contrast = picture_contrast(batch.owner, string, count)
+        contrast = picture_contrast(batch.owner, string, len(batch.images))
         # Half precision is for looking: gradients through the words of a sentence would vanish in it.
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.fuse(context, logits)
-            share = self.recipe.loss.sampled(batch.epoch)
-            sampled = torch.full((), share, device=self.device) if share else None
-            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, sampled)
+            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, batch.share)
             if logits is None or self.labels is None:
                 return loss
             named = concept_loss(logits, self.labels[mirrored.long(), batch.images].float(), "cross-entropy")
@@ -263,7 +274,7 @@ def picture_contrast(owner: Tensor, string: Tensor, images: int) -> Contrast:
     Args:
         owner, string: `(captions,)` the place of a caption's picture, and a number that captions read alike share.
     """
-    own = nn.functional.one_hot(owner, images).float()  # (captions, images)
+    own = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (captions, images)
     mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
     captions = torch.arange(len(owner), device=owner.device)
     return Contrast(Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
