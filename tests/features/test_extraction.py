@@ -125,7 +125,7 @@ def test_broken_and_missing_pictures_are_skipped_and_listed(tmp_path: Path) -> N
     # A whole partition (8–11) is without features, and those around it keep their own.
     assert store.numbers(["image 7", "image 12"]).tolist() == [6, 7]
     np.testing.assert_array_equal(store.regions("image 12"), features_of(b"image 12")["regions"])
-    with pytest.raises(DeixisError, match=r"'image 8' .*skipped: is not a picture"):
+    with pytest.raises(DeixisError, match=r"'image 8' has no features: its picture is not a picture"):
         store.regions("image 8")
 
 

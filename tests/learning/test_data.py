@@ -13,6 +13,7 @@ from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.features import FeatureStore, Ragged
 from deixis.learning.data import PhraseData, encode_texts, of_items, phrase_data, sentence_data
+from deixis.learning.running import left_out
 from deixis.text.features import TextFeatures, TextRecipe, fit_text_features, training_captions
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store, random_boxes
@@ -194,3 +195,12 @@ def test_images_without_boxed_phrases_give_no_pairs(
 ) -> None:
     with pytest.raises(DeixisError, match="no phrase of these images has a box"):
         phrase_data(corpus.subset(["empty"]), *stores, text)
+
+
+def test_pictures_that_are_left_out_are_told_of(training: TrainingSet, tmp_path: Path) -> None:
+    ids = [image.id for image in training]
+    whole, few = (
+        make_store(tmp_path / str(count), training.corpus, broken=tuple(ids[:count]), seed=count) for count in (0, 4)
+    )
+    assert left_out([whole]) == ""
+    assert left_out([whole, few]) == (f"4 pictures are left out: {ids[0]} broken; {ids[1]} broken; {ids[2]} broken; …")

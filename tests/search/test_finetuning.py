@@ -119,6 +119,7 @@ def test_the_command_writes_nothing_that_is_no_better(
     done = CliRunner().invoke(app, [*asked, "--epochs", "1", "--json"])
     told = json.loads(done.stdout)
     assert (told["kept"], told["out"], told["verdict"]) == (False, None, "Not worth keeping")
+    assert done.exit_code == 1
     assert {"before", "after"} <= told["held_out"].keys()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
     done = CliRunner().invoke(app, [*asked[:-1], "nothing"])

@@ -60,12 +60,25 @@ def test_names_and_words_may_be_no_text(pictures: list[Path], tmp_path: Path) ->
     assert told["sentence"] == "a dog?"
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence", "told"),
-    [("wide.png", "...", "no words"), ("broken.png", "a dog", "not a picture"), ("nowhere.png", "a dog", "No such")],
-)
-def test_faults_are_told(name: str, sentence: str, told: str, pictures: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "told"), [("broken.png", "not a picture"), ("nowhere.png", "No such")])
+def test_a_picture_that_cannot_be_read_is_told_of_after_the_others(
+    name: str, told: str, pictures: list[Path], tmp_path: Path
+) -> None:
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    done = CliRunner().invoke(app, ["ground", str(tmp_path / name), sentence])
-    assert isinstance(done.exception, DeixisError)
-    assert told in str(done.exception)
+    done = CliRunner().invoke(
+        app, ["ground", str(pictures[0]), str(tmp_path / name), str(pictures[1]), "a dog", "--json"]
+    )
+    assert [json.loads(line)["picture"] for line in done.stdout.splitlines()] == [*map(str, pictures)]
+    assert done.exit_code == 2
+    assert name in done.stderr
+    assert told in done.stderr
+
+
+def test_faults_are_told(pictures: list[Path], tmp_path: Path) -> None:
+    for asked, told in (
+        ([str(pictures[0]), "..."], "no words"),
+        ([*map(str, pictures), "a dog", "--out", str(tmp_path / "both.png")], "several pictures go into a folder"),
+    ):
+        done = CliRunner().invoke(app, ["ground", *asked])
+        assert isinstance(done.exception, DeixisError)
+        assert told in str(done.exception)

@@ -194,7 +194,9 @@ def check_answer(question: Question, answer: Answer, width: int, height: int) ->
     """
     if isinstance(answer, str):
         if answer not in ANSWERS[question.task]:
-            raise DeixisError(f"{answer!r} does not answer {question.task}; say {' or '.join(ANSWERS[question.task])}")
+            said = [repr(known) for known in ANSWERS[question.task]]
+            known = " or ".join(["a box", *said] if question.task == DRAWING else said)
+            raise DeixisError(f"{answer!r} does not answer {question.task}, but {known}")
         return answer
     if question.task != DRAWING:
         raise DeixisError(f"{question.task} is not answered with a box")

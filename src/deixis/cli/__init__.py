@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 
@@ -91,8 +92,22 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What is said to a person is a line; what is said to programmers tells its place."""
+    told = f"deixis: {message}\n" if category is UserWarning else None
+    (file or sys.stderr).write(told or warnings.formatwarning(message, category, filename, lineno, line))
+
+
 def main() -> None:
     """Run the program. Errors that a person can mend are one line on standard error and exit code 2."""
+    warnings.showwarning = _warn
     try:
         app()
     except DeixisError as fault:

@@ -39,8 +39,8 @@ def finetune(
     """Teach a model your own captioned pictures, a few hundred or more, and say whether that was worth it.
 
     A tenth of the pictures tells when to stop, a fifth is held out and judges the outcome, beside general pictures that
-    must not be forgotten. What is not better is not written. FOLDER has a captions.csv (file, caption), or a .txt
-    beside each picture, or is any other corpus.
+    must not be forgotten. What is not better is not written, and the exit code is 1. FOLDER has a captions.csv (file,
+    caption), or a .txt beside each picture, or is any other corpus.
 
     Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --encoder onnx:my-model
     """
@@ -73,11 +73,14 @@ def finetune(
         shutil.rmtree(staging, ignore_errors=True)
     if as_json:
         print_json({"out": str(out) if manifest else None, **{name: getattr(outcome, name) for name in _FIELDS}})
-        return
-    typer.echo(outcome.verdict + (f"; written to {out}" if manifest else "; nothing was written"))
-    if old is not None:
-        typer.echo(f"What was there is now {old}")
-    if manifest is not None:
+    else:
+        typer.echo(outcome.verdict + (f"; written to {out}" if manifest else "; nothing was written"))
+    if manifest is None:
+        # What is to come after it must not.
+        raise typer.Exit(1)
+    if not as_json:
+        if old is not None:
+            typer.echo(f"What was there is now {old}")
         typer.echo(f"Use it with: deixis index DIR --encoder onnx:{out}")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from deixis.cli.writing import drawing_targets
+from deixis.errors import InputError
 
 
 def ground(
@@ -43,8 +44,13 @@ def ground(
     with busy("Loading the model"):
         grounder = Grounder.open(model, device=device)
     grounder.phrases(sentence)
+    faults = list[str]()
     for image, target in zip(images, targets, strict=True):
-        picture = read_picture_file(image)
+        try:
+            picture = read_picture_file(image)
+        except InputError as fault:
+            faults.append(" ".join(str(fault).split()))
+            continue
         found = grounder.ground(picture, sentence)
         if target is not None:
             write_drawing(draw_grounded(picture, sentence, found), target)
@@ -54,5 +60,9 @@ def ground(
             continue
         rows = [[each.phrase, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.2f}"] for each in found]
         print_table(printable(shown(os.fsencode(image))), ["phrase", "box", "score"], rows)
-    if out is not None and not as_json:
+    if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
+    for line in faults:
+        typer.echo(f"deixis: {line}", err=True)
+    if faults:
+        raise typer.Exit(2)

@@ -11,6 +11,7 @@ from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.learning.reproducing import Material
+    from deixis.learning.trainer import Progress
 
 
 def reproduce(
@@ -51,11 +52,13 @@ def reproduce(
     """Train every recipe of some tables, score it, and print the tables with the papers' figures beside ours.
 
     What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself. Started
-    several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle.
+    several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle. (On
+    a processor, each with OMP_NUM_THREADS=1: their threads would be in each other's way.)
 
     Example: deixis reproduce paper1/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
     """
-    from deixis.cli.output import busy, console, print_json
+    from deixis.cli.output import busy, console, print_json, resumable
+    from deixis.cli.train import epoch_line
     from deixis.evaluation.papers import paper_tables
     from deixis.evaluation.results import load
     from deixis.evaluation.tables import compare, markdown
@@ -68,9 +71,17 @@ def reproduce(
     target = checked_device(device)
     with busy("Reading corpora"):
         materials = _materials(corpus, features or [], pictures_in or [])
-    made = list(
-        reproduce_rows(tables, materials, target, runs=runs, results=results, seeds=range(seeds), split=split, say=say)
-    )
+
+    def progress(at: Progress) -> None:
+        if at.epoch_record is not None:
+            say(f"  {epoch_line(at.epoch_record, at.epochs)}")
+
+    folders = {"runs": runs, "results": results}
+    with resumable():
+        rows = reproduce_rows(
+            tables, materials, target, **folders, seeds=range(seeds), split=split, progress=progress, say=say
+        )
+        made = list(rows)
     if json:
         print_json([str(path) for path in made])
         return

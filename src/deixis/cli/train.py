@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus
+from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus, resumable
 
 if TYPE_CHECKING:
     from deixis.learning.recipe import FitRecipe
@@ -62,7 +62,7 @@ def train(
     from deixis.learning.distributed import joined
     from deixis.learning.recipe import load_recipe
     from deixis.learning.run_records import make_run_plan
-    from deixis.learning.running import refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
+    from deixis.learning.running import left_out, refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
     from deixis.learning.runs import is_finished, refuse_another
     from deixis.vision.learned_proposals import checked_device
 
@@ -78,8 +78,10 @@ def train(
         else:
             with ranks.in_turn(), progress_bar("Extracting features") as extracting:
                 stores = stores_for(chosen, opened, device=device, progress=extracting)
+        if ranks.first and (told := left_out(stores)):
+            typer.echo(told, err=True)
         found = is_finished(out)
-        with _progress(chosen, shown=ranks.first) as (progress, say):
+        with resumable(), _progress(chosen, shown=ranks.first) as (progress, say):
             report = run_recipe(file, opened, stores, out, target, ranks=ranks, progress=progress, say=say)
     if not ranks.first:
         return
@@ -187,7 +189,7 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
         def progress(at: Progress) -> None:
             nonlocal validation
             if at.epoch_record is not None:
-                stderr.print(_epoch_line(at.epoch_record, at.epochs), markup=False)
+                stderr.print(epoch_line(at.epoch_record, at.epochs), markup=False)
                 if figure is not None and at.epoch_record.figures is not None:
                     validation = f", {figure} {at.epoch_record.figures[figure]:.4g}"
             bar.update(
@@ -200,7 +202,7 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
         yield progress, lambda text: stderr.print(text, markup=False)
 
 
-def _epoch_line(record: EpochRecord, epochs: int) -> str:
+def epoch_line(record: EpochRecord, epochs: int) -> str:
     figures = "".join(f", {name} {value:.4g}" for name, value in (record.figures or {}).items())
     best = " (best)" if record.best else ""
     return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"

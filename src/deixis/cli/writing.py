@@ -35,6 +35,8 @@ def drawing_targets(images: list[Path], out: Path | None, force: bool) -> list[P
         if out.suffix.lower() != ".png":
             raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
         targets = [out]
+    elif out.suffix.lower() == ".png":
+        raise DeixisError(f"{out}: drawings of several pictures go into a folder; give it another name")
     else:
         targets = [out / f"{image.stem}.png" for image in images]
         if len(set(targets)) < len(targets):

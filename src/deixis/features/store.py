@@ -115,8 +115,12 @@ class FeatureStore:
     def _number(self, image_id: str) -> int:
         number = self._number_of.get(image_id)
         if number is None:
-            reason = f"it was skipped: {self.skipped[image_id]}" if image_id in self.skipped else "no such image"
-            raise DeixisError(f"{self.folder} has no features of image {image_id!r} ({reason})")
+            if image_id not in self.skipped:
+                raise DeixisError(f"{self.folder} has no features of image {image_id!r} (no such image)")
+            raise DeixisError(
+                f"image {image_id!r} has no features: its picture {self.skipped[image_id]}. Mend it and remove "
+                f"{self.folder}, or leave the image out: `deixis corpus cut … --ids FILE` keeps those that a file lists"
+            )
         return number
 
     def __getitem__(self, array: str) -> FixedArray | RaggedArray:

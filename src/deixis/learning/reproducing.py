@@ -20,7 +20,7 @@ from deixis.features.store import FeatureStore
 from deixis.files import taken
 from deixis.learning.judging import Combination, judge, judge_combined
 from deixis.learning.recipe import FitRecipe, load_recipe, nearest, package_recipes
-from deixis.learning.running import recipe_features, refuse_too_few_captions, run_recipe, stores_for
+from deixis.learning.running import left_out, recipe_features, refuse_too_few_captions, run_recipe, stores_for
 from deixis.learning.runs import is_finished
 from deixis.learning.trainer import Progress
 
@@ -172,6 +172,8 @@ class _Places:
         recipe = load_recipe(name, [f"seed={seed}"])
         refuse_too_few_captions(recipe.recipe, own.corpus)
         stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
+        if told := left_out(stores):
+            self.say(f"{file}: {told}")
         run = self.runs / file
         run_recipe(recipe, own.corpus, stores, run, self.device, progress=self.progress, say=self.say)
         if not found:

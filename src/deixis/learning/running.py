@@ -81,6 +81,16 @@ def refuse_too_few_captions(recipe: FitRecipe, corpus: Corpus) -> None:
         check_components(text, sum(len(image.captions) for image in training_set(corpus)))
 
 
+def left_out(stores: Sequence[FeatureStore]) -> str:
+    """What to say of pictures that could not be read, and so have no features; nothing where all could."""
+    skipped = {image: reason for store in stores for image, reason in store.skipped.items()}
+    if not skipped:
+        return ""
+    some = "; ".join(f"{image} {reason}" for image, reason in [*skipped.items()][:3])
+    count = "1 picture is" if len(skipped) == 1 else f"{len(skipped):,} pictures are"
+    return f"{count} left out: {some}{'; …' if len(skipped) > 3 else ''}"
+
+
 def stores_for(
     recipe: FitRecipe,
     corpus: Corpus,

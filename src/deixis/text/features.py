@@ -194,7 +194,7 @@ def check_components(recipe: TextRecipe, captions: int) -> None:
     if recipe.kind == "hglmm" and recipe.pca > captions > 0:
         raise DeixisError(
             f"text.pca = {recipe.pca}: {captions:,} training captions have at most as many principal components; "
-            f"use fewer (--set text.pca={min(200, captions)}), or 0 for all dimensions of Fisher vectors"
+            f"use fewer (`deixis train … --set text.pca={min(200, captions)}`), or 0 for all of a Fisher vector's"
         )
 
 
