@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import re
-import shlex
 import signal
 import socket
 import subprocess
@@ -294,7 +293,7 @@ def main() -> None:
         counts = audit(where, notes)
     record = {
         "benchmark": "annotation crowd",
-        "command": shlex.join(["python", *sys.argv]),
+        "command": f"python benchmarks/annotation_crowd.py --database {options.database}",
         "database": options.database,
         "workers": options.workers,
         "kills": options.kills,

@@ -84,7 +84,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("alignment.py", _out("alignment"))
     yield Benchmark("fisher.py")
     yield Benchmark("cold_search.py", ("--json", str(RESULTS / "search" / "cold.json")))
-    yield Benchmark("annotation_crowd.py", _out("annotation_crowd"))
+    yield Benchmark("annotation_crowd.py", ("--out", str(RESULTS / "annotation" / "crowd-sqlite.json")))
     extraction = (str(flickr8k), "--pictures", "120", "--json", str(BENCHMARKS / "extraction.json"))
     yield Benchmark("extraction.py", extraction, ("flickr8k",))
     yield Benchmark("settings.py", (str(flickr8k),), ("flickr8k",))
