@@ -113,7 +113,7 @@ def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, 
     for recipe in ("paper1/sentences-bi", "paper1/phrases-bi", "paper1/phrases-cca", "beyond/joint"):
         code, out, err = run("train", recipe, "--out", tmp_path / "run", "--corpus", tmp_path / "small")
         assert (code, out) == (2, "")
-        assert re.fullmatch(r"deixis: text\.pca = 6000: \d+ training captions have .* \(--set text\.pca=\d+\).*\n", err)
+        assert re.fullmatch(r"deixis: text\.pca = 6000: \d+ training captions have .* --set text\.pca=\d+`\).*\n", err)
     assert not (tmp_path / "run").exists()
 
 
