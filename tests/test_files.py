@@ -12,6 +12,7 @@ from time import sleep
 
 import pytest
 
+from deixis.errors import InputError
 from deixis.files import atomic_write, in_turn, write_text
 
 
@@ -66,6 +67,11 @@ def test_what_another_process_makes_is_waited_for(tmp_path: Path, monkeypatch: p
         order.append("second")
     other.join()
     assert order == ["first", "second"]
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="cannot be written"), in_turn(made):
+        pass
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with in_turn(made), in_turn(tmp_path / "another"):

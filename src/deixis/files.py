@@ -99,17 +99,23 @@ def hold_folder(folder: Path, what: str) -> FileLock:
 
 
 @contextmanager
-def taken(path: Path) -> Iterator[bool]:
-    """Hold a lock file until the block ends or the process dies; False where another process holds it."""
+def taken(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Hold a lock file until the block ends or the process dies; False where another process holds it, unless waiting.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     from filelock import FileLock, Timeout
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         yield False
         return
+    except OSError as fault:
+        raise InputError(path.parent, f"cannot be written ({fault.strerror})") from None
     try:
         yield True
     finally:
@@ -119,16 +125,11 @@ def taken(path: Path) -> Iterator[bool]:
 @contextmanager
 def in_turn(folder: Path) -> Iterator[None]:
     """Of processes that would make the same folder of the cache one does; the others wait, and find it made."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(cache_folder() / "turns" / f"{folder.name}.lock")
-    Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        warnings.warn(f"waiting for another process that makes {folder}", stacklevel=3)
-        lock.acquire()
-    try:
+    path = cache_folder() / "turns" / f"{folder.name}.lock"
+    with taken(path) as ours:
+        if ours:
+            yield
+            return
+    warnings.warn(f"waiting for another process that makes {folder}", stacklevel=3)
+    with taken(path, wait=True):
         yield
-    finally:
-        lock.release()

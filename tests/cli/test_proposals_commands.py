@@ -70,8 +70,10 @@ def test_a_report_prints_and_writes_the_same_figures(run, corpus, tmp_path):
     assert record.metrics["overall"] == found["overall"]
     assert set(found["overall"]) == {"iou50", "iou70"}
     assert list(found["overall"]["iou50"]) == ["r@10", "r@50", "r@100", "r@200"]
-    recalls = found["overall"]["iou50"]["r@100"], found["overall"]["iou70"]["r@100"]
-    assert 0 <= recalls[1] < recalls[0] <= 100
+    assert found["overall"]["iou70"]["r@100"] < found["overall"]["iou50"]["r@100"] <= 100
+    # The few pictures of the test split have no box that the grid meets so well.
+    more = json.loads(run("report", corpus, "--method", "grid", "--split", "train", "--json")[1])["overall"]
+    assert 0 < more["iou70"]["r@100"] < more["iou50"]["r@100"] <= 100
     assert (found["skipped"], found["saw_boxes"], found["boxes_per_picture"]) == (1, False, 200)
     assert "1 picture skipped" in err
     assert record.box_supervision is not None

@@ -18,6 +18,7 @@ from deixis.learning import order_pictures
 from deixis.learning import runs as run_files
 from deixis.learning.judging import judge, load_matcher
 from deixis.learning.looking import Looker
+from deixis.learning.order_losses import words_of_captions
 from deixis.learning.order_pictures import (
     OrderPictureTask,
     PictureBatch,
@@ -215,3 +216,19 @@ def test_a_finished_run_looks_matches_and_tells(
 def test_only_a_network_that_can_be_fine_tuned_looks() -> None:
     with pytest.raises(InputError, match="fine-tuned"):
         check_recipe({**SETTINGS, "looking": {"backbone": "dinov2-small"}}, "order")
+
+
+def test_twins_are_read_to_their_end(corpus: Corpus) -> None:
+    """Where phrases change places, a twin may have more words than its caption, and than all captions of its batch."""
+    task = order_pictures.build_task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
+    assert task.twins is not None
+    captions = (task.data.texts != 0).sum(1)
+    longer = ((task.twins != 0).sum(1) > captions).nonzero()[:, 0]
+    lengths = words_of_captions(task.data, task.twins)
+    assert (lengths >= captions.numpy()).all()
+    assert (lengths[longer.numpy()] == (task.twins[longer] != 0).sum(1).numpy()).all()
+    for batch in task.batches(1):
+        assert not task.twins[batch.texts, batch.columns :].any()
+    made = torch.zeros(len(captions), int(captions.max()) + 3, dtype=torch.int64)
+    made[0] = 1
+    assert words_of_captions(task.data, made)[0] == made.shape[1]

@@ -101,8 +101,8 @@ def _warn(
     line: str | None = None,
 ) -> None:
     """What is said to a person is a line; what is said to programmers tells its place."""
-    told = f"deixis: {message}\n" if category is UserWarning else None
-    (file or sys.stderr).write(told or warnings.formatwarning(message, category, filename, lineno, line))
+    place = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(f"deixis: {message}\n" if category is UserWarning else place)
 
 
 def main() -> None:

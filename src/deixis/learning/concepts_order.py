@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, cast
 
 import msgspec
-import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ from deixis.files import write_text
 from deixis.learning.concepts import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.learning.data import SentenceData, sentence_data
 from deixis.learning.kept_runs import kept_run, recipe_of
-from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids
+from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
 from deixis.learning.recipe import Recipe, kind_of
 from deixis.learning.running import recipe_features
 from deixis.learning.runs import is_finished, read_weights
@@ -160,8 +159,7 @@ class ConceptsOrderTask:
                 for data, source in ((self.data, training.corpus), (self.held_out, held_out))
             )
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
-        # Twins have as many words as their captions: those of two phrases change places.
-        lengths = np.array([len(text) for text in self.data.captions])
+        lengths = words_of_captions(self.data, self.twins[0])
         self.sampler = SentenceSampler(self.data, sampler, recipe.seed, lengths)
 
     def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
@@ -190,12 +188,9 @@ class ConceptsOrderTask:
     def loss(self, batch: OrderBatch) -> Loss:
         ranking, network = batch.ranking, self.module.network
         assert ranking.columns is not None
-        fused = network.fuse(*self._training_sources(ranking.images))
-        ids, twins = (
-            None if ids is None else ids[ranking.texts, : len(ranking.columns)]
-            for ids in (self.data.texts, self.twins[0])
-        )
-        assert ids is not None
+        fused, width = network.fuse(*self._training_sources(ranking.images)), len(ranking.columns)
+        ids = self.data.texts[ranking.texts, :width]
+        twins = None if self.twins[0] is None else self.twins[0][ranking.texts, :width]
         return order_loss(network, self.recipe.loss, fused, ids, twins, ranking.contrast, batch.share)
 
     def validate(self) -> Mapping[str, float]:

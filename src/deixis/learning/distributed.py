@@ -33,6 +33,7 @@ from deixis.learning.checkpoints import Checkpoint, Position
 from deixis.learning.placing import rows_of
 from deixis.learning.run_records import Record, TrainingReport
 from deixis.learning.task import Loss, Task
+from deixis.models.padding import keep_statistics
 
 #: How long one process waits for another: features may have to be extracted first. torchrun sees a death at once.
 PATIENCE: Final = timedelta(hours=12)
@@ -286,21 +287,11 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         variance = (counts * (variances + (means - mean).square())).sum(0) / total
-        self._run(mean.detach(), variance.detach() * (total / (total - 1)).detach())
+        keep_statistics(self, mean.detach(), variance.detach() * (total / (total - 1)).detach())
         shape = (1, channels, *[1] * (input.dim() - 2))
         scale = self.weight * (variance + self.eps).rsqrt()
         normalized: Tensor = (full - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)
         return normalized.to(input.dtype)
-
-    @torch.no_grad()
-    def _run(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance, self.momentum)
-        self.num_batches_tracked += 1
 
 
 class _GlobalDropout(nn.Dropout):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
@@ -18,10 +19,12 @@ from deixis.evaluation.order import TOLERANCE
 from deixis.learning.checks import retrieval_figures
 from deixis.learning.data import SentenceData
 from deixis.learning.losses import Contrast, Direction
+from deixis.learning.sampling import Numbers, as_numbers
 from deixis.learning.task import Loss
 from deixis.models.concepts_order import ConceptsOrderNetwork
 from deixis.text.features import TokenIds
 from deixis.text.twins import corpus_twins
+from deixis.text.vocabulary import PAD
 
 
 class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,6 +134,12 @@ def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
     if not any(texts):
         raise DeixisError("loss.order: none of these captions has a twin with exchanged roles")
     return torch.from_numpy(text.transform(texts))
+
+
+def words_of_captions(data: SentenceData, twins: Tensor | None) -> Numbers:
+    """`(captions,)`: how many words a caption has, or its twin where that has more."""
+    lengths = np.array([len(text) for text in data.captions], np.int64)
+    return lengths if twins is None else np.maximum(lengths, as_numbers((twins != PAD).sum(1)))
 
 
 def _hinges(cosines: Tensor, direction: Direction, margin: float) -> Tensor:

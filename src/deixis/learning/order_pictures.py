@@ -34,7 +34,7 @@ from deixis.learning.concepts import VOCABULARY, concept_loss
 from deixis.learning.data import SentenceData
 from deixis.learning.end_to_end import MARGIN, TOWER, some_of
 from deixis.learning.losses import Contrast, Direction
-from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids
+from deixis.learning.order_losses import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
 from deixis.learning.proposer import Views, random_colours, random_views, recoloured, squashed_pictures, view_pictures
 from deixis.learning.recipe import Recipe
 from deixis.learning.runs import read_weights
@@ -150,7 +150,6 @@ class OrderPictureTask:
         side, held_out = recipe.looking.side, corpus.split("val")
         self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
         self.held_out = self._read(held_out, side)
-        self.lengths = np.array([len(text) for text in self.data.captions])
         self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
         self.mirrored = mirrored_words(self.text.vocabulary).to(device)
         read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
@@ -166,6 +165,7 @@ class OrderPictureTask:
             twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
             for data, source in ((self.data, training.corpus), (self.held_out, held_out))
         )
+        self.lengths = words_of_captions(self.data, self.twins)
 
     def _read(self, corpus: Corpus, side: int) -> SentenceData:
         skipped = Skipped()

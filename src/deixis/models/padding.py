@@ -74,16 +74,18 @@ class RowNorm(nn.BatchNorm1d):
         mean = full.masked_fill(padding, 0).sum(0) / count
         centred = full - mean
         variance = centred.masked_fill(padding, 0).square().sum(0) / count
-        with torch.no_grad():
-            self._run(mean, variance * (count / (count - 1)))
+        keep_statistics(self, mean.detach(), variance.detach() * (count / (count - 1)))
         normalized: Tensor = centred * (self.weight * (variance + self.eps).rsqrt()) + self.bias
         return normalized.to(rows.dtype)
 
-    def _run(self, mean: Tensor, variance: Tensor) -> None:
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(variance, self.momentum)
-        self.num_batches_tracked += 1
+
+@torch.no_grad()
+def keep_statistics(layer: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """A layer's running statistics after a batch of this mean and unbiased variance."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    assert layer.num_batches_tracked is not None
+    assert layer.momentum is not None
+    layer.running_mean.lerp_(mean, layer.momentum)
+    layer.running_var.lerp_(variance, layer.momentum)
+    layer.num_batches_tracked += 1
