@@ -42,6 +42,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
         monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
         monkeypatch.setattr(padding, "may_ask", lambda tensor: False)
         monkeypatch.setitem(sampling.COLUMNS, "cpu", sampling.COLUMNS["cuda"])
+        monkeypatch.setitem(trainer.LOOK_EVERY, "cpu", trainer.LOOK_EVERY["cuda"])
         for module in (two_branch, hm_lstm):
             monkeypatch.setattr(module, "pays", lambda schedule, device: True)
     return torch.device(request.param)

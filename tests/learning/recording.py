@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from deixis.learning import graphs
 from deixis.learning.graphs import WARM_UP
@@ -25,7 +26,7 @@ class Replaying:
     def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         for place, value in zip(graphs._tensors(self._batch), graphs._tensors(batch), strict=True):
             place.copy_(value)
-        return self._step(self._batch, factor)
+        return tree_map_only(Tensor, torch.clone, self._step(self._batch, factor))
 
 
 #: Of parts that are counts: by how much rounding at the margin may change them.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -161,6 +163,23 @@ def test_captions_are_recorded_length_by_length(
     steps = trained(tmp_path / "recorded", recipe, device, True)
     assert len(steps) / 2 < len(replayed) < len(steps) - 2 * WARM_UP
     same_steps(steps, right, 1e-4, 0.01)
+
+
+def test_no_graph_outlives_its_run(tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(graphs._Graph):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(graphs, "_Graph", Watched)
+    gc.disable()
+    try:
+        trained(tmp_path, recipe_with(), device, True)
+        assert [graph() for graph in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_recorded_run_goes_on_from_its_checkpoint(tmp_path: Path, device: torch.device) -> None:

@@ -16,7 +16,9 @@ import torch
 from deixis.errors import DeixisError, InputError
 from deixis.learning.run_records import EpochRecord, Record, StepRecord, epochs_of
 from deixis.learning.runs import RunFolder, read_log, read_model, read_starts, read_weights
+from deixis.learning.task import Loss
 from deixis.learning.trainer import LOOK_EVERY, Progress, train
+from tests.learning.recording import needs_gpu
 from tests.learning.toy import CPU, ToyTask, plan, schedule, toy_run
 
 ROOT = Path(__file__).parents[2]
@@ -260,3 +262,26 @@ def interrupt_after(folder: Path, steps: int, **changes: Any) -> None:
     task.before_loss = before_loss
     with pytest.raises(KeyboardInterrupt):
         toy_run(folder, task, **changes)
+
+
+@needs_gpu
+def test_gradients_through_attention_are_numbers_where_all_that_is_looked_at_is_unlike(tmp_path: Path) -> None:
+    class Attending(ToyTask):
+        """Its 64 cells have products of −120 with each other, of which cuDNN's gradients are no numbers."""
+
+        def loss(self, rows):  # type: ignore[no-untyped-def]
+            cells = 0.1 * torch.randn(3, 1, 1, 64, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+            cells[0, ..., 0], cells[1, ..., 0] = 1.0, -120 * 64**0.5
+            learning = cells * (1 + 0 * self.module[4].weight.sum())
+            mask = torch.ones(64, 64, dtype=torch.bool, device="cuda")
+            seen = torch.nn.functional.scaled_dot_product_attention(*learning.bfloat16(), attn_mask=mask)
+            return Loss(seen.float().square().sum(), {})
+
+        def validate(self):  # type: ignore[no-untyped-def]
+            return {}
+
+    task = Attending()
+    task.module.to("cuda")
+    changes = {"figure": None, "epochs": 1}
+    with RunFolder(tmp_path, plan(**changes), "# toy\n") as run:
+        assert train(task, schedule(**changes), run, seed=7, device=torch.device("cuda")).epochs == 1

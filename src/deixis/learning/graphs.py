@@ -9,6 +9,7 @@ steps are taken as ever, too.
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,7 +38,11 @@ def can_be_recorded(task: Task[Any], schedule: Schedule, device: torch.device) -
 
 
 class Graphed:
-    """Takes steps like `step`, by graphs of it, which share their memory: no two are at work at once."""
+    """Takes steps like `step`, by graphs of it, which share their memory: no two are at work at once.
+
+    Once it is left they are gone, and do not wait to be collected: a process that is forked would try to free them, and
+    where another step is recorded meanwhile, to free one ends that.
+    """
 
     def __init__(self, step: TakeStep) -> None:
         self._step = step
@@ -48,6 +53,16 @@ class Graphed:
         self._pool: Any = None
         self._failed = False
 
+    def __enter__(self) -> Graphed:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._graphs.clear()
+        self._places.clear()
+
     def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
         form = form_of(batch)
         self._seen[form] += 1
@@ -56,7 +71,9 @@ class Graphed:
         if self._seen[form] == WARM_UP:
             # The last step before it is recorded is taken in its place: kernels may be compiled for where tensors lie.
             self._places[form] = tree_map_only(Tensor, torch.clone, batch)
-            return self._step(self._places[form], factor)
+            # Figures that are the batch's own would become those of the next.
+            loss, norm = self._step(self._places[form], factor)
+            return tree_map_only(Tensor, torch.clone, loss), norm
         if form not in self._graphs:
             self._record(form)
         return self._graphs[form].step(batch, factor) if form in self._graphs else self._step(batch, factor)
@@ -69,8 +86,7 @@ class Graphed:
         except RuntimeError as fault:
             # Older graphs draw from a generator that is no longer the one that is seeded.
             self._failed = True
-            self._graphs.clear()
-            self._places.clear()
+            self._forget()
             reason = str(fault).partition("\n")[0]
             warnings.warn(f"steps are taken kernel by kernel: recording a CUDA graph failed ({reason})", stacklevel=2)
 
@@ -86,7 +102,7 @@ class _Graph:
         self._batch = batch
         self._factor = torch.ones((), device=_tensors(batch)[0].device)
         self._graph = torch.cuda.CUDAGraph()
-        with _undone_by_a_fault(), torch.cuda.graph(self._graph, pool=pool):
+        with _nothing_collected(), _undone_by_a_fault(), torch.cuda.graph(self._graph, pool=pool):
             self._loss, norm = step(self._batch, self._factor)
             parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
             self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
@@ -101,6 +117,18 @@ class _Graph:
         # The next step writes to the same place, and those of other graphs may.
         total, norm, *parts = self._figures.clone()
         return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Graphs of a run before, freed while another is recorded, would end the recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -89,11 +89,11 @@ def train(
     """
     if run.finished:
         return read_model(run.folder).report
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), _quick_products(device):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _set_for(device), ExitStack() as held:
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
         if graphs and not ranks.together and can_be_recorded(task, schedule, device):
-            training.take = Graphed(training.take)
+            training.take = held.enter_context(Graphed(training.take))
         if training.resume():
             say(f"going on after {training.position.reached}")
         while not training.over:
@@ -102,15 +102,21 @@ def train(
 
 
 @contextmanager
-def _quick_products(device: torch.device) -> Iterator[None]:
-    """On a GPU products round their factors to 10 bits (TF32): several times faster, and enough to learn by."""
-    before = torch.get_float32_matmul_precision()
+def _set_for(device: torch.device) -> Iterator[None]:
+    """How a GPU learns: products round their factors to 10 bits (TF32), several times faster, and enough to learn by.
+
+    Attention is not cuDNN's, which PyTorch prefers where it can: its gradients may be no numbers while the loss is one
+    (pytorch/pytorch#196678). The other kernels are as fast.
+    """
+    products, attention = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cuda.enable_cudnn_sdp(attention)
 
 
 class _Saving:
