@@ -1,6 +1,7 @@
 """Whether launching bounds a training step: of each kind of recipe, how much of a step's time the card computes.
 
-    python benchmarks/launches.py CORPUS [--trees FILE] [--device cuda] [--out results/benchmarks/launches.json]
+    python benchmarks/launches.py CORPUS [--trees FILE] [--only KIND] [--device cuda]
+                                  [--out results/benchmarks/launches.json]
 
 CORPUS is one with phrases and boxes (`scenes`, or Flickr8k with Entities); pictures are not read. Features are random
 numbers of the right shapes, boxes the drawn ones moved about, text vectors TF-IDF in place of Fisher vectors. A step is
@@ -207,13 +208,14 @@ def making_batches(task: Any, epoch: int, device: torch.device) -> float:
 
 
 def kinds(
-    corpus: Corpus, images: int, folder: Path, trees: Path | None, device: torch.device
+    corpus: Corpus, images: int, folder: Path, trees: Path | None, device: torch.device, only: list[str] | None
 ) -> Iterator[tuple[str, Any]]:
     large, small = some(corpus, images), some(corpus, images // 6)
     whole = made_store(folder / "image", large)
     regions = [made_store(folder / boxes, small, boxes) for boxes in ("edge-boxes", "chains")]
     texts = made_text(folder, small, trees)
-    for name, (recipe_name, changes, first) in KINDS.items():
+    for name in only or KINDS:
+        recipe_name, changes, first = KINDS[name]
         try:
             recipe: Any = load_recipe(recipe_name).recipe
             changed = msgspec.to_builtins(recipe) | changes
@@ -241,6 +243,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus")
     parser.add_argument("--trees", type=Path, help="parses of the corpus' captions (without it: noun phrases)")
+    parser.add_argument("--only", action="append", choices=[*KINDS], metavar="KIND", help="may be repeated")
     parser.add_argument("--images", type=int, default=IMAGES, help="of the training split")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path)
@@ -248,13 +251,14 @@ def main() -> None:
     device = torch.device(options.device)
     record: dict[str, Any] = {
         "benchmark": "launches",
-        "command": "python benchmarks/launches.py CORPUS --trees FILE",
+        "command": f"python benchmarks/launches.py CORPUS{' --trees FILE' if options.trees else ''}",
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         **machine(),
         "kinds": {},
     }
     with tempfile.TemporaryDirectory() as folder:
-        for name, found in kinds(open_corpus(options.corpus), options.images, Path(folder), options.trees, device):
+        corpus = open_corpus(options.corpus)
+        for name, found in kinds(corpus, options.images, Path(folder), options.trees, device, options.only):
             record["kinds"][name] = found
             # Told after each, so that a run that is ended has told something.
             tell(record, options.out)

@@ -106,9 +106,10 @@ def _set_for(device: torch.device) -> Iterator[None]:
     """How a GPU learns: products round their factors to 10 bits (TF32), several times faster, and enough to learn by.
 
     Attention is not cuDNN's, which PyTorch prefers where it can: its gradients may be no numbers while the loss is one
-    (pytorch/pytorch#196678). The other kernels are as fast.
+    (pytorch/pytorch#196678).
     """
-    products, attention = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
+    products = torch.get_float32_matmul_precision()
+    attention = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
         torch.backends.cuda.enable_cudnn_sdp(False)
