@@ -30,6 +30,11 @@ def _step_times(setting: str, way: str, found: Any) -> float:
     return float(found["settings"][setting]["times_faster"][way])
 
 
+def _by_ray(name: str, found: Any) -> float:
+    engines = found["features"][name]
+    return float(engines["ray"]["pictures_per_second"] / engines["local"]["pictures_per_second"])
+
+
 def _recorded(kind: Any) -> float:
     return float(kind["kernel by kernel"]["step_ms"] / kind["graphs"]["step_ms"])
 
@@ -67,7 +72,7 @@ RATIOS = (
           lambda found: found["kinds"]["embedding"]["times_as_fast"]),
     Ratio("recorded_steps", "the same of the similarity network",
           lambda found: found["kinds"]["similarity"]["times_as_fast"]),
-    Ratio("launches", "a step of a captioner (LSTM) on a GPU, kernel by kernel, to the same as CUDA graphs",
+    Ratio("launches-unpadded", "a step of a captioner (LSTM) on a GPU, kernel by kernel, to the same as CUDA graphs",
           lambda found: _recorded(found["kinds"]["captions, LSTM"])),
     Ratio("alignment-gpu", "alignment kernel: share of the rate of matrix products",
           lambda found: found["share_of_matrix_rate"]),
@@ -75,6 +80,9 @@ RATIOS = (
           lambda found: found["times_as_fast_as_best_other"]),
     Ratio("concepts_order-gpu", "a step of matching with generation to one without",
           lambda found: found["times_matching"], lambda found: f"≤ {found['limit']}"),
+    *(Ratio("engines", f"extraction of {what} by Ray on one machine: pictures a second to the local engine's",
+            partial(_by_ray, name))
+      for name, what in (("image", "vectors"), ("regions", "regions"))),
     Ratio("extraction", "extraction of regions: pictures a second to a plain loop",
           lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
     Ratio("extraction", "extraction of regions: pictures a second to a pass a box",

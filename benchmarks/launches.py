@@ -7,12 +7,15 @@ CORPUS is one with phrases and boxes (`scenes`, or Flickr8k with Entities); pict
 numbers of the right shapes, boxes the drawn ones moved about, text vectors TF-IDF in place of Fisher vectors. A step is
 all that the trainer does for one, as the recipe says, with `hm-lstm` in its first round. `step_ms` is the median over
 looks at the losses, `making_batches_ms` what the sampler takes alone, `computing_ms` the sum of all kernels and copies
-in the profiler's count of one look. What is left of a step is launching, and waiting for what the host must know.
+in the profiler's count of one look. What is left of a step is launching, and waiting for what the host must know. With
+`--only`, the other kinds of the file at `--out` stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
 import tempfile
 import time
@@ -45,9 +48,9 @@ from deixis.text.trees import write_trees
 CHANNELS, REGIONS, WORD = 1280, 200, 300
 #: Of so many training images a sixth has regions; and those held out, of which nothing is asked.
 IMAGES, HELD_OUT = 3000, 20
-#: Looks that are timed after those that warm up, of which graphs have more: each form of batch is recorded first. One
-#: more is profiled.
-LOOKS, WARM, WARM_GRAPHS = 2, 1, 8
+#: Looks that are timed after those that warm up, of which graphs have more: each form of batch is recorded first, and
+#: captions have many lengths. One more is profiled.
+LOOKS, WARM, WARM_GRAPHS = 2, 1, 20
 TEXT = {"kind": "tfidf"}
 #: More epochs than are needed, none of which is validated.
 LONG = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
@@ -60,6 +63,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
     "phrases": ("paper1/phrases-augmented", {"text": TEXT}, 1),
     "phrases, similarity network": ("paper1/phrases-similarity-augmented", {"text": TEXT}, 1),
     "HM-LSTM": ("paper2/hm-lstm", {"alternation": {"coarse": 1, "rounds": 1}}, 2),
+    "concepts and order": ("paper3/ctx", {}, 1),
     "concepts and order, with generation": ("paper3/ctx-gen", {}, 1),
     "order from pictures, with generation": ("paper3/scenes-tuned-cnp-ctx-gen-order", {}, 1),
     "alignment, BRNN": ("paper4/brnn", {}, 1),
@@ -228,6 +232,7 @@ def kinds(
             task: Any = kind_of(recipe.kind).build_task(recipe, *given, device)
             found: dict[str, Any] = {
                 "recipe": recipe_name,
+                "load_average": os.getloadavg()[0],
                 "kernel by kernel": measured(task, recipe, device, first, False),
             }
             found["making_batches_ms"] = making_batches(task, first, device)
@@ -256,6 +261,8 @@ def main() -> None:
         **machine(),
         "kinds": {},
     }
+    if options.only and options.out and options.out.exists():
+        record["kinds"] = json.loads(options.out.read_text("utf-8"))["kinds"]
     with tempfile.TemporaryDirectory() as folder:
         corpus = open_corpus(options.corpus)
         for name, found in kinds(corpus, options.images, Path(folder), options.trees, device, options.only):

@@ -3,8 +3,8 @@
     python benchmarks/scale.py       # writes results/benchmarks/scale.json and docs/scale.md
 
 Unit costs come from result files alone (`units` names them); prices and machines are assumptions, printed with the
-rest. The extraction is simulated partition by partition: machines die at random and their partitions are begun again,
-the driver dies once; hours, repeated work and what waits for what come out of that.
+rest. The extraction is simulated partition by partition, several times: machines die at random and their partitions are
+begun again, the driver dies once; hours, repeated work and what waits for what come out of that.
 """
 
 from __future__ import annotations
@@ -131,21 +131,26 @@ def _read(name: str) -> Any:
 
 
 class Simulated(NamedTuple):
+    """Hours, partitions and deaths are means over several runs."""
+
     hours: float
-    repeated_partitions: int
-    deaths: int
+    repeated_partitions: float
+    deaths: float
     network_busy: float
     bound_by: str
 
 
-def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: int = 0) -> Simulated:
+#: How often a run is simulated.
+TIMES = 8
+
+
+def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, times: int = TIMES) -> Simulated:
     """Partitions through machines of one GPU that die at random.
 
     A machine decodes while its networks run, so the longer of both is its pace, unless the file system is slower.
     A machine that dies loses the partition it maps and the one it writes, and is replaced. Half-way the driver dies:
     everything under way is lost, and begun again five minutes later.
     """
-    random = np.random.default_rng(seed)
     partitions = -(-pictures // PARTITION_SIZE)
     paces = {
         "networks": units.machine_s,
@@ -154,7 +159,18 @@ def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: in
         "the file system": nodes * (cluster.picture_bytes + units.stored_bytes) / cluster.store_bytes_per_s,
     }
     bound_by = max(paces, key=lambda name: paces[name])
-    pace, mean = PARTITION_SIZE * paces[bound_by], cluster.mean_days_to_death * 86400
+    pace = PARTITION_SIZE * paces[bound_by]
+    runs = [_simulated(partitions, nodes, pace, cluster, np.random.default_rng(seed)) for seed in range(times)]
+    hours, repeated, deaths = np.mean(runs, axis=0).tolist()
+    busy = round(PARTITION_SIZE * units.network_s / pace, 2)
+    return Simulated(round(hours, 1), round(repeated, 1), round(deaths, 1), busy, bound_by)
+
+
+def _simulated(
+    partitions: int, nodes: int, pace: float, cluster: Cluster, random: np.random.Generator
+) -> tuple[float, int, int]:
+    """Hours, partitions made again and deaths of one run; `pace` is a machine's seconds a partition."""
+    mean = cluster.mean_days_to_death * 86400
     free = [(0.0, node) for node in range(nodes)]
     dies = random.exponential(mean, nodes)
     done = repeated = deaths = 0
@@ -163,7 +179,8 @@ def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: in
         at, node = heapq.heappop(free)
         end = at + pace
         if end >= dies[node]:
-            deaths, repeated = deaths + 1, repeated + 2
+            # The one that it maps was not counted, the one that it writes was.
+            deaths, repeated, done = deaths + 1, repeated + 2, max(0, done - 1)
             back = dies[node] + 60 * cluster.replacement_minutes
             dies[node] = back + random.exponential(mean)
             heapq.heappush(free, (back, node))
@@ -171,11 +188,11 @@ def simulate(pictures: int, nodes: int, units: Units, cluster: Cluster, seed: in
         done += 1
         heapq.heappush(free, (end, node))
         if not driver_died and done >= partitions // 2:
-            driver_died, repeated = True, repeated + 2 * nodes
-            free = [(max(at, end) + 300, node) for at, node in free]
+            # What machines map and write was counted when they began.
+            driver_died, repeated, done = True, repeated + 2 * nodes, max(0, done - 2 * nodes)
+            free = [(at + 300, node) for _, node in free]
             heapq.heapify(free)
-    hours = max(at for at, _ in free) / 3600
-    return Simulated(round(hours, 1), repeated, deaths, round(PARTITION_SIZE * units.network_s / pace, 2), bound_by)
+    return max(at for at, _ in free) / 3600, repeated, deaths
 
 
 class Searching(NamedTuple):
@@ -240,13 +257,15 @@ Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["sear
 written, too; decoding beside the networks, so that the slower of both is a machine's pace;
 {cluster["queries_per_s"]:.0f} queries a second, and a second replica so that a dead machine is not missed.
 
-## Extraction (`--engine ray`)
+## Extraction
 
 | machines | hours | dollars | bound by | GPU busy | deaths | partitions made again |
 |---:|---:|---:|---|---:|---:|---:|
 {chr(10).join(runs)}
 
-The driver dies once, half-way, in every row. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
+Rates are those of one machine by the local engine. `--engine ray` gives the same partitions to many; it was not timed with a
+GPU, and on {told["ray"]["cores"]} processors makes {told["ray"]["regions"]:.0%} of the pictures a second that the local engine does ({told["ray"]["image"]:.0%} of vectors
+alone; `engines.json`). The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
 The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
 ${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
 processor a picture of 320 pixels with `deixis index` (`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} more to decode one of the assumed
@@ -254,7 +273,9 @@ bytes (`decoding.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a
 pictures and take what is kept: {told["vectors_alone"]["machines"]} machines without a GPU are as fast, for ${told["vectors_alone"]["dollars"]:,}, and more would
 wait. That cuts the collection into an index a machine; one index over all has not been tried.
 
-## Search (Milvus)
+## Search
+
+By an index of lists in each shard, as Milvus has it (`IVF_SQ8`); what was measured is FAISS, Milvus was not timed.
 
 | numbers a row, a byte each | in memory | shards | replicas | processor ms a query and shard | queries/s a replica | dollars a month |
 |---:|---:|---:|---:|---:|---:|---:|
@@ -270,7 +291,7 @@ first row has as many numbers as was measured, the second as many as the encoder
 1. **Writing the regions.** The file system reads {cluster["picture_bytes"] / 1e3:.0f} kB a picture and takes {told["stored_bytes"] / 1e3:.0f} kB, nearly all of it
    regions. From {told["machines_that_wait"]} machines on it is what they wait for; more machines then cost money and save nothing. Of vectors
    alone there would be a hundredth to write.
-2. **Decoding.** A machine's processors make {1 / told["decoding_s"]:.0f} such pictures a second ready, its networks could take {1 / measured["network_s"]:.0f}: with
+2. **Decoding**, as pictures drawn for it on 2 processors have it. A machine's processors make {1 / told["decoding_s"]:.0f} such pictures a second ready, its networks could take {1 / measured["network_s"]:.0f}: with
    pictures of this size, the GPU waits also where the machine is alone. Readers on other machines, which the Ray engine allows, have
    not been measured beside a GPU; nor has a run on pictures of this size.
 3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
@@ -293,6 +314,7 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
         "cells": measured.cell_bytes,
     }
     store = {name: pictures * size / 1e12 for name, size in sizes.items()}
+    engines = _read("engines")
     simulated = [(count, simulate(pictures, count, measured, cluster)) for count in nodes]
     ways = [search(pictures, axes, measured, cluster, prices) for axes in (measured.query_axes, measured.row_numbers)]
     processor_hours = pictures * (measured.vector_processor_s + measured.larger_processor_s) / 3600
@@ -312,6 +334,13 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
             {"nodes": count, **run._asdict(), "dollars": round(count * run.hours * prices.gpu_node_hour)}
             for count, run in simulated
         ],
+        "ray": {
+            "cores": engines["cores"],
+            **{
+                name: found["ray"]["pictures_per_second"] / found["local"]["pictures_per_second"]
+                for name, found in engines["features"].items()
+            },
+        },
         "vectors_alone": {
             "processor_hours": round(processor_hours),
             "machines": machines,

@@ -96,7 +96,7 @@ def test_machines_that_die_cost_time_and_a_file_system_bounds_them(monkeypatch: 
     well, ill = (scale.Cluster(mean_days_to_death=days, store_bytes_per_s=1e15) for days in (1e9, 0.05))
     healthy, dying = (scale.simulate(10_000_000, 8, units, cluster) for cluster in (well, ill))
     assert dying.deaths > 10
-    assert dying.repeated_partitions == 2 * dying.deaths + 16
+    assert dying.repeated_partitions == pytest.approx(2 * dying.deaths + 16, abs=0.2)
     assert dying.hours > healthy.hours
     slow = scale.Cluster(mean_days_to_death=1e9, store_bytes_per_s=1e8)
     few, many = (scale.simulate(1_000_000, nodes, units, slow) for nodes in (8, 64))
