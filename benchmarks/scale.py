@@ -264,8 +264,8 @@ written, too; decoding beside the networks, so that the slower of both is a mach
 {chr(10).join(runs)}
 
 Rates are those of one machine by the local engine. `--engine ray` gives the same partitions to many; it was not timed with a
-GPU, and on {told["ray"]["cores"]} processors makes {told["ray"]["regions"]:.0%} of the pictures a second that the local engine does ({told["ray"]["image"]:.0%} of vectors
-alone; `engines.json`). The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
+GPU, and on {told["ray"]["cores"]} processors, once it runs, has {told["ray"]["regions"]:.2f} times the local engine's pace with regions and {told["ray"]["image"]:.2f} times with
+vectors alone (`engines.json`, 192 pictures); to start it takes half a minute. The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
 The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
 ${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
 processor a picture of 320 pixels with `deixis index` (`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} more to decode one of the assumed
