@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,8 @@ from typer.core import TyperGroup
 
 from deixis.cli.writing import check_free, system_faults
 
+#: Figures by type, relation and the like are many, and in the result file; `by_picture` is one.
+PARTS = re.compile(r"\bby_(?!picture)")
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 CorpusOfRun = Annotated[
     str | None,
@@ -91,5 +94,5 @@ def run(
         return
     for result in results:
         scored = {name: value for name, value in result.metrics.items() if name not in TRAINING_SIZES}
-        rows = [[name, f"{value:,.2f}"] for name, value in flatten(scored) if "by_" not in name]
+        rows = [[name, f"{value:,.2f}"] for name, value in flatten(scored) if not PARTS.search(name)]
         print_table(f"{result.protocol.name}, {split} of {opened.name or 'the corpus'}", ["figure", "value"], rows)

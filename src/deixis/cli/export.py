@@ -138,7 +138,7 @@ def base(
 def require_onnx() -> None:
     """Say what to install where bundles cannot be written."""
     if importlib.util.find_spec("onnx") is None:
-        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export,search]'")
+        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export]'")
 
 
 def _exporter() -> Callable[..., Any]:

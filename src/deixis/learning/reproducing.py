@@ -165,8 +165,10 @@ class _Places:
         found = _results(self.results, file, own.corpus)
         if found:
             scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
-            self.say(f"{file}: scored already on {', '.join(scored)}, in {self.results}")
-            if not run_needed or is_finished(self.runs / file):
+            told = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
+            here = is_finished(self.runs / file)
+            self.say(told if here else f"{told}; its run is not here (--results ELSEWHERE makes both)")
+            if here or not run_needed:
                 return found
         self.say(f"{file}: training")
         recipe = load_recipe(name, [f"seed={seed}"])

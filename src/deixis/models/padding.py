@@ -7,6 +7,7 @@ out; elsewhere nothing is computed for it.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -55,7 +56,16 @@ def words_of(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Layers(nn.Sequential):
-    """One layer after another, for rows of which the first `count` `()` may be all that are real."""
+    """One layer after another, for rows of which the first `count` `()` may be all that are real.
+
+    What is added before a mean is taken off is not learned: its gradient is rounding, of which Adam makes whole steps.
+    """
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__(*layers)
+        for layer, following in pairwise(layers):
+            if isinstance(layer, nn.Linear) and isinstance(following, RowNorm):
+                layer.bias.requires_grad_(False)
 
     def forward(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
         for layer in self:
