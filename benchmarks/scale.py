@@ -244,7 +244,8 @@ the assumptions in the script to yours.
 Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
 {1 / measured["machine_s"]:.0f} pictures of 320 pixels a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f},
 decoding alone {1 / measured["small_decoding_s"]:.0f} (`extraction-gpu.json`); pictures of about 150 kB take {measured["times_small"]:.2f} × as long to
-decode as those (`decoding.json`, on another machine's processor), which leaves {1 / told["decoding_s"]:.0f} a second; a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
+decode as those (`decoding.json`, on another machine's processor; decoding alone is what the readers do as they run, not what a
+decoder could do at best, the floor in [performance.md](performance.md)), which leaves {1 / told["decoding_s"]:.0f} a second; a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
 {measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
 {1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
 numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
