@@ -66,7 +66,7 @@ def test_padding_changes_nothing(name: str) -> None:
             else:
                 total, parts = loss(images, rows, own.contrast)
             total.backward()
-            gradients = {key: value.grad for key, value in network.named_parameters()}
+            gradients = {key: value.grad for key, value in network.named_parameters() if value.requires_grad}
             after = {f"after {key}": value.clone() for key, value in network.state_dict().items()}
             figures = {key: torch.as_tensor(value) for key, value in {**parts, **own.statistics}.items()}
             found.append({"total": total, **gradients, **figures, **after})
