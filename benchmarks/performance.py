@@ -50,12 +50,6 @@ mostly the host's, as a profile shows: copying pixels together, launching passes
 and fetching regions.
 Pixels go to the card through pinned memory, in half the time that it takes without (`to_device`, `to_device_pageable`).
 Its `load_before` is of programs that had just ended."""
-LAUNCHES = """\
-`before`: `launches-unpadded.json`. The newer file is of two runs of one machine, the first while others ended; in the
-second, garbage was collected before a step was recorded, which is no longer done. Captions have 18 lengths, of which
-one was recorded in each of the looks that were timed: 5.87 ms is mostly that. The older file has 1.90, 3.6 times less
-than kernel by kernel. The script warms up longer since, and was not run again. Computing is counted in another look
-than the one that is timed, so that its share may be above 100%."""
 
 
 class Benchmark(NamedTuple):
@@ -219,6 +213,10 @@ def launches() -> Iterator[str]:
         recorded = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
         cells = [*(f"{value:.2f}" for value in own), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
         yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *recorded])} |"
+    yield ""
+    yield "`before`: `launches-unpadded.json`. Computing is counted in another look than the one that is timed, so that"
+    yield "its share may be above 100%."
+    yield from (f"{name}: {kind['note']}" for name, kind in found["kinds"].items() if "note" in kind)
 
 
 def _unpadded() -> dict[str, Any]:
@@ -326,8 +324,6 @@ def document() -> str:
         gpu_reading(),
         "",
         *launches(),
-        "",
-        LAUNCHES,
         "",
         "The backbone of extraction by itself, maps of 64 pictures of one shape (`backbone-gpu.json`), in other ways",
         "than the first, which is how it runs; the last column is the least cosine of a picture's vector with that of",

@@ -266,7 +266,7 @@ written, too; decoding beside the networks, so that the slower of both is a mach
 
 Rates are those of one machine by the local engine. `--engine ray` gives the same partitions to many; it was not timed with a
 GPU, and on {told["ray"]["cores"]} processors, once it runs, has {told["ray"]["regions"]:.2f} times the local engine's pace with regions and {told["ray"]["image"]:.2f} times with
-vectors alone (`engines.json`, 192 pictures); to start it takes half a minute. The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
+vectors alone (`engines.json`); to start it takes {told["ray"]["start_s"]:.0f} s. The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
 The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
 ${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
 processor a picture of 320 pixels with `deixis index` (`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} more to decode one of the assumed
@@ -337,6 +337,10 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
         ],
         "ray": {
             "cores": engines["cores"],
+            "start_s": max(
+                found["ray"]["seconds"] - engines["pictures"] / found["ray"]["pictures_per_second"]
+                for found in engines["features"].values()
+            ),
             **{
                 name: found["ray"]["pictures_per_second"] / found["local"]["pictures_per_second"]
                 for name, found in engines["features"].items()
