@@ -233,8 +233,8 @@ def gpu_reading() -> str:
         if name != "HM-LSTM" and "graphs" in now.get(name, {})
     ]
     times = [before["step_ms"] / graph["step_ms"] for before, graph in pairs]
-    busy = max(graph["computing_ms"] / before["computing_ms"] for before, graph in pairs)
-    return GPU_READING.format(busy=busy, least=min(times), most=max(times))
+    busy = max((graph["computing_ms"] / before["computing_ms"] for before, graph in pairs), default=1.0)
+    return GPU_READING.format(busy=busy, least=min(times, default=1.0), most=max(times, default=1.0))
 
 
 def backbone() -> Iterator[str]:
