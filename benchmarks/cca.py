@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from telling import tell
 from torch import Tensor
 
-from deixis.models.covariances import JointCovariance, canonical_directions
+from deixis.papers.entities_cca.covariances import JointCovariance, canonical_directions
 
 DIMENSIONS, PAIRS, COMPONENTS, BLOCK, TURNS = 1000, 50_000, 50, 4096, 3
 #: What Deixis is held to: times faster than the faster of the others; bytes more with twice the pairs, where the pairs
@@ -76,7 +76,7 @@ def work(method: str, pairs: int, components: int, limit: float) -> dict[str, An
 
 
 def ours(pairs: int, components: int) -> Fitted:
-    from deixis.models.cca import NormalizedCCA
+    from deixis.papers.entities_cca.cca import NormalizedCCA
 
     small = np.random.default_rng(0).normal(size=(2, 256, 16))
     NormalizedCCA(4, ridge=0, device="cpu").fit(*small).solve()

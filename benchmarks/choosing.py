@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deixis.errors import DeixisError
-from deixis.learning.recipe import load_recipe
+from deixis.training.recipe import load_recipe
 
 #: Of the images of Flickr8k's test split, as results name it.
 FLICKR8K_TEST = "e3ec5b26b21d07aa4e8c3568b016d206d5bc04f9d3d6caf0e87a6f6eb1aa2188"

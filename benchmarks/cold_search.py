@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 from telling import tell
 
-from deixis.evaluation.results import versions
+from deixis.adapters.encoders import Encoder, Pictures
+from deixis.loading import absolute_name, load_encoder
+from deixis.metrics.results import versions
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Encoder, Pictures, absolute_name, load_encoder
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
 from deixis.search.vectors import append_pictures
-from deixis.search.walking import Stamp
+from deixis.vision.picture_files import Stamp
 
 QUERIES = ("two dogs playing in the snow", "a man in a red shirt", "children at the beach", '"a boat" "water" -people')
 

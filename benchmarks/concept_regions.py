@@ -20,13 +20,13 @@ from telling import tell
 from two_branch import machine
 
 from deixis.corpus import open_corpus
-from deixis.evaluation.concepts import concept_precision
+from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import make_mapper
-from deixis.features.recipe import BUILT_IN
-from deixis.learning.concepts import load_matcher
-from deixis.learning.judging import read_recipe
-from deixis.models.concepts import BUNDLED, diverse_regions
+from deixis.metrics.concept_prediction import concept_precision
+from deixis.papers.concepts_order.concepts import BUNDLED, diverse_regions
+from deixis.papers.concepts_order.concepts_task import load_matcher
 from deixis.text.tokens import tokens_of
+from deixis.training.run_models import read_recipe
 from deixis.vision.backbones import as_bytes, load_backbone
 from deixis.vision.reading import decode_picture
 from deixis.vision.regions import box_crops

@@ -25,9 +25,9 @@ from telling import tell
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.learning.end_to_end import contrast
-from deixis.learning.order_losses import structured_ranking
-from deixis.models.concepts_order import ConceptsOrderNetwork, OrderRecipe
+from deixis.base.pictures_task import contrast
+from deixis.papers.concepts_order.loss import structured_ranking
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 
 PAIRS, CONCEPTS, CONTEXT, WORDS, SHORTEST, LONGEST = 129, 256, 1280, 8000, 6, 20
 #: How many times as long a step with generation may take.

@@ -25,9 +25,9 @@ from PIL import Image as Pillow
 from telling import tell
 
 from deixis.corpus import Image
+from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import make_mapper
-from deixis.features.recipe import BUILT_IN
-from deixis.search.encoders import load_encoder
+from deixis.loading import load_encoder
 from deixis.vision.reading import decode_picture
 
 #: Width and bytes: of Flickr8k's pictures at 320 pixels (the mean), and of those that `scale.py` assumes.

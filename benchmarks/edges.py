@@ -22,7 +22,7 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import Boxes
 from deixis.corpus.combine import join
 from deixis.corpus.records import Image
-from deixis.evaluation.proposals import proposal_recall
+from deixis.metrics.proposal_recall import proposal_recall
 from deixis.vision import edge_boxes
 from deixis.vision.edge_boxes import EdgeBoxes
 from deixis.vision.reading import read_picture

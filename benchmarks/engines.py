@@ -20,9 +20,9 @@ from two_branch import machine
 
 from deixis.corpus import open_corpus
 from deixis.features.extraction import extract
+from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import MapperMaker
 from deixis.features.ray_engine import extract_on_ray
-from deixis.features.recipe import BUILT_IN
 
 PARTITION = 16
 

@@ -35,11 +35,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from deixis.corpus import Corpus
 from deixis.features import extract
-from deixis.features.boxes import LearnedBoxes
 from deixis.features.extraction import batches, map_batch
+from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import BackboneMapper, BoxMapper, PreparedPicture, make_mapper
-from deixis.features.reading import read
-from deixis.features.recipe import BUILT_IN
+from deixis.features.picture_loading import read
+from deixis.features.region_boxes import LearnedBoxes
 from deixis.vision.backbones import stacked
 
 #: At most so many pictures go through the plain loop, and through the networks alone.

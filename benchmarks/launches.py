@@ -36,14 +36,14 @@ from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
 from deixis.features import ArraySpec, FeatureStore
 from deixis.features.layout import make_plan
-from deixis.features.writing import StoreWriter, write_partition
-from deixis.learning.distributed import FollowingRun
-from deixis.learning.graphs import can_be_recorded
-from deixis.learning.recipe import kind_of, load_recipe
-from deixis.learning.trainer import LOOK_EVERY, Progress, train
+from deixis.features.store_writing import StoreWriter, write_partition
 from deixis.text.chunker import Chunker
 from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees
+from deixis.training.cuda_graphs import can_be_recorded
+from deixis.training.distributed import FollowingRun
+from deixis.training.recipe import kind_of, load_recipe
+from deixis.training.trainer import LOOK_EVERY, Progress, train
 
 CHANNELS, REGIONS, WORD = 1280, 200, 300
 #: Of so many training images a sixth has regions; and those held out, of which nothing is asked.

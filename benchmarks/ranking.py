@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from deixis.evaluation.ranking import Ranking, captions_evenly, evaluate_ranking
-from deixis.evaluation.scores import EmbeddingScores
 from deixis.files import write_text
+from deixis.metrics.ranking import Ranking, captions_evenly, evaluate_ranking
+from deixis.metrics.score_blocks import EmbeddingScores
 
 IMAGES, CAPTIONS_PER_IMAGE, DIMENSIONS = 5000, 5, 512
 #: What the protocol is held to: times the product's time, and bytes above the inputs.

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from telling import tell
 
-from deixis.evaluation.ranking import captions_evenly, evaluate_ranking
-from deixis.evaluation.scores import EmbeddingScores
+from deixis.metrics.ranking import captions_evenly, evaluate_ranking
+from deixis.metrics.score_blocks import EmbeddingScores
 
 IMAGES, DIMENSIONS = 5000, 64
 #: Bytes by which a process may grow with a caption: a few numbers in the first, next to nothing in a worker.

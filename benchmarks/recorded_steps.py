@@ -23,15 +23,15 @@ import torch
 from telling import tell
 from two_branch import IMAGE_DIM, SETTINGS, TEXT_DIM, Made, machine, made
 
-from deixis.learning.data import SentenceData
-from deixis.learning.distributed import ALONE, Sharing
-from deixis.learning.recipe import check_recipe
-from deixis.learning.run_records import RunPlan, epochs_of
-from deixis.learning.runs import RunFolder, read_log
-from deixis.learning.sampling import SentenceSampler
-from deixis.learning.sentences import SentenceRecipe, SentenceTask
-from deixis.learning.trainer import train
-from deixis.learning.two_branch import TwoBranchModule
+from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
+from deixis.papers.two_branch.task import TwoBranchModule
+from deixis.training.distributed import ALONE, Sharing
+from deixis.training.pair_data import SentenceData
+from deixis.training.recipe import check_recipe
+from deixis.training.run_records import RunPlan, epochs_of
+from deixis.training.runs import RunFolder, read_log
+from deixis.training.sampling import SentenceSampler
+from deixis.training.trainer import train
 
 BATCH, EPOCHS, COUNTED = 500, 6, 4
 #: How far apart mean losses of the last epoch may be, beside the eager one.

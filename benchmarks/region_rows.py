@@ -27,12 +27,11 @@ from torch.nn import functional as F
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features.memory import freed_memory_is_kept
 from deixis.files import atomic_write
-from deixis.learning.end_to_end import TOWER
-from deixis.learning.runs import read_model
+from deixis.training.runs import read_model
 from deixis.vision.backbones import as_bytes, tower_backbone
 from deixis.vision.crops import squash
 from deixis.vision.reading import read_picture
-from deixis.vision.tower import PictureTower, load_tower
+from deixis.vision.tower import TOWER, PictureTower, load_tower
 
 BATCH = 16
 #: How long windows are, as shares of the map, and at how many places along it.

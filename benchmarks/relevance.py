@@ -26,10 +26,10 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 from telling import tell
 
+from deixis.adapters.encoders import OnnxEncoder, Rows
 from deixis.corpus import Image, open_corpus
-from deixis.evaluation.results import versions
+from deixis.metrics.results import versions
 from deixis.search.calibration import held_out_phrases, singular
-from deixis.search.encoders import OnnxEncoder, Rows
 from deixis.search.engine import SearchEngine
 from deixis.search.queries import Query
 from deixis.text.tokens import has_content, tokens_of

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deixis.adapters.bundles import packaged_folder, read_bundle
 from deixis.features.extraction import PARTITION_SIZE
 from deixis.files import write_text
-from deixis.search.bundles import packaged_folder, read_bundle
 from deixis.search.engine import CANDIDATES
 
 ROOT = Path(__file__).parents[1]

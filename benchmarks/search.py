@@ -35,17 +35,24 @@ import numpy as np
 from numpy.typing import NDArray
 from telling import tell
 
+from deixis.adapters.encoders import Encoder, Rows, Texts, whole_pictures, whole_texts
 from deixis.corpus import Corpus, open_corpus
-from deixis.search import approximate_index
+from deixis.loading import load_encoder
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Encoder, Rows, Texts, load_encoder, whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
 from deixis.search.indexing import BATCH, index_folders
-from deixis.search.live_index import SPARE
-from deixis.search.stores import APPROXIMATE, EXACT, NEAREST, bring_store_up_to_date, choose_store
+from deixis.search.stores import approximate as approximate_index
+from deixis.search.stores.live import SPARE
+from deixis.search.stores.vector_stores import (
+    APPROXIMATE,
+    EXACT,
+    NEAREST,
+    bring_store_up_to_date,
+    choose_store,
+)
 from deixis.search.vectors import BLOCK, append_pictures
-from deixis.search.walking import Stamp
+from deixis.vision.picture_files import Stamp
 from deixis.vision.reading import decode_picture
 
 #: Pictures asked for, and queries looked up together.

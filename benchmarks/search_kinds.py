@@ -20,9 +20,10 @@ import msgspec
 import numpy as np
 from telling import tell
 
+from deixis.adapters.encoders import Rows
 from deixis.corpus import open_corpus
-from deixis.search.approximate_index import candidates, lists_for, principal_axes
-from deixis.search.encoders import Rows, load_encoder
+from deixis.loading import load_encoder
+from deixis.search.stores.approximate import candidates, lists_for, principal_axes
 from search import COUNT, captions_of
 
 ROWS = 100_000

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 from telling import tell
 
+from deixis.adapters.encoders import Rows, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.evaluation.results import versions
+from deixis.loading import Embedder, absolute_name, load_encoder
+from deixis.metrics.results import versions
 from deixis.search import engine as engine_module
-from deixis.search.embedding import Embedder
-from deixis.search.encoders import Rows, absolute_name, load_encoder, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.queries import Query
 from deixis.search.status import index_status
-from deixis.search.vector_index import Ids
+from deixis.search.stores.exact import Ids
 
 RECALL_AT = (1, 5, 10)
 #: Queries asked together.

@@ -30,9 +30,10 @@ import torch
 from telling import tell
 from torch import Tensor
 
-from deixis.learning.losses import Contrast, Direction, RankingLoss, RankingRecipe
-from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
-from deixis.models.two_branch import EmbeddingRecipe, TwoBranchEmbedding
+from deixis.papers.two_branch.loss import RankingLoss, RankingRecipe
+from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
+from deixis.training.contrastive import Contrast, Direction
+from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
 #: How many times faster than the others the loss must be.

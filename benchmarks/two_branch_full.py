@@ -26,11 +26,11 @@ from telling import tell
 from torch import Tensor
 from two_branch import IMAGE_DIM, SETTINGS, TEXT_DIM, Made, machine, made, own_loss, step
 
-from deixis.learning.graphs import Graphed, TakeStep
-from deixis.learning.losses import RankingRecipe
-from deixis.learning.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
-from deixis.learning.task import Loss
-from deixis.models.two_branch import EmbeddingRecipe, TwoBranchEmbedding
+from deixis.papers.two_branch.loss import RankingRecipe
+from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
+from deixis.training.cuda_graphs import Graphed, TakeStep
+from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.task import Loss
 
 IMAGES, CAPTIONS, BATCH = 29_000, 5, 500
 #: Seconds of an epoch in the fastest precision.

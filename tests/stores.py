@@ -12,7 +12,7 @@ from deixis.corpus import Corpus, Image
 from deixis.corpus.boxes import box_array, merge
 from deixis.features import ArraySpec, FeatureStore
 from deixis.features.layout import SkippedImage, make_plan
-from deixis.features.writing import StoreWriter, write_partition
+from deixis.features.store_writing import StoreWriter, write_partition
 
 
 def make_store(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from deixis.demo import MATCHER, Outcome, run_demo
-from deixis.evaluation.results import load
+from deixis.cli.demo_walk import MATCHER, Outcome, run_demo
+from deixis.metrics.results import load
 
 SCENES = 160
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from deixis.learning.judging import reference
-from deixis.learning.recipe import load_recipe, package_recipes
+from deixis.training.judging import reference
+from deixis.training.recipe import load_recipe, package_recipes
 
 RESULTS = Path(__file__).parents[1] / "results"
 #: Recipes that were mended after their results were made, which docs/training.md tells.

@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deixis.base.describer import Describer
+    from deixis.base.phrase_pointer import Grounder
     from deixis.corpus import (
         Box,
         Caption,
@@ -20,10 +22,8 @@ if TYPE_CHECKING:
         write_corpus,
     )
     from deixis.errors import DeixisError, InputError, LeakError
-    from deixis.search.describing import Describer
-    from deixis.search.embedding import Embedder
+    from deixis.loading import Embedder
     from deixis.search.engine import SearchEngine
-    from deixis.search.grounding import Grounder
 
 __version__ = "0.1.0"
 
@@ -44,10 +44,10 @@ _HOMES = {
         "write_corpus",
     ),
     "deixis.errors": ("DeixisError", "InputError", "LeakError"),
-    "deixis.search.describing": ("Describer",),
-    "deixis.search.embedding": ("Embedder",),
+    "deixis.base.describer": ("Describer",),
+    "deixis.loading": ("Embedder",),
     "deixis.search.engine": ("SearchEngine",),
-    "deixis.search.grounding": ("Grounder",),
+    "deixis.base.phrase_pointer": ("Grounder",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

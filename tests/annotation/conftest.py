@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from deixis.annotation.project import create_project
-from deixis.annotation.records import Settings
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workflow_records import Settings
 from tests.annotation.worlds import made_up_corpus
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from deixis.annotation.assistance import ModelAssistant
 from deixis.annotation.mentions import given_document
-from deixis.annotation.records import CHAIN, COVERAGE, DRAWING, LINK, Document, Question
 from deixis.annotation.simulation.linking import by_head, by_model, score_links
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workflow_records import CHAIN, COVERAGE, DRAWING, LINK, Document, Question
 from deixis.corpus import Box, Corpus, Image, TrainingSet, open_corpus
 from deixis.errors import InputError
-from deixis.evaluation.localization import PhraseQuery
-from deixis.learning.coreference import Schedule, labelled_pairs, pairs_f1, train_scorer
-from deixis.matcher import Localized
+from deixis.metrics.localization import PhraseQuery
+from deixis.model import Localized
 from deixis.text.coreference import CoreferenceScorer, MentionText, mention_texts, pair_features
+from deixis.training.tools.coreference_training import Schedule, labelled_pairs, pairs_f1, train_scorer
 from tests.annotation.conftest import MakeBench
 from tests.annotation.worlds import made_up_corpus
 

@@ -6,7 +6,7 @@ import pytest
 
 from deixis.annotation.answers import Answers
 from deixis.annotation.box_steps import BoxState, BoxSteps
-from deixis.annotation.records import AcceptFix, Judgment, Settings
+from deixis.annotation.workflow_records import AcceptFix, Judgment, Settings
 from deixis.corpus import Box
 
 BOX, OTHER = Box(0, 0, 10, 10), Box(20, 20, 30, 30)

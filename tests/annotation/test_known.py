@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from deixis.annotation.known import known_questions, right_answer
-from deixis.annotation.records import ANSWERS, BOX, DRAWING, REQUIREMENT, SCENE, TASKS, by_id
 from deixis.annotation.simulation.truth import truths
 from deixis.annotation.views import task_view
+from deixis.annotation.workflow_records import ANSWERS, BOX, DRAWING, REQUIREMENT, SCENE, TASKS, by_id
 from deixis.corpus import Box
 from tests.annotation.worlds import made_up_corpus
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from deixis.annotation.answers import Answers
 from deixis.annotation.links import link_mentions, type_groups, verify_chain
-from deixis.annotation.records import AcceptFix, Judgment, Mention
 from deixis.annotation.wording import head_noun, wording_similarity
+from deixis.annotation.workflow_records import AcceptFix, Judgment, Mention
 
 
 def mention(caption: int, start: int, text: str, *types: str) -> Mention:

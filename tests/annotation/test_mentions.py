@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deixis.annotation.mentions import documents, given_document, is_pronoun_or_nonvisual
-from deixis.annotation.records import representative
+from deixis.annotation.workflow_records import representative
 from deixis.corpus import Corpus, make_caption, make_image
 from deixis.text import Chunker, EntityTypes
 from tests.annotation.worlds import made_up_corpus

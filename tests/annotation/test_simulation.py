@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deixis.annotation.charts import bar_chart, line_chart, nice_top
-from deixis.annotation.records import Settings
+from deixis.annotation.simulation.agreement import Tally, add_b_cubed, add_pairs, matches, score_corpus
 from deixis.annotation.simulation.causes import count_causes
-from deixis.annotation.simulation.scoring import Tally, add_b_cubed, add_pairs, matches, score_corpus
 from deixis.annotation.simulation.study import choose_images, run_study
 from deixis.annotation.simulation.truth import uncovered
+from deixis.annotation.workflow_records import Settings
 from deixis.corpus import Box, Corpus, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
 from tests.annotation.worlds import made_up_corpus

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from deixis.annotation.records import DRAWING, LINK, Settings
 from deixis.annotation.trust import Standing, alarmed, standing_at_work, standing_in_test
+from deixis.annotation.workflow_records import DRAWING, LINK, Settings
 
 SETTINGS = Settings()
 

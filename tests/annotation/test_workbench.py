@@ -16,7 +16,10 @@ from sqlalchemy import func, inspect, select, text, update
 
 from deixis.annotation import desk, schema
 from deixis.annotation.project import create_project
-from deixis.annotation.records import (
+from deixis.annotation.simulation.truth import Truth, truths
+from deixis.annotation.views import TaskView
+from deixis.annotation.workbench import StaleTask, Workbench
+from deixis.annotation.workflow_records import (
     DRAWING,
     LINK,
     REQUIREMENT,
@@ -31,9 +34,6 @@ from deixis.annotation.records import (
     check_answer,
     check_box,
 )
-from deixis.annotation.simulation.truth import Truth, truths
-from deixis.annotation.views import TaskView
-from deixis.annotation.workbench import StaleTask, Workbench
 from deixis.corpus import Box, Corpus, open_corpus
 from deixis.errors import DeixisError, InputError
 from tests.annotation.conftest import Clock, MakeBench

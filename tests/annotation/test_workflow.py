@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deixis.annotation.mentions import given_document
-from deixis.annotation.records import (
+from deixis.annotation.workflow import ImageState, image_state
+from deixis.annotation.workflow_records import (
     ANSWERS,
     DRAWING,
     LINK,
@@ -26,7 +27,6 @@ from deixis.annotation.records import (
     Question,
     Settings,
 )
-from deixis.annotation.workflow import ImageState, image_state
 from deixis.corpus import Box
 from tests.annotation.worlds import made_up_image
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from deixis.cli import app
 from deixis.corpus import Corpus, open_corpus, write_corpus
 from deixis.errors import DeixisError, InputError
-from deixis.learning.recipe import RecipeFile, check_recipe
-from deixis.learning.running import run_recipe
+from deixis.training.recipe import RecipeFile, check_recipe
+from deixis.training.running import run_recipe
 from tests.stores import make_store, random_boxes
 
 #: Channels of efficientnet-lite0, which `align` looks at pictures with.

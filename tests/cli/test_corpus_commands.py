@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 from deixis.cli import main
 from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, write_corpus
 from deixis.corpus.formats import FORMATS
-from deixis.evaluation.results import load
+from deixis.metrics.results import load
 
 
 class Outcome(NamedTuple):

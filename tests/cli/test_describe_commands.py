@@ -15,17 +15,17 @@ from PIL import Image as Pillow
 
 from deixis.cli import main
 from deixis.corpus import Corpus, open_corpus, write_corpus
-from deixis.learning.judging import read_recipe
-from deixis.learning.recipe import RecipeFile, check_recipe, load_recipe
-from deixis.learning.running import run_recipe, stores_for
-from deixis.models.concepts import BUNDLED
-from deixis.search.embedding import Embedder
+from deixis.loading import Embedder
+from deixis.papers.concepts_order.concepts import BUNDLED
 from deixis.text.chunker import Chunker
 from deixis.text.concepts import TaggedWord, count_concepts
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees
 from deixis.text.twins import Twins, write_twins
+from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
+from deixis.training.run_models import read_recipe
+from deixis.training.running import run_recipe, stores_for
 
 Run = Callable[..., tuple[int, str, str]]
 FEATURES = {"backbone": "efficientnet-lite0", "crops": "whole", "side": 64, "regions": {"boxes": "grid", "count": 9}}

@@ -9,8 +9,8 @@ import pytest
 
 from deixis.cli import main
 from deixis.corpus import Corpus, make_caption, make_image, write_corpus
-from deixis.evaluation.captions import caption_scores
-from deixis.evaluation.results import load
+from deixis.metrics.caption_metrics import caption_scores
+from deixis.metrics.results import load
 
 REFERENCES = {"1": ["a man rides a horse", "a person on a horse"], "2": ["two dogs play in the snow"]}
 CANDIDATES = {"1": "a man on a horse", "2": "two dogs run in the snow"}

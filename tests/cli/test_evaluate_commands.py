@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from deixis.cli import main
-from deixis.evaluation.ranking import captions_evenly, evaluate_ranking
-from deixis.evaluation.results import load
-from deixis.evaluation.scores import MatrixScores
+from deixis.metrics.ranking import captions_evenly, evaluate_ranking
+from deixis.metrics.results import load
+from deixis.metrics.score_blocks import MatrixScores
 
 
 @pytest.fixture
@@ -227,9 +227,9 @@ def test_a_mistyped_run_is_told_as_a_run(run):
 def test_how_a_run_was_trained_is_kept_with_its_figures_and_not_shown_among_them(run, monkeypatch, tmp_path):
     metrics = {"text_to_image": {"r@1": 30.0}, "training_pairs": 500, "batch": {"triplets": 1554.2}}
     result = SimpleNamespace(metrics=metrics, protocol=SimpleNamespace(name="retrieval"))
-    for name in ("deixis.learning.judging.read_recipe", "deixis.cli.output.run_stores"):
+    for name in ("deixis.training.run_models.read_recipe", "deixis.cli.output.run_stores"):
         monkeypatch.setattr(name, lambda *given: None)
-    monkeypatch.setattr("deixis.learning.judging.judge", lambda *given, **told: [result])
+    monkeypatch.setattr("deixis.training.judging.judge", lambda *given, **told: [result])
     monkeypatch.setattr("deixis.cli.output.print_json", lambda shown: print(shown[0].metrics))
     code, out, _ = run(tmp_path, "--corpus", "scenes")
     assert (code, "r@1" in out, "triplets" in out, "training_pairs" in out) == (0, True, False, False)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import open_corpus, write_corpus
 from deixis.errors import DeixisError
-from deixis.learning import judging
-from deixis.matcher import ImageFeatures, Localized, Tokens
+from deixis.model import ImageFeatures, Localized, Tokens
+from deixis.training import judging
 from tests.stores import make_store, random_boxes
 
 

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from deixis.cli import main
 from deixis.corpus import write_corpus
 from deixis.corpus.scenes import scenes_corpus
-from deixis.evaluation.results import load
+from deixis.metrics.results import load
 from deixis.vision.learned_proposals import LearnedProposals
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deixis.cli import app
-from deixis.evaluation.results import CorpusReference, Protocol, json_schema, make_result, save
+from deixis.metrics.results import CorpusReference, Protocol, json_schema, make_result, save
 
 RUNNER = CliRunner()
 

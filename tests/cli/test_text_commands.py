@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import write_corpus
 from deixis.corpus.scenes import scenes_corpus
-from deixis.evaluation.results import load
+from deixis.metrics.results import load
 from deixis.text import parsing
 from deixis.text.constituency import Word, constituency
 

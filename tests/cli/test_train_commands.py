@@ -11,9 +11,9 @@ import tomllib
 import pytest
 
 from deixis.cli import main, output
-from deixis.learning.recipe import KINDS
-from deixis.learning.runs import RunFolder, read_plan, read_weights
-from tests.learning.test_recipe import TOML
+from deixis.training.recipe import KINDS
+from deixis.training.runs import RunFolder, read_plan, read_weights
+from tests.training.test_recipe import TOML
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "toy", "tests.learning.toy")
+    monkeypatch.setitem(KINDS, "toy", "tests.training.toy")
     path = tmp_path / "toy.toml"
     path.write_text(TOML, encoding="utf-8")
     return path
@@ -59,7 +59,7 @@ def test_the_same_command_leaves_a_finished_run_and_another_is_refused(run, reci
     assert (first["found"], again["found"]) == (False, True)
     assert first["report"] == again["report"]
     # Before features are extracted for it.
-    monkeypatch.setattr("deixis.learning.running.stores_for", None)
+    monkeypatch.setattr("deixis.training.running.stores_for", None)
     code, out, err = run(*arguments, "--seed", 1)
     assert (code, out) == (2, "")
     assert err == (
@@ -109,7 +109,7 @@ def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
 
 def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, tmp_path, monkeypatch):
     assert run("corpus", "cut", "scenes", tmp_path / "small", "--limit", 20, "--pictures")[0] == 0
-    monkeypatch.setattr("deixis.learning.running.features_for", None)
+    monkeypatch.setattr("deixis.training.running.features_for", None)
     for recipe in ("paper1/sentences-bi", "paper1/phrases-bi", "paper1/phrases-cca", "beyond/joint"):
         code, out, err = run("train", recipe, "--out", tmp_path / "run", "--corpus", tmp_path / "small")
         assert (code, out) == (2, "")
@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_says_from_where(run, recipe, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "log", killed)
-        patch.setattr("deixis.learning.trainer.CHECKPOINT_SHARE", 0)
+        patch.setattr("deixis.training.trainer.CHECKPOINT_SHARE", 0)
         assert run("train", recipe, "--out", tmp_path / "run")[0] != 0
     code, _, err = run("train", recipe, "--out", tmp_path / "run")
     assert code == 0

@@ -12,9 +12,9 @@ from deixis.corpus import Box, Chain, Corpus, make_image
 from deixis.errors import DeixisError, InputError
 from deixis.features import extract
 from deixis.features import mapper as mapper_room
-from deixis.features.boxes import MergedBoxes
+from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, FileRecipe
 from deixis.features.kept import features_for, kept_folder
-from deixis.features.recipe import BUILT_IN, FeatureRecipe, FileRecipe
+from deixis.features.region_boxes import MergedBoxes
 from tests.features.fakes import FakeMapper, make_corpus
 
 

@@ -17,10 +17,10 @@ from deixis.corpus import Box, Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore, extract
-from deixis.features.boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
+from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
-from deixis.features.reading import read
-from deixis.features.recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
+from deixis.features.picture_loading import read
+from deixis.features.region_boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
 from deixis.vision.backbones import NetworkBackbone, NetworkInput
 from deixis.vision.crops import crop_box
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals

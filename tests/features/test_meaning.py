@@ -10,8 +10,8 @@ import pytest
 from deixis.corpus import TYPES
 from deixis.corpus.scenes import scenes_corpus
 from deixis.features import FeatureStore, extract
+from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
 from deixis.features.mapper import make_mapper
-from deixis.features.recipe import FeatureRecipe, RegionRecipe
 from tests.features.probes import nearest_labels, probe_words
 
 WORDS = ("tree", "ball", "man", "woman", "boy", "girl", "bench", "beach", "street", "flowers")

@@ -13,8 +13,8 @@ from deixis.corpus import Corpus
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError
 from deixis.features import FeatureStore, extract, runtimes
+from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
 from deixis.features.mapper import MapperMaker
-from deixis.features.recipe import FeatureRecipe, RegionRecipe
 from deixis.features.runtimes import chosen_runtime
 from deixis.vision import Runtime
 from deixis.vision.onnx_maps import can_run

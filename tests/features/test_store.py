@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from deixis.errors import DeixisError, InputError
 from deixis.features import ArraySpec, FeatureStore, FixedArray, RaggedArray, extract
 from deixis.features.layout import Manifest, Plan, Sidecar, SkippedImage, StoredFile, make_plan, read_json, write_json
-from deixis.features.writing import StoreWriter, write_partition
+from deixis.features.store_writing import StoreWriter, write_partition
 from tests.features.fakes import ARRAYS, FakeMapper, features_of, make_corpus
 
 

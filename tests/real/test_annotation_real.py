@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from deixis.annotation.records import Settings
 from deixis.annotation.simulation.study import choose_images, run_study
+from deixis.annotation.workflow_records import Settings
 from deixis.corpus import open_corpus
 
 RELEASE = Path(os.environ.get("DEIXIS_DATA", "no data")) / "flickr30k_entities" / "annotations.zip"

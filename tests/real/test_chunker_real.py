@@ -9,7 +9,7 @@ import pytest
 
 from deixis.cli.text import leave_out
 from deixis.corpus import Caption, open_corpus
-from deixis.evaluation.phrases import score_chunking, score_types
+from deixis.metrics.phrase_chunking import score_chunking, score_types
 from deixis.text.chunker import Chunker
 from deixis.text.entity_types import EntityTypes
 

@@ -13,7 +13,7 @@ import pytest
 
 from deixis.corpus import open_corpus, write_corpus
 from deixis.corpus.statistics import PAPER_IMAGES_MENTIONING
-from deixis.evaluation.papers import paper_tables
+from deixis.metrics.paper_tables import paper_tables
 
 RELEASE = Path(os.environ.get("DEIXIS_DATA", "no data")) / "flickr30k_entities" / "annotations.zip"
 pytestmark = pytest.mark.skipif(

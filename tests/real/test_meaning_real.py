@@ -11,8 +11,8 @@ import pytest
 from deixis.corpus import open_corpus
 from deixis.corpus.training import training_set
 from deixis.features import FeatureStore, extract
+from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.mapper import make_mapper
-from deixis.features.recipe import FeatureRecipe
 from tests.features.probes import probe_words
 
 FLICKR8K = Path(os.environ.get("DEIXIS_DATA", "no data")) / "flickr8k"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from deixis.corpus import Corpus, open_corpus
-from deixis.evaluation.localization import Localized, evaluate_localization
-from deixis.evaluation.region_phrase import region_phrases
+from deixis.metrics.localization import Localized, evaluate_localization
+from deixis.metrics.region_phrase_ranking import region_phrases
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 ENTITIES, FLICKR8K = DATA / "flickr30k_entities" / "annotations.zip", DATA / "flickr8k"

@@ -10,7 +10,7 @@ import pytest
 
 from deixis.corpus import open_corpus
 from deixis.corpus.combine import join
-from deixis.evaluation.proposals import proposal_recall
+from deixis.metrics.proposal_recall import proposal_recall
 from deixis.vision.proposals import load_method
 from deixis.vision.reading import read_picture
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from deixis.base.bundle_export import Networks, export_bundle, write_bundle
+from deixis.base.grounder import Grounder
+from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
+from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.corpus import Corpus, open_corpus
 from deixis.features import FeatureStore
-from deixis.learning.recipe import RecipeFile, check_recipe
-from deixis.learning.running import run_recipe, stores_for
-from deixis.models.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
-from deixis.models.grounder import Grounder
-from deixis.models.grounding import GroundingNetwork, GroundingRecipe
-from deixis.models.text_tower import TextTower, TowerRecipe
-from deixis.models.two_branch import RecurrentRecipe
-from deixis.search.export import Networks, export_bundle, write_bundle
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
+from deixis.text.recurrent import RecurrentRecipe
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
+from deixis.training.recipe import RecipeFile, check_recipe
+from deixis.training.running import run_recipe, stores_for
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer
 from deixis.vision.tower import PictureTower

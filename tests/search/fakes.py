@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from deixis.search.bundles import Relevance
-from deixis.search.encoders import Bytes, Identity, Pictures, Rows, Texts, rounded, whole_pictures, whole_texts
+from deixis.adapters.bundles import Relevance
+from deixis.adapters.encoders import Bytes, Identity, Pictures, Rows, Texts, rounded, whole_pictures, whole_texts
 
 SIDE = 4
 COLOURS = {

@@ -21,7 +21,7 @@ import numpy as np
 from deixis.search import indexing, tidying
 from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
-from deixis.search.vector_index import load_faiss
+from deixis.search.stores.exact import load_faiss
 from tests.search.fakes import CellEncoder
 
 

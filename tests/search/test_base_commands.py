@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from deixis.cli import app
 from deixis.errors import DeixisError
-from deixis.evaluation.results import Protocol, make_result, save
+from deixis.metrics.results import Protocol, make_result, save
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def picture(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def packaged(untrained_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: untrained_bundle)
+    monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: untrained_bundle)
 
 
 def ask(*arguments: object) -> str:

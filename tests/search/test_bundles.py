@@ -11,18 +11,17 @@ from PIL import Image as Pillow
 from safetensors import safe_open
 from torch.nn import functional as F
 
+from deixis.adapters.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_bundle
+from deixis.adapters.scoring import scores
+from deixis.adapters.weight_files import SCALE, WeightFile, write_weights
+from deixis.base.bundle_export import export_bundle
+from deixis.base.bundle_networks import bundle_captioner, bundle_texts, bundle_tower
+from deixis.base.phrase_pointer import Grounder
 from deixis.errors import DeixisError, InputError
-from deixis.learning.end_to_end import TOWER
-from deixis.learning.judging import load_matcher
-from deixis.matcher import ImageFeatures
-from deixis.search.bundle_models import bundle_captioner, bundle_texts, bundle_tower
-from deixis.search.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_bundle
-from deixis.search.encoders import load_encoder
-from deixis.search.export import export_bundle
-from deixis.search.grounding import Grounder
-from deixis.search.scoring import scores
-from deixis.search.weight_files import SCALE, WeightFile, write_weights
-from deixis.vision.tower import load_tower
+from deixis.loading import load_encoder
+from deixis.model import ImageFeatures
+from deixis.training.run_models import load_matcher
+from deixis.vision.tower import TOWER, load_tower
 
 CPU = torch.device("cpu")
 

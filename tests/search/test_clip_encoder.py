@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.errors import DeixisError
-from deixis.search.encoders import absolute_name, load_encoder
+from deixis.loading import absolute_name, load_encoder
 
 TEXTS = ["a dog", "two red cars"]
 

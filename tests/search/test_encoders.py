@@ -13,14 +13,14 @@ import torch
 from PIL import Image as Pillow
 from torch.nn import functional as F
 
+from deixis.adapters.bundles import MANIFEST, PICTURES, TEXTS, WEIGHTS
+from deixis.adapters.weight_files import WeightFile, write_weights
+from deixis.base.bundle_export import export_bundle
+from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
+from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError, InputError
-from deixis.models.text_tower import TextTower, TowerRecipe
-from deixis.models.two_branch import RecurrentRecipe
-from deixis.search.bundles import MANIFEST, PICTURES, TEXTS, WEIGHTS
-from deixis.search.encoders import load_encoder
-from deixis.search.export import export_bundle
-from deixis.search.graphs import write_picture_graph, write_text_graph
-from deixis.search.weight_files import WeightFile, write_weights
+from deixis.loading import load_encoder
+from deixis.text.recurrent import RecurrentRecipe
 from deixis.vision.backbones import tower_backbone
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import squashed as training_squashed
@@ -168,7 +168,7 @@ def test_a_bundle_whose_bytes_changed_is_refused(name: str, bundle: Path, tmp_pa
 
 
 def test_names_that_are_no_encoder_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: tmp_path)
+    monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: tmp_path)
     with pytest.raises(InputError, match="deixis export onnx"):
         load_encoder(f"onnx:{tmp_path}")
     with pytest.raises(DeixisError, match="unknown encoder 'clap'"):
@@ -180,7 +180,7 @@ def test_names_that_are_no_encoder_are_told(tmp_path: Path, monkeypatch: pytest.
 def test_a_bundle_needs_neither_torch_nor_spacy(bundle: Path) -> None:
     code = f"""
 import sys
-from deixis.search.encoders import load_encoder
+from deixis.adapters.encoders import load_encoder
 encoder = load_encoder("onnx:{bundle}")
 encoder.encode_texts(["a dog"])
 print([name for name in ("torch", "spacy", "sklearn", "scipy", "onnx") if name in sys.modules])

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from deixis.adapters.encoders import Rows, whole_pictures, whole_texts
 from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError, InputError
 from deixis.search.calibration import fitted, held_out_phrases
 from deixis.search.doctor import examine
-from deixis.search.encoders import Rows, whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import thresholds

@@ -11,15 +11,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from deixis.adapters.bundles import read_bundle
+from deixis.base import finetuning
+from deixis.base.finetuning import Compared, Figures, divided, finetune, judged, with_words
+from deixis.base.phrase_pointer import Grounder
 from deixis.cli import app
 from deixis.corpus import Corpus, make_caption, open_corpus, training_set, write_corpus
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError
-from deixis.search import finetuning
-from deixis.search.bundles import read_bundle
-from deixis.search.encoders import load_encoder
-from deixis.search.finetuning import Compared, Figures, divided, finetune, judged, with_words
-from deixis.search.grounding import Grounder
+from deixis.loading import load_encoder
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.reading import read_picture
 

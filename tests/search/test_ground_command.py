@@ -10,9 +10,9 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from deixis.base.phrase_pointer import Grounder
 from deixis.cli import app
 from deixis.errors import DeixisError
-from deixis.search.grounding import Grounder
 from tests.search.test_grounding import matcher
 
 

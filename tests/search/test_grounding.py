@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 from torch import nn
 
+from deixis.base.grounder import Grounder as Matcher
+from deixis.base.grounder import empty_network
+from deixis.base.grounding_network import GroundingRecipe
+from deixis.base.phrase_pointer import Grounder, token_places
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
-from deixis.matcher import Mention
-from deixis.models.grounder import Grounder as Matcher
-from deixis.models.grounder import empty_network
-from deixis.models.grounding import GroundingRecipe
-from deixis.search.grounding import Grounder, token_places
+from deixis.model import Mention
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.proposer import squashed

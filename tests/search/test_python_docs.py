@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 import deixis
 from deixis import Embedder, SearchEngine
 from deixis.corpus import Corpus
-from deixis.search.encoders import load_encoder
+from deixis.loading import load_encoder
 from deixis.search.indexing import index_folders
 from deixis.vision.reading import read_picture
 
@@ -23,7 +23,7 @@ DOCUMENT = Path(deixis.__file__).parents[2] / "docs" / "python.md"
 @pytest.fixture
 def place(untrained_bundle: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two pictures and an index of them; the model is the package's own."""
-    monkeypatch.setattr("deixis.search.bundles.packaged_folder", lambda: untrained_bundle)
+    monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: untrained_bundle)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
     for name, image in zip(("street.jpg", "beach.jpg"), corpus, strict=False):

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from deixis.adapters import scoring
+from deixis.adapters.encoders import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
+from deixis.adapters.scoring import scores
+from deixis.base import word_cells as fine
 from deixis.errors import DeixisError
-from deixis.models import fine
+from deixis.loading import Embedder
 from deixis.search import engine as engine_module
-from deixis.search import scoring
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
 from deixis.search.doctor import examine
-from deixis.search.embedding import Embedder
-from deixis.search.encoders import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import likelihoods
-from deixis.search.scoring import scores
 from tests.search.fakes import COLOURS, CellEncoder, ColourEncoder, paint, paint_many, paint_quarters
 
 RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))

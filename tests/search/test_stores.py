@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deixis.adapters.encoders import Rows
 from deixis.errors import DeixisError
-from deixis.search import stores
-from deixis.search.approximate_index import ApproximateIndex
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
 from deixis.search.doctor import examine
-from deixis.search.encoders import Rows
 from deixis.search.generations import current_generation
 from deixis.search.indexing import index_folders
-from deixis.search.live_index import LiveIndex
-from deixis.search.milvus_index import MilvusIndex
 from deixis.search.status import index_status
-from deixis.search.stores import NAME, NEAREST, check_store
-from deixis.search.vector_index import ExactIndex
+from deixis.search.stores import vector_stores as stores
+from deixis.search.stores.approximate import ApproximateIndex
+from deixis.search.stores.exact import ExactIndex
+from deixis.search.stores.live import LiveIndex
+from deixis.search.stores.milvus import MilvusIndex
+from deixis.search.stores.vector_stores import NAME, NEAREST, check_store
 from tests.search.fakes import ColourEncoder, paint, paint_many, unit
 from tests.search.test_vector_index import milvus_server
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deixis.adapters.encoders import Rows
 from deixis.errors import DeixisError
-from deixis.search import milvus_index
-from deixis.search.approximate_index import ApproximateIndex
-from deixis.search.encoders import Rows
-from deixis.search.milvus_index import MilvusIndex
-from deixis.search.vector_index import ExactIndex, Ids, VectorIndex
+from deixis.search.stores import milvus as milvus_index
+from deixis.search.stores.approximate import ApproximateIndex
+from deixis.search.stores.exact import ExactIndex, Ids, VectorIndex
+from deixis.search.stores.milvus import MilvusIndex
 
 DIM = 16
 Make = Callable[[], VectorIndex]

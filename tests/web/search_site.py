@@ -11,8 +11,8 @@ import httpx
 from fastapi import FastAPI
 from PIL import Image as Pillow
 
-from deixis.models.description import Said
-from deixis.search.grounding import GroundedPhrase
+from deixis.adapters.descriptions import Said
+from deixis.base.phrase_pointer import GroundedPhrase
 from deixis.search.indexing import index_folders
 from deixis.web.search_app import search_app
 from deixis.web.search_desk import Desk

@@ -17,11 +17,11 @@ from starlette.types import ASGIApp
 
 from deixis.annotation.accounts import Accounts
 from deixis.annotation.project import create_project
-from deixis.annotation.records import Settings
 from deixis.annotation.simulation.truth import Truth, truths
 from deixis.annotation.workbench import Assistant, Workbench
+from deixis.annotation.workflow_records import Settings
 from deixis.corpus import Corpus, open_corpus, write_corpus
-from deixis.web.workbench import workbench_app
+from deixis.web.annotation_app import workbench_app
 from tests.annotation.conftest import Clock
 
 

@@ -9,8 +9,8 @@ from fastapi.routing import APIRoute
 
 from deixis.annotation.accounts import SESSION_SECONDS
 from deixis.web import admin_routes, review_routes, work_routes
+from deixis.web.annotation_app import WORKER_BURST, WRONG_BURST, pages
 from deixis.web.security import HEADERS, LARGEST_BODY
-from deixis.web.workbench import WORKER_BURST, WRONG_BURST, pages
 from tests.web.conftest import MakeSite
 from tests.web.site import Visitor
 

@@ -17,17 +17,17 @@ import torch
 
 from deixis.corpus import Corpus, make_caption, open_corpus
 from deixis.features import FeatureStore
-from deixis.matcher import read_images
-from deixis.models.alignment import AlignmentNetwork, AlignmentRecipe
-from deixis.models.alignment_matcher import AlignmentMatcher
-from deixis.models.fragments import WordFragments
-from deixis.models.snippets import is_sign
+from deixis.figures import alignment_site
+from deixis.figures.alignment_site import write_site
+from deixis.model import read_images
+from deixis.papers.dvsa.fragments import WordFragments
+from deixis.papers.dvsa.model import AlignmentMatcher
+from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
+from deixis.papers.dvsa.snippets import is_sign
 from deixis.text.features import TextRecipe, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.typesetting import as_written
-from deixis.web import alignment_site
-from deixis.web.alignment_site import write_site
 from tests.stores import make_store, random_boxes
 
 #: What a stranger may have written.

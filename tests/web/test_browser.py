@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from deixis.annotation.records import TASKS, Answer, Document, Question
 from deixis.annotation.simulation.truth import Truth
 from deixis.annotation.views import TaskView
+from deixis.annotation.workflow_records import TASKS, Answer, Document, Question
 from deixis.corpus import Box, open_corpus
 from tests.web.conftest import MakeSite
 from tests.web.site import Site, truths_of

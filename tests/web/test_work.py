@@ -18,8 +18,8 @@ from deixis.annotation.workbench import Workbench
 from deixis.corpus import Box, Image, open_corpus
 from deixis.corpus.formats import get_format
 from deixis.web import admin_routes
+from deixis.web.annotation_pictures import PictureShelf, _shown
 from deixis.web.limits import RateLimit
-from deixis.web.pictures import PictureShelf, _shown
 from deixis.web.work_routes import pieces
 from tests.web.conftest import MakeSite
 from tests.web.site import Site, Visitor, truths_of

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from deixis.annotation import schema
-from deixis.annotation.store import with_retries
+from deixis.annotation.image_store import with_retries
 from deixis.annotation.workers import add_worker, check_role, role_of
 from deixis.errors import DeixisError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deixis.annotation.records import AcceptFix, BoxesFix, ChainsFix, Fix, Judgment, MentionsFix
+from deixis.annotation.workflow_records import AcceptFix, BoxesFix, ChainsFix, Fix, Judgment, MentionsFix
 
 
 class Answers:

@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     CHAIN,
     DIFFERENT,
     DRAWING,
@@ -27,7 +27,7 @@ from deixis.annotation.records import (
 from deixis.corpus import Box, Phrase
 from deixis.corpus.boxes import box_array, iou_matrix
 from deixis.errors import DeixisError
-from deixis.evaluation.localization import Localizer, PhraseQuery
+from deixis.metrics.localization import Localizer, PhraseQuery
 from deixis.text.coreference import CoreferenceScorer, MentionText, mention_texts
 
 #: A link or chain is proposed from this probability of being right on.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deixis.annotation.answers import Answers
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     ALL,
     BOX,
     COVERAGE,

@@ -9,10 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, exists, insert, select, update
 
 from deixis.annotation import schema, standing_store
-from deixis.annotation.known import right_answer
-from deixis.annotation.records import DRAWING, REPORT, REVIEW, Answer, Document, MentionsFix, Question, check_answer
-from deixis.annotation.standing_store import Rules, Standings
-from deixis.annotation.store import (
+from deixis.annotation.image_store import (
     all_fixes,
     decode_answer,
     decode_document,
@@ -21,8 +18,20 @@ from deixis.annotation.store import (
     refresh_image,
     take_image,
 )
+from deixis.annotation.known import right_answer
+from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView, task_view
+from deixis.annotation.workflow_records import (
+    DRAWING,
+    REPORT,
+    REVIEW,
+    Answer,
+    Document,
+    MentionsFix,
+    Question,
+    check_answer,
+)
 from deixis.errors import DeixisError
 
 # Most images are never corrected by hand: whether one was, is told along, so that others cost no question.

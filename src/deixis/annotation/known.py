@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 
 from deixis.annotation.mentions import given_document
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     ALL,
     ANSWERS,
     BAD,

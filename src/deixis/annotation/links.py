@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deixis.annotation.answers import Answers
-from deixis.annotation.records import CHAIN, LINK, REVIEW, SAME, Mention, Question
 from deixis.annotation.wording import head_noun, wording_similarity
+from deixis.annotation.workflow_records import CHAIN, LINK, REVIEW, SAME, Mention, Question
 
 Mentions = tuple[Mention, ...]
 

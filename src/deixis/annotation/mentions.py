@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from deixis.annotation.records import Document, GivenChain, Mention
+from deixis.annotation.workflow_records import Document, GivenChain, Mention
 from deixis.corpus import NOT_VISUAL, TYPES, Caption, Corpus, Image
 from deixis.corpus.spans import Span
 from deixis.text import Chunker, EntityTypes

@@ -6,9 +6,9 @@ import msgspec
 from sqlalchemy import Connection, bindparam, case, func, select
 
 from deixis.annotation import schema
-from deixis.annotation.records import COVERAGE, REQUIREMENT, REVIEW, TASKS
 from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
+from deixis.annotation.workflow_records import COVERAGE, REQUIREMENT, REVIEW, TASKS
 
 
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):

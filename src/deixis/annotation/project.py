@@ -12,11 +12,11 @@ import msgspec
 from sqlalchemy import Connection, Engine, insert, inspect
 
 from deixis.annotation import schema
+from deixis.annotation.image_store import summary
 from deixis.annotation.known import KnownQuestion, known_questions
 from deixis.annotation.mentions import Start, documents
-from deixis.annotation.records import Document, Settings
-from deixis.annotation.store import summary
 from deixis.annotation.workflow import image_state
+from deixis.annotation.workflow_records import Document, Settings
 from deixis.corpus import Corpus
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError

@@ -12,9 +12,9 @@ from random import Random
 from sqlalchemy import BindParameter, Connection, bindparam, delete, exists, insert, or_, select, tuple_, update
 
 from deixis.annotation import schema
-from deixis.annotation.records import DRAWING, REPORT, REVIEW, TASKS
 from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
+from deixis.annotation.workflow_records import DRAWING, REPORT, REVIEW, TASKS
 
 #: Later steps first, so that what was begun is finished; reviews last.
 PREFERENCE = (*reversed(TASKS), REVIEW)

@@ -8,7 +8,18 @@ import msgspec
 from sqlalchemy import Connection, exists, insert, select
 
 from deixis.annotation import schema
-from deixis.annotation.records import (
+from deixis.annotation.image_store import (
+    all_fixes,
+    decode_document,
+    decode_question,
+    load_state,
+    summary,
+    take_image,
+    valid_judgments,
+)
+from deixis.annotation.trust import Standing
+from deixis.annotation.workflow import ImageState, image_state
+from deixis.annotation.workflow_records import (
     REVIEW,
     AcceptFix,
     BoxesFix,
@@ -20,17 +31,6 @@ from deixis.annotation.records import (
     by_id,
     check_box,
 )
-from deixis.annotation.store import (
-    all_fixes,
-    decode_document,
-    decode_question,
-    load_state,
-    summary,
-    take_image,
-    valid_judgments,
-)
-from deixis.annotation.trust import Standing
-from deixis.annotation.workflow import ImageState, image_state
 from deixis.corpus import TYPES, Box
 from deixis.errors import DeixisError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_, select, update
 
 from deixis.annotation import schema
-from deixis.annotation.records import DRAWING, Settings
 from deixis.annotation.trust import Standing, standing_at_work, standing_in_test
+from deixis.annotation.workflow_records import DRAWING, Settings
 
 #: So many of the latest outcomes are looked at; evidence from before them has long worn off.
 LATEST = 200

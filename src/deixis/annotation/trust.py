@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from enum import StrEnum
 
-from deixis.annotation.records import DRAWING, Settings
+from deixis.annotation.workflow_records import DRAWING, Settings
 
 
 class Standing(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     ANSWERS,
     CHAIN,
     COVERAGE,

@@ -17,8 +17,9 @@ import msgspec
 from sqlalchemy import Connection, select, update
 
 from deixis.annotation import reviews, schema, standing_store
+from deixis.annotation.corpus_export import Export, export_corpus
 from deixis.annotation.desk import Desk, Receipt, Shown, StaleTask
-from deixis.annotation.export import Export, export_corpus
+from deixis.annotation.image_store import take_image, with_retries
 from deixis.annotation.progress import (
     OwnStanding,
     Progress,
@@ -29,11 +30,10 @@ from deixis.annotation.progress import (
     worker_reports,
 )
 from deixis.annotation.queue import held_items, lease_next
-from deixis.annotation.records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings, check_answer
-from deixis.annotation.store import take_image, with_retries
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView
 from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
+from deixis.annotation.workflow_records import REVIEW, TASKS, Answer, Document, Fix, Question, Settings, check_answer
 from deixis.corpus import Image
 from deixis.errors import DeixisError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from deixis.annotation.answers import Answers
 from deixis.annotation.box_steps import BoxSteps
 from deixis.annotation.links import Mentions, link_mentions, verify_chain
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     LINK,
     REVIEW,
     Document,

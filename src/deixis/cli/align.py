@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.models.aligned import Aligned
-    from deixis.models.alignment_matcher import AlignmentMatcher
+    from deixis.papers.dvsa.model import AlignmentMatcher
+    from deixis.papers.dvsa.sentence_alignment import Aligned
 
 RunOption = Annotated[Path, typer.Option("--run", metavar="RUN", help="The folder of a finished aligner.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -56,12 +56,12 @@ def align(
     if out is not None:
         check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.learning.judging import read_recipe
-    from deixis.learning.looking import Looker
-    from deixis.models.aligned import Aligned, align_sentence
-    from deixis.models.snippets import is_sign
+    from deixis.papers.dvsa.sentence_alignment import Aligned, align_sentence
+    from deixis.papers.dvsa.snippets import is_sign
     from deixis.text.chunker import Chunker
     from deixis.text.tokens import tokens_of
+    from deixis.training.looking import Looker
+    from deixis.training.run_models import read_recipe
 
     with busy("Looking"):
         matcher = load_aligner(run, device)
@@ -102,8 +102,8 @@ def align(
 
 def load_aligner(run: Path, device: str) -> AlignmentMatcher:
     """The matcher of a run, which must be an aligner's."""
-    from deixis.learning.judging import load_matcher
-    from deixis.models.alignment_matcher import AlignmentMatcher
+    from deixis.papers.dvsa.model import AlignmentMatcher
+    from deixis.training.run_models import load_matcher
     from deixis.vision.learned_proposals import checked_device
 
     matcher = load_matcher(run, checked_device(device))

@@ -135,7 +135,7 @@ def workers(project: ProjectPath, json: JsonOption = False) -> None:
 
     Example: deixis annotate workers project.db
     """
-    from deixis.annotation.records import TASKS
+    from deixis.annotation.workflow_records import TASKS
     from deixis.cli.output import print_json, print_table
 
     with _open(project) as workbench:
@@ -222,7 +222,7 @@ def export(
 
     Example: deixis annotate export project.db annotated/
     """
-    from deixis.cli.writing import check_free, write_out
+    from deixis.cli.output_files import check_free, write_out
 
     check_free(out, force)
     with _open(project) as workbench:
@@ -244,7 +244,7 @@ def stats(
     """
     from deixis.annotation.charts import bar_chart
     from deixis.cli.output import print_json, print_table
-    from deixis.cli.writing import system_faults
+    from deixis.cli.output_files import system_faults
     from deixis.corpus.statistics import corpus_statistics
     from deixis.files import write_text
 
@@ -303,7 +303,7 @@ def _open(project: str) -> Workbench:
 
 
 def _task(name: str) -> str:
-    from deixis.annotation.records import TASKS
+    from deixis.annotation.workflow_records import TASKS
 
     if name not in TASKS:
         raise DeixisError(f"{name!r} is no task; there are {', '.join(TASKS)}")
@@ -311,7 +311,7 @@ def _task(name: str) -> str:
 
 
 def _with_pictures(workbench: Workbench, corpus: Corpus) -> Corpus:
-    from deixis.annotation.pictures import project_pictures
+    from deixis.annotation.project_pictures import project_pictures
     from deixis.corpus import Corpus as CorpusRecord
 
     return CorpusRecord(corpus, name=corpus.name, pictures=project_pictures(workbench.engine))

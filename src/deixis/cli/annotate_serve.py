@@ -47,8 +47,8 @@ def serve(
     from deixis.annotation.accounts import Accounts
     from deixis.annotation.schema import shown
     from deixis.annotation.workbench import Workbench
+    from deixis.web.annotation_app import workbench_app
     from deixis.web.serving import serve as serve_app
-    from deixis.web.workbench import workbench_app
 
     def ready(address: str) -> None:
         typer.echo(f"Serving {shown(project)} at {address} (Ctrl-C ends it)")
@@ -91,7 +91,7 @@ def _assistant(project: str, links: bool, run: Path | None, features: list[Path]
     if not links and run is None:
         return None
     from deixis.annotation.assistance import ModelAssistant
-    from deixis.annotation.pictures import project_corpus
+    from deixis.annotation.project_pictures import project_corpus
     from deixis.annotation.workbench import Workbench
     from deixis.text.coreference import CoreferenceScorer
 

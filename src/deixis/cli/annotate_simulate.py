@@ -10,7 +10,7 @@ import typer
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
-    from deixis.annotation.records import Settings
+    from deixis.annotation.workflow_records import Settings
     from deixis.corpus import Corpus
 
 SettingsOption = Annotated[
@@ -66,9 +66,9 @@ def links(
 
     from deixis.annotation.simulation.linking import by_head, by_model, score_links, score_proposals
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.cli.writing import system_faults
+    from deixis.cli.output_files import system_faults
     from deixis.corpus import open_corpus
-    from deixis.evaluation.results import Protocol, corpus_reference, flatten, make_result, save
+    from deixis.metrics.results import Protocol, corpus_reference, flatten, make_result, save
     from deixis.text.coreference import CoreferenceScorer
 
     began = perf_counter()
@@ -101,11 +101,11 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings:
 
     from msgspec.structs import asdict
 
-    from deixis.annotation.records import Settings
     from deixis.annotation.simulation.study import run_study
+    from deixis.annotation.workflow_records import Settings
     from deixis.cli.output import progress_bar
-    from deixis.cli.writing import system_faults
-    from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
+    from deixis.cli.output_files import system_faults
+    from deixis.metrics.results import Protocol, corpus_reference, make_result, save
 
     began = perf_counter()
     defaults = asdict(Settings())
@@ -129,7 +129,7 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings:
 
 def _print_result(name: str, metrics: object, finished: bool) -> None:
     from deixis.cli.output import print_table
-    from deixis.evaluation.results import flatten
+    from deixis.metrics.results import flatten
 
     rows = [[key, f"{value:,.2f}"] for key, value in flatten(cast(dict[str, float], metrics))]
     print_table(f"{name}{'' if finished else ' (did not come to its end)'}", ["figure", ""], rows)
@@ -139,8 +139,8 @@ def _draw_plots(folder: Path) -> None:
     """Plots of all replays in the folder: quality over the workers' error rate, and what linking costs."""
     from deixis.annotation.charts import bar_chart, line_chart
     from deixis.annotation.simulation.study import POPULATIONS
-    from deixis.evaluation.results import load_folder
     from deixis.files import write_text
+    from deixis.metrics.results import load_folder
 
     found = {
         str(result.protocol.parameters["population"]): cast(dict[str, dict[str, float]], result.metrics)
@@ -178,7 +178,7 @@ def read_settings(file: Path | None) -> Settings:
     """The settings in a TOML file, or the defaults."""
     import msgspec
 
-    from deixis.annotation.records import Settings
+    from deixis.annotation.workflow_records import Settings
 
     if file is None:
         return Settings()

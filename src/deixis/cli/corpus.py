@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.output import busy, print_json, print_table
-from deixis.cli.writing import check_free, system_faults, write_out
+from deixis.cli.output_files import check_free, system_faults, write_out
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def cut(
     check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.corpus.combine import cut as cut_corpus
-    from deixis.corpus.reading import list_entries
+    from deixis.corpus.format_helpers import list_entries
     from deixis.corpus.tree import SingleFileTree
 
     with busy(f"Reading {path}"):
@@ -234,7 +234,7 @@ def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out:
     import msgspec
 
     from deixis.corpus.statistics import is_flickr30k_entities
-    from deixis.evaluation.results import Protocol, corpus_reference, make_result, save
+    from deixis.metrics.results import Protocol, corpus_reference, make_result, save
 
     figures = msgspec.to_builtins(counts)
     del figures["splits"]
@@ -294,7 +294,7 @@ def _print_types(counts: Statistics, release: bool) -> None:
 
 def _paper_lines() -> dict[str, list[str]]:
     from deixis.corpus.statistics import PAPER_IMAGES_MENTIONING
-    from deixis.evaluation.papers import paper_tables
+    from deixis.metrics.paper_tables import paper_tables
 
     lines = {}
     for row in paper_tables()["paper0/table1"].rows:

@@ -18,9 +18,9 @@ def demo(
 
     Example: deixis demo --out /tmp/demo
     """
+    from deixis.cli.demo_walk import run_demo
     from deixis.cli.output import print_json, print_table, progress_bar
-    from deixis.cli.writing import system_faults
-    from deixis.demo import run_demo
+    from deixis.cli.output_files import system_faults
 
     say = (lambda title, columns, rows: None) if json else print_table
     with system_faults(out):

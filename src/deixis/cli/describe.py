@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.writing import drawing_targets, system_faults
+from deixis.cli.output_files import drawing_targets, system_faults
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.learning.looking import Seen
-    from deixis.models.description import Description, Said, SaidOfRegion
+    from deixis.adapters.descriptions import Description, Said, SaidOfRegion
+    from deixis.training.looking import Seen
 
     Looks = Callable[[Path], tuple[Picture, Description]]
 
@@ -95,9 +95,9 @@ def describe(
 
 def _speaker(model: str, count: int, device: str) -> Looks:
     """Sentences about whole pictures, by a bundle."""
-    from deixis.models.description import Description
-    from deixis.search.describing import Describer
-    from deixis.search.walking import read_picture_file, shown
+    from deixis.adapters.descriptions import Description
+    from deixis.base.describer import Describer
+    from deixis.vision.picture_files import read_picture_file, shown
 
     describer = Describer.open(model, device=device)
 
@@ -111,8 +111,8 @@ def _speaker(model: str, count: int, device: str) -> Looks:
 
 def _looker(run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None, device: str) -> Looks:
     """What a run says of pictures."""
-    from deixis.learning.judging import load_matcher, read_recipe
-    from deixis.learning.looking import Looker
+    from deixis.training.looking import Looker
+    from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     recipe = read_recipe(run)
@@ -131,10 +131,10 @@ def _describer(
     matcher: Any, run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None
 ) -> Callable[[Seen], Description]:
     """What makes the description of a picture, by the way that is asked for or, if none is, that the run can go."""
-    from deixis.learning.banks import encode_bank, load_bank
-    from deixis.matcher import Describes, DescribesRegions
-    from deixis.models.description import Description, generated_captions, generated_regions
-    from deixis.models.phrase_bank import retrieved_captions, retrieved_regions
+    from deixis.adapters.descriptions import Description, generated_captions, generated_regions
+    from deixis.adapters.phrase_bank import retrieved_captions, retrieved_regions
+    from deixis.model import Describes, DescribesRegions
+    from deixis.papers.hm_lstm.bank import encode_bank, load_bank
 
     makes = isinstance(matcher, DescribesRegions if regions else Describes)
     retrieves = by is By.RETRIEVAL or (by is None and not makes)

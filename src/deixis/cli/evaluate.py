@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from deixis.evaluation.ranking import Ranking
-    from deixis.evaluation.scores import Scores
+    from deixis.metrics.ranking import Ranking
+    from deixis.metrics.score_blocks import Scores
 
 app = typer.Typer(
     cls=RunOrCommand,
@@ -65,7 +65,7 @@ def scores(
 
     The file is read in blocks, so it may be larger than memory. Five folds of 5,000 images are MS-COCO's "1K test".
     """
-    from deixis.evaluation.scores import MatrixScores
+    from deixis.metrics.score_blocks import MatrixScores
 
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
@@ -92,7 +92,7 @@ def embeddings(
 
     Example: deixis evaluate embeddings images.npy captions.npy --workers 8
     """
-    from deixis.evaluation.scores import EmbeddingScores
+    from deixis.metrics.score_blocks import EmbeddingScores
 
     left, right = _open_matrix(images, "images × dimensions"), _open_matrix(captions, "captions × dimensions")
     if left.shape[1] != right.shape[1]:
@@ -128,7 +128,7 @@ def _owners(
     path: Path, shape: tuple[int, ...], captions_per_image: int | None, caption_images: Path | None
 ) -> npt.NDArray[np.int64]:
     """The image of each caption, from a number or from a file."""
-    from deixis.evaluation.ranking import captions_evenly
+    from deixis.metrics.ranking import captions_evenly
 
     images, captions = shape
     if caption_images is not None:
@@ -186,8 +186,8 @@ def _report(
 ) -> None:
     """Rank, print, and write the record; scores that cannot be ranked are laid to the file."""
     from deixis.cli.output import print_json
-    from deixis.evaluation.ranking import TIES, evaluate_ranking
-    from deixis.evaluation.scores import ScoreError
+    from deixis.metrics.ranking import TIES, evaluate_ranking
+    from deixis.metrics.score_blocks import ScoreError
 
     start = time.monotonic()
     try:

@@ -12,7 +12,7 @@ from deixis.cli.result_record import Force, Json, Out, Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
-    from deixis.evaluation.results import CorpusReference
+    from deixis.metrics.results import CorpusReference
 
 
 def captions(
@@ -33,7 +33,7 @@ def captions(
     Example: deixis evaluate captions generated.json dataset_flickr8k.json --split test
     """
     from deixis.cli.output import print_json, print_table
-    from deixis.evaluation.captions import caption_scores
+    from deixis.metrics.caption_metrics import caption_scores
 
     start = time.monotonic()
     record = Record(out, force, {"candidates": candidates})
@@ -72,7 +72,7 @@ def _read_candidates(path: Path) -> dict[str, str]:
 def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]], CorpusReference | None]:
     """The captions of each image, and what a result says of the corpus they are from."""
     from deixis.corpus import open_corpus
-    from deixis.evaluation.results import corpus_reference
+    from deixis.metrics.results import corpus_reference
 
     data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
     if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):

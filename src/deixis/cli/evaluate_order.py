@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun, RunFolder, StoresOfIt
+from deixis.cli.output_files import check_free, system_faults
 from deixis.cli.result_record import Force, Json, Out
-from deixis.cli.writing import check_free, system_faults
 
 if TYPE_CHECKING:
-    from deixis.evaluation.results import Result
+    from deixis.metrics.results import Result
 
 
 def order(
@@ -38,9 +38,10 @@ def order(
     Example: deixis evaluate order runs/gen --corpus scenes --split test
     """
     from deixis.cli.output import busy, run_corpus, run_stores
-    from deixis.evaluation.order import order_accuracy
-    from deixis.learning.judging import load_matcher, read_recipe, reference, retrieval_pictures
+    from deixis.metrics.word_order import order_accuracy
     from deixis.text.twins import corpus_twins, read_twins
+    from deixis.training.judging import reference, retrieval_pictures
+    from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     if out is not None:
@@ -82,7 +83,7 @@ def random(
     Example: deixis evaluate random joined/ --row paper2/table1/random --out results/paper2/random.json
     """
     from deixis.corpus import open_corpus
-    from deixis.evaluation.chance import random_region_phrases, random_retrieval
+    from deixis.metrics.random_baseline import random_region_phrases, random_retrieval
 
     if out is not None:
         check_free(out, force)
@@ -96,7 +97,7 @@ def random(
 
 def _tell(result: Result, title: str, out: Path | None, as_json: bool) -> None:
     from deixis.cli.output import print_json, print_table
-    from deixis.evaluation.results import flatten, save
+    from deixis.metrics.results import flatten, save
 
     if out is not None:
         with system_faults(out):

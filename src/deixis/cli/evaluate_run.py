@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 
 #: Figures by type, relation and the like are many, and in the result file; `by_picture` is one.
 PARTS = re.compile(r"\bby_(?!picture)")
@@ -73,8 +73,9 @@ def run(
     Example: deixis evaluate runs/embedding --corpus joined/ --split val
     """
     from deixis.cli.output import busy, print_json, print_table, run_corpus, run_stores
-    from deixis.evaluation.results import flatten, save
-    from deixis.learning.judging import TRAINING_SIZES, judge, read_recipe
+    from deixis.metrics.results import flatten, save
+    from deixis.training.judging import TRAINING_SIZES, judge
+    from deixis.training.run_models import read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     recipe, target = read_recipe(run), checked_device(device)

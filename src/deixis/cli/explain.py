@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
-    from deixis.learning.looking import Seen
-    from deixis.models.explanation import Explanation, FoundConcept, Sides
+    from deixis.papers.concepts_order.explanation import Explanation, FoundConcept, Sides
+    from deixis.training.looking import Seen
     from deixis.vision.findings_drawing import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
@@ -46,7 +46,7 @@ def concepts(
     Examples: deixis concepts street.jpg; deixis concepts street.jpg --run runs/concepts --out street.png
     """
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.models.explanation import concepts_of, found_concepts
+    from deixis.papers.concepts_order.explanation import concepts_of, found_concepts
 
     _check_target(out, force)
     with busy("Looking"):
@@ -90,8 +90,8 @@ def explain(
     Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --run runs/cnp-ctx-gen
     """
     from deixis.cli.output import busy, print_json
-    from deixis.models.explanation import Explanation, asked_concepts, concepts_of
-    from deixis.models.order_matcher import OrderMatcher
+    from deixis.papers.concepts_order.explanation import Explanation, asked_concepts, concepts_of
+    from deixis.papers.concepts_order.model import OrderMatcher
     from deixis.text.tokens import tokens_of
 
     _check_target(out, force)
@@ -116,9 +116,9 @@ def explain(
 
 def _order(matcher: Any, seen: Seen, tokens: tuple[str, ...], against: str | None) -> tuple[Any, str]:
     """The sentence against its twin, by a matcher or, where there is none, by deixis-base; or why there is no twin."""
-    from deixis.matcher import Encodes, Scores
-    from deixis.models.explanation import order_of, scored_order
-    from deixis.search.embedding import Embedder
+    from deixis.loading import Embedder
+    from deixis.model import Encodes, Scores
+    from deixis.papers.concepts_order.explanation import order_of, scored_order
     from deixis.text.exchange import exchanged_captions
     from deixis.text.parsing import ParserMissing, load_parser
     from deixis.text.tokens import tokens_of
@@ -142,9 +142,9 @@ def _order(matcher: Any, seen: Seen, tokens: tuple[str, ...], against: str | Non
 
 
 def _look(image: Path, run: Path | None, device: str) -> tuple[Any, Seen]:
-    from deixis.learning.judging import load_matcher, read_recipe
-    from deixis.learning.looking import Looker
-    from deixis.models.concepts import BUNDLED
+    from deixis.papers.concepts_order.concepts import BUNDLED
+    from deixis.training.looking import Looker
+    from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
     run = run or BUNDLED

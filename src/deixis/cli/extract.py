@@ -59,7 +59,7 @@ def extract(
     from deixis.corpus import open_corpus
     from deixis.errors import DeixisError, InputError
     from deixis.features.extraction import extract as run
-    from deixis.features.recipe import load_recipe
+    from deixis.features.feature_recipe import load_recipe
 
     if engine not in ("local", "ray"):
         raise DeixisError(f"unknown engine {engine!r}; known: local, ray")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.writing import check_free, put_in_place, system_faults
+from deixis.cli.output_files import check_free, put_in_place, system_faults
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
-    from deixis.learning.trainer import Progress
-    from deixis.search.bundles import Bundle
+    from deixis.adapters.bundles import Bundle
+    from deixis.training.trainer import Progress
 
 
 def finetune(
@@ -45,12 +45,12 @@ def finetune(
     Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --encoder onnx:my-model
     """
     check_free(out, force)
-    from deixis.cli.export import require_onnx
+    from deixis.cli.export_command import require_onnx
 
     require_onnx()
+    from deixis.base.finetuning import finetune as teach
     from deixis.cli.output import busy, print_json
     from deixis.corpus import open_corpus
-    from deixis.search.finetuning import finetune as teach
     from deixis.vision.learned_proposals import checked_device
 
     target = checked_device(device)
@@ -89,11 +89,11 @@ _FIELDS = ("kept", "verdict", "held_out", "general", "learned_from", "epochs", "
 
 def _start(model: str, folder: Path) -> Bundle:
     """The bundle to begin with; a run becomes one first."""
-    from deixis.search.bundles import open_bundle, read_bundle
-    from deixis.search.encoders import RUN
+    from deixis.adapters.bundles import open_bundle, read_bundle
+    from deixis.adapters.encoders import RUN
 
     if model.startswith(RUN):
-        from deixis.search.export import export_bundle
+        from deixis.base.bundle_export import export_bundle
 
         export_bundle(Path(model.removeprefix(RUN)), folder, weights="float16")
         return read_bundle(folder)

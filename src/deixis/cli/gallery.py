@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
     from deixis.corpus import Corpus, Image
-    from deixis.evaluation.annotating import Retrieved
-    from deixis.evaluation.results import Result
-    from deixis.models.explanation import FoundConcept
+    from deixis.figures.retrieved_sentences import Retrieved
+    from deixis.metrics.results import Result
+    from deixis.papers.concepts_order.explanation import FoundConcept
 
 PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
@@ -54,13 +54,14 @@ def gallery(
     Example: deixis gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
     """
     from deixis.cli.output import busy, print_json, run_corpus, track
-    from deixis.demo.page import page
-    from deixis.evaluation.annotating import retrieved_sentences
     from deixis.features import FeatureStore
+    from deixis.figures.page import page
+    from deixis.figures.retrieved_sentences import retrieved_sentences
     from deixis.files import write_text
-    from deixis.learning.judging import load_matcher, read_recipe, retrieval_pictures
-    from deixis.learning.running import stores_for
-    from deixis.models.explanation import concepts_of, found_concepts
+    from deixis.papers.concepts_order.explanation import concepts_of, found_concepts
+    from deixis.training.judging import retrieval_pictures
+    from deixis.training.run_models import load_matcher, read_recipe
+    from deixis.training.running import stores_for
     from deixis.vision.learned_proposals import checked_device
 
     folder, target = out or runs[-1] / "gallery", checked_device(device)
@@ -130,12 +131,13 @@ def correspondences(
     import numpy as np
 
     from deixis.cli.output import busy, print_json, run_corpus
-    from deixis.demo.page import drawing_of, page
-    from deixis.evaluation.results import save
+    from deixis.figures.page import drawing_of, page
     from deixis.files import atomic_write, write_text
-    from deixis.learning.correspondence_quality import correspondence_quality, shown_captions
-    from deixis.learning.judging import read_recipe, reference
-    from deixis.learning.runs import read_model
+    from deixis.metrics.results import save
+    from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality, shown_captions
+    from deixis.training.judging import reference
+    from deixis.training.run_models import read_recipe
+    from deixis.training.runs import read_model
     from deixis.vision.localization_drawing import Example, draw_comparison
     from deixis.vision.reading import read_picture
 
@@ -227,7 +229,7 @@ def _section(entry: dict[str, Any], picture: str) -> str:
 
 def _figures(result: Result) -> str:
     """A row a round and type."""
-    from deixis.demo.page import table
+    from deixis.figures.page import table
 
     rows = []
     for name, figures in result.metrics.items():

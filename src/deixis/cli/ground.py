@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deixis.cli.writing import drawing_targets
+from deixis.cli.output_files import drawing_targets
 from deixis.errors import InputError
 
 
@@ -33,11 +33,11 @@ def ground(
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
     targets = drawing_targets(images, out, force)
+    from deixis.base.phrase_pointer import Grounder
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, print_json_line, print_table
-    from deixis.search.grounding import Grounder
-    from deixis.search.grounding_drawing import draw_grounded
-    from deixis.search.walking import printable, read_picture_file, shown
+    from deixis.figures.grounding_drawing import draw_grounded
+    from deixis.vision.picture_files import printable, read_picture_file, shown
 
     # A command line may hold bytes that are no text.
     sentence = sentence.encode(errors="replace").decode()

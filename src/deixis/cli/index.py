@@ -52,9 +52,9 @@ def index(
 
     Example: deixis index ~/Pictures /media/camera --encoder onnx:encoder
     """
+    from deixis.adapters.bundles import DEFAULT
     from deixis.cli.output import busy, print_json, progress_bar, resumable
-    from deixis.search.bundles import DEFAULT
-    from deixis.search.encoders import absolute_name, load_encoder
+    from deixis.loading import absolute_name, load_encoder
     from deixis.search.generations import default_index, encoder_name_of
     from deixis.search.indexing import index_folders
 
@@ -71,7 +71,7 @@ def index(
 
 
 def _print(report: IndexReport) -> None:
-    from deixis.search.walking import printable
+    from deixis.vision.picture_files import printable
 
     names = ("added", "renamed", "changed", "removed")
     done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
@@ -94,7 +94,7 @@ def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
     from deixis.cli.output import print_json
     from deixis.search.generations import default_index
     from deixis.search.status import index_status
-    from deixis.search.walking import printable
+    from deixis.vision.picture_files import printable
 
     told = index_status(index or default_index())
     if as_json:

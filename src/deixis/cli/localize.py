@@ -10,15 +10,15 @@ import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun
 from deixis.cli.output import busy, print_json, run_corpus
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     import torch
 
     from deixis.corpus import Corpus, Image
-    from deixis.evaluation.localization import Localizer
     from deixis.features import FeatureStore
+    from deixis.metrics.localization import Localizer
     from deixis.vision.localization_drawing import Example
 
 app = typer.Typer(no_args_is_help=True, help="Point at phrases in pictures.")
@@ -70,10 +70,10 @@ def compare(
     if out.suffix.lower() != ".png":
         raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
     check_free(out, force)
-    from deixis.evaluation.comparison import found_phrases
     from deixis.features import FeatureStore
+    from deixis.figures.localization_comparison import found_phrases
     from deixis.files import atomic_write
-    from deixis.learning.judging import read_recipe
+    from deixis.training.run_models import read_recipe
     from deixis.vision.learned_proposals import checked_device
     from deixis.vision.localization_drawing import Example, draw_comparison
     from deixis.vision.reading import read_picture
@@ -116,7 +116,7 @@ def _named(corpus: Corpus, names: Sequence[str]) -> list[tuple[Image, int]]:
 def _drawn(corpus: Corpus, split: str, count: int, seed: int) -> list[tuple[Image, int]]:
     import numpy as np
 
-    from deixis.evaluation.comparison import captions_with_boxes
+    from deixis.figures.localization_comparison import captions_with_boxes
 
     known = captions_with_boxes(corpus.split(split).images, phrases=3)
     if len(known) < count:
@@ -129,11 +129,11 @@ def _drawn(corpus: Corpus, split: str, count: int, seed: int) -> list[tuple[Imag
 
 def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Localizer:
     """What a run localizes with: stored regions, as many as its recipe ranks, or the pictures themselves."""
-    from deixis.evaluation.matching import Pictures, mention_localizer, phrase_localizer
-    from deixis.learning.judging import load_matcher, read_recipe
-    from deixis.learning.running import recipe_features, stores_for
-    from deixis.learning.two_branch import find_store
-    from deixis.matcher import Localizes, LocalizesMentions
+    from deixis.metrics.protocols import Pictures, mention_localizer, phrase_localizer
+    from deixis.model import Localizes, LocalizesMentions
+    from deixis.training.inputs import find_store
+    from deixis.training.run_models import load_matcher, read_recipe
+    from deixis.training.running import recipe_features, stores_for
 
     matcher = load_matcher(run, device)
     if isinstance(matcher, LocalizesMentions):

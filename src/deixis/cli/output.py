@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from deixis.corpus import Corpus
     from deixis.features import FeatureStore
-    from deixis.learning.recipe import FitRecipe
+    from deixis.training.recipe import FitRecipe
 
 Item = TypeVar("Item")
 #: Between lines of progress in a log.
@@ -145,7 +145,7 @@ def recipe_corpus(
 
 def run_corpus(run: Path, recipe: FitRecipe, given: str | None, pictures: str | Path | None = None) -> Corpus:
     """The corpus that is given or, where none is, the run's own, if its recipe tells where that is."""
-    from deixis.learning.runs import read_plan
+    from deixis.training.runs import read_plan
 
     opened = recipe_corpus(recipe, given, pictures)
     trained = read_plan(run).corpus if given is None else None
@@ -165,8 +165,8 @@ def run_stores(
     A run that is not finished is refused before anything is extracted for it.
     """
     from deixis.features import FeatureStore
-    from deixis.learning.running import stores_for
-    from deixis.learning.runs import read_model
+    from deixis.training.running import stores_for
+    from deixis.training.runs import read_model
 
     read_model(run)
     if features:

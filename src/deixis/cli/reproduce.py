@@ -10,8 +10,8 @@ import typer
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
-    from deixis.learning.reproducing import Material
-    from deixis.learning.trainer import Progress
+    from deixis.training.reproducing import Material
+    from deixis.training.trainer import Progress
 
 
 def reproduce(
@@ -59,10 +59,10 @@ def reproduce(
     """
     from deixis.cli.output import busy, console, print_json, resumable
     from deixis.cli.train import epoch_line
-    from deixis.evaluation.papers import paper_tables
-    from deixis.evaluation.results import load
-    from deixis.evaluation.tables import compare, markdown
-    from deixis.learning.reproducing import reproduce as reproduce_rows
+    from deixis.metrics.paper_tables import paper_tables
+    from deixis.metrics.result_tables import compare, markdown
+    from deixis.metrics.results import load
+    from deixis.training.reproducing import reproduce as reproduce_rows
     from deixis.vision.learned_proposals import checked_device
 
     def say(text: str) -> None:
@@ -93,7 +93,7 @@ def reproduce(
 def _materials(corpora: list[str], features: list[str], pictures_in: list[str]) -> dict[str, Material]:
     from deixis.corpus import open_corpus
     from deixis.features import FeatureStore
-    from deixis.learning.reproducing import Material
+    from deixis.training.reproducing import Material
 
     stores: dict[str, list[FeatureStore]] = {}
     for name, path in map(_named, features):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.writing import check_free, system_faults
+from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
-    from deixis.evaluation.results import CorpusReference
+    from deixis.metrics.results import CorpusReference
 
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
@@ -45,7 +45,7 @@ class Record:
     ) -> None:
         if self.out is None:
             return
-        from deixis.evaluation.results import Protocol, make_result, save
+        from deixis.metrics.results import Protocol, make_result, save
 
         told: dict[str, str | float] = {**self.parameters, **parameters}
         for name, path in self.inputs.items():

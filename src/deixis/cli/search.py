@@ -14,8 +14,8 @@ from deixis.cli.index import EncoderOption, IndexOption, JsonOption
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
+    from deixis.base.phrase_pointer import GroundedPhrase
     from deixis.search.engine import Answer, SearchEngine
-    from deixis.search.grounding import GroundedPhrase
 
 #: Pictures that `--open` opens at most.
 OPENED = 10
@@ -105,7 +105,7 @@ def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: Js
     from deixis.cli.output import busy, print_json
     from deixis.search.doctor import examine
     from deixis.search.generations import default_index
-    from deixis.search.walking import printable
+    from deixis.vision.picture_files import printable
 
     with busy("Looking"):
         findings = examine(index or default_index(), encoder)
@@ -120,7 +120,7 @@ def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: Js
 
 
 def _engine(index: Path | None, encoder: str | None) -> SearchEngine:
-    from deixis.search.encoders import load_encoder
+    from deixis.loading import load_encoder
     from deixis.search.engine import SearchEngine
     from deixis.search.generations import default_index
 
@@ -165,9 +165,9 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     """Draw the relevant hits, those first that rank first."""
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, track
-    from deixis.cli.writing import system_faults
+    from deixis.cli.output_files import system_faults
+    from deixis.figures.query_boxes import explained, grounder_for
     from deixis.search.queries import parse_query
-    from deixis.search.why import explained, grounder_for
 
     with system_faults(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ def _print(
     answer: Answer, what: str, paths_only: bool, null: bool, as_json: bool, drawn: Sequence[Drawn] | None = None
 ) -> None:
     from deixis.cli.output import print_json
-    from deixis.search.walking import printable, shown
+    from deixis.vision.picture_files import printable, shown
 
     if paths_only:
         _print_paths((hit.path for hit in answer.hits if hit.relevant), null)

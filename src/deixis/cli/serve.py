@@ -74,7 +74,7 @@ def serve(
     from urllib.parse import quote
 
     from deixis.cli.output import busy
-    from deixis.search.encoders import load_encoder
+    from deixis.loading import load_encoder
     from deixis.search.generations import default_index
     from deixis.web.search_app import search_app
     from deixis.web.search_desk import Desk
@@ -104,8 +104,8 @@ def _sight(model: str) -> Sight:
 
     if model == "none":
         return Sight()
-    from deixis.search.describing import Describer
-    from deixis.search.grounding import Grounder
+    from deixis.base.describer import Describer
+    from deixis.base.phrase_pointer import Grounder
 
     faults: list[DeixisError] = []
 

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from deixis.cli.align import BetaOption, DeviceOption, JsonOption, TemperatureOption, load_aligner
-from deixis.cli.collection import FeaturesOption, PicturesOption, SplitOption, collection
 from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.writing import check_free, put_in_place, system_faults
+from deixis.cli.output_files import check_free, put_in_place, system_faults
+from deixis.cli.snippets_command import FeaturesOption, PicturesOption, SplitOption, collection
 
 
 def site(
@@ -40,8 +40,8 @@ def site(
     """
     check_free(out, force)
     from deixis.cli.output import busy, print_json, progress_bar
-    from deixis.learning.judging import read_recipe
-    from deixis.web.alignment_site import write_site
+    from deixis.figures.alignment_site import write_site
+    from deixis.training.run_models import read_recipe
 
     with busy("Reading"):
         matcher = load_aligner(run, device)

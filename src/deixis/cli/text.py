@@ -116,7 +116,7 @@ def exchange(
     from collections import Counter
 
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.cli.writing import check_free, system_faults
+    from deixis.cli.output_files import check_free, system_faults
     from deixis.corpus import open_corpus
     from deixis.text.twins import corpus_twins, write_twins
 
@@ -153,9 +153,9 @@ def train_chunker(
     from deixis.cli.output import console
     from deixis.corpus import open_corpus
     from deixis.corpus.training import TrainingSet, training_set
-    from deixis.evaluation.phrases import score_chunking
-    from deixis.learning.chunker import Schedule
-    from deixis.learning.chunker import train_chunker as train
+    from deixis.metrics.phrase_chunking import score_chunking
+    from deixis.training.tools.chunker_training import Schedule
+    from deixis.training.tools.chunker_training import train_chunker as train
 
     # So small a network gains nothing from more, and sums come out the same however many cores there are.
     torch.set_num_threads(1)
@@ -184,7 +184,7 @@ def train_types(corpus: CorpusPath, out: Annotated[Path, typer.Option(help="Wher
     from deixis.cli.output import console
     from deixis.corpus import open_corpus
     from deixis.corpus.training import training_set
-    from deixis.learning.entity_types import learn_entity_types
+    from deixis.training.tools.entity_types_training import learn_entity_types
 
     learned = learn_entity_types(training_set(open_corpus(corpus)))
     learned.save(out)
@@ -211,7 +211,7 @@ def train_coreference(
     from deixis.cli.output import console
     from deixis.corpus import open_corpus
     from deixis.corpus.training import TrainingSet, training_set
-    from deixis.learning.coreference import Schedule, pairs_f1, train_scorer
+    from deixis.training.tools.coreference_training import Schedule, pairs_f1, train_scorer
 
     torch.set_num_threads(1)
     began = perf_counter()
@@ -248,7 +248,7 @@ def evaluate(
     """
     from deixis.cli.output import busy, print_json, print_table
     from deixis.corpus import open_corpus
-    from deixis.evaluation.results import Protocol, corpus_reference, flatten, make_result, save
+    from deixis.metrics.results import Protocol, corpus_reference, flatten, make_result, save
 
     with busy("reading the corpus"):
         chosen = open_corpus(corpus).split(split)
@@ -299,7 +299,7 @@ def leave_out(corpus: Corpus, names: Path) -> Corpus:
 
 def _measure(method: Method, captions: list[Caption], model: Path | None) -> tuple[dict[str, Any], dict[str, int]]:
     """Metrics and counts of one method."""
-    from deixis.evaluation.phrases import score_chunking, score_nodes
+    from deixis.metrics.phrase_chunking import score_chunking, score_nodes
     from deixis.text.chunker import Chunker
     from deixis.text.constituency import constituency
     from deixis.text.entity_types import EntityTypes
@@ -329,7 +329,7 @@ def _measure(method: Method, captions: list[Caption], model: Path | None) -> tup
 
 
 def _measure_types(captions: list[Caption], types: EntityTypes) -> tuple[dict[str, Any], dict[str, int]]:
-    from deixis.evaluation.phrases import score_types
+    from deixis.metrics.phrase_chunking import score_types
 
     rows = []
     for caption in captions:

@@ -12,9 +12,9 @@ import typer
 from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus, resumable
 
 if TYPE_CHECKING:
-    from deixis.learning.recipe import FitRecipe
-    from deixis.learning.run_records import EpochRecord, TrainingReport
-    from deixis.learning.trainer import Progress
+    from deixis.training.recipe import FitRecipe
+    from deixis.training.run_records import EpochRecord, TrainingReport
+    from deixis.training.trainer import Progress
 
 runs_app = typer.Typer(no_args_is_help=True, help="Look at what was trained.")
 
@@ -59,11 +59,11 @@ def train(
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
     from deixis.features import FeatureStore
-    from deixis.learning.distributed import joined
-    from deixis.learning.recipe import load_recipe
-    from deixis.learning.run_records import make_run_plan
-    from deixis.learning.running import left_out, refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
-    from deixis.learning.runs import is_finished, refuse_another
+    from deixis.training.distributed import joined
+    from deixis.training.recipe import load_recipe
+    from deixis.training.run_records import make_run_plan
+    from deixis.training.running import left_out, refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
+    from deixis.training.runs import is_finished, refuse_another
     from deixis.vision.learned_proposals import checked_device
 
     file = load_recipe(recipe, [*(set_ or []), *([f"seed={seed}"] if seed is not None else [])])
@@ -102,8 +102,8 @@ def show(
 
     Example: deixis runs show runs/bi --plot
     """
-    from deixis.learning.run_records import Note, StepRecord, epochs_of
-    from deixis.learning.runs import is_finished, read_log, read_model, read_plan, write_curves
+    from deixis.training.run_records import Note, StepRecord, epochs_of
+    from deixis.training.runs import is_finished, read_log, read_model, read_plan, write_curves
 
     plan = read_plan(run)
     report = read_model(run).report if is_finished(run) else None
@@ -141,7 +141,7 @@ def recipes(
 
         deixis recipes paper2/hm-lstm > my.toml
     """
-    from deixis.learning.recipe import load_recipe, package_recipes
+    from deixis.training.recipe import load_recipe, package_recipes
 
     if name is not None:
         given = load_recipe(name)
@@ -169,7 +169,7 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from deixis.learning.recipe import Recipe
+    from deixis.training.recipe import Recipe
 
     stderr = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not shown)
     columns = (

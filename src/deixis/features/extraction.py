@@ -1,6 +1,7 @@
 """Extraction: reader → mapper → writer, a partition at a time.
 
-The reader (`deixis.features.reading`) decodes pictures beside the network, in order and never far ahead of it. The
+The reader (`deixis.features.picture_loading`) decodes pictures beside the network, in order and never far ahead of
+it. The
 mapper turns batches of pictures of one shape into features. The writer is the store. Batches never cross partitions and
 are made in the order of the corpus, so the bytes depend neither on the number of readers nor on where a run was cut
 off. Each stage waits for the next where that is slower, so memory does not grow with the corpus.
@@ -24,8 +25,8 @@ from deixis.corpus import Corpus, Image
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
 from deixis.features.layout import Manifest, Plan, SkippedImage, make_plan
-from deixis.features.reading import Mapper, Picture, Reading, read
-from deixis.features.writing import Features, StoreWriter, write_partition
+from deixis.features.picture_loading import Mapper, Picture, Reading, read
+from deixis.features.store_writing import Features, StoreWriter, write_partition
 
 #: Images in a partition: what a crash costs, and what must fit in memory (100 regions of 1,280 float16: 66 MB).
 PARTITION_SIZE = 256

@@ -15,8 +15,8 @@ import msgspec
 from deixis.corpus import Corpus
 from deixis.errors import InputError
 from deixis.features.extraction import extract, sample_hash
+from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.layout import MANIFEST, PLAN
-from deixis.features.recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import cache_folder, in_turn
 from deixis.vision import TOWER

@@ -22,11 +22,11 @@ from torch.backends import cudnn
 
 from deixis.corpus import Image
 from deixis.errors import DeixisError
-from deixis.features.boxes import BoxSource, LearnedBoxes, load_boxes
+from deixis.features.feature_recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
 from deixis.features.layout import ArraySpec
 from deixis.features.memory import freed_memory_is_kept
-from deixis.features.recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
-from deixis.features.writing import Features
+from deixis.features.region_boxes import BoxSource, LearnedBoxes, load_boxes
+from deixis.features.store_writing import Features
 from deixis.vision import TOWER, Runtime
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors, stacked
 from deixis.vision.reading import decode_picture, read_size

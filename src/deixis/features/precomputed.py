@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, Image
+from deixis.features.feature_recipe import FeatureRecipe, FileRecipe
 from deixis.features.layout import ArraySpec
-from deixis.features.recipe import FeatureRecipe, FileRecipe
-from deixis.features.writing import Features
-from deixis.vision.precomputed import PrecomputedFeatures
+from deixis.features.store_writing import Features
+from deixis.vision.feature_files import PrecomputedFeatures
 
 #: Raise it when the same file comes to give other features.
 VERSION = 1

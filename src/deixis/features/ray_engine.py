@@ -25,8 +25,8 @@ from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError
 from deixis.features.extraction import PARTITION_SIZE, Report, batches, map_batch, plan_extraction, write_mapped
 from deixis.features.layout import Plan
-from deixis.features.reading import Mapper, read_one
-from deixis.features.writing import StoreWriter
+from deixis.features.picture_loading import Mapper, read_one
+from deixis.features.store_writing import StoreWriter
 
 #: Of a processor: an actor and some readers and writers fit on one, as both take a small part of the network's time.
 ACTOR_CPUS, READER_CPUS, WRITER_CPUS = 0.7, 0.2, 0.1

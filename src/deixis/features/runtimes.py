@@ -18,9 +18,9 @@ import msgspec
 import torch
 
 from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.layout import PLAN, Plan, read_json
 from deixis.features.memory import freed_memory_is_kept
-from deixis.features.recipe import FeatureRecipe
 from deixis.files import cache_folder, write_text
 from deixis.vision import TOWER, Runtime
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from deixis.adapters.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
+from deixis.adapters.encoders import Bytes, OnnxEncoder, Pictures, Rows, Texts
+from deixis.adapters.scoring import scores
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
-from deixis.search.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
-from deixis.search.encoders import Bytes, OnnxEncoder, Pictures, Rows, Texts
 from deixis.search.relevance import USUAL_SIZE, best_known
-from deixis.search.scoring import scores
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from deixis.adapters.encoders import Identity
 from deixis.errors import InputError
-from deixis.search.encoders import Identity
-from deixis.search.walking import Stamp
+from deixis.vision.picture_files import Stamp
 
 CATALOGUE = "catalogue.sqlite"
 VERSION = 1

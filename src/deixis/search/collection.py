@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from deixis.adapters.encoders import Cells, Encoder, Rows
 from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue
-from deixis.search.encoders import Cells, Encoder, Rows
 from deixis.search.generations import current_generation
-from deixis.search.stores import nearest_rows
-from deixis.search.vector_index import Ids, NearestRows
+from deixis.search.stores.exact import Ids, NearestRows
+from deixis.search.stores.vector_stores import nearest_rows
 from deixis.search.vectors import PictureRows
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.

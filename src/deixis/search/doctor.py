@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from deixis.adapters.bundles import DEFAULT
+from deixis.adapters.encoders import Encoder
 from deixis.errors import DeixisError
-from deixis.search.bundles import DEFAULT
+from deixis.loading import load_encoder
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
-from deixis.search.encoders import Encoder, load_encoder
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import encoder_name_of
 from deixis.search.status import index_status

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deixis.adapters.encoders import Encoder, Pictures, Rows, Texts, whole_texts
+from deixis.adapters.scoring import scores
+from deixis.loading import load_encoder
 from deixis.search.collection import Collection
-from deixis.search.encoders import Encoder, Pictures, Rows, Texts, load_encoder, whole_texts
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, log_odds, thresholds
-from deixis.search.scoring import scores
-from deixis.search.vector_index import Ids
-from deixis.search.walking import read_file, shown
+from deixis.search.stores.exact import Ids
 from deixis.text.tokens import has_content, tokens_of
+from deixis.vision.picture_files import read_file, shown
 from deixis.vision.reading import MAX_PIXELS, decode_picture
 
 #: Pictures whose cells are compared with the words of a query of one phrase: the nearest by their embeddings.

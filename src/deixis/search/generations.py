@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
+from deixis.adapters.encoders import Identity
 from deixis.errors import InputError
 from deixis.files import write_text
 from deixis.search.catalogue import CATALOGUE, Catalogue
-from deixis.search.encoders import Identity
-from deixis.search.stores import drop_rows
+from deixis.search.stores.vector_stores import drop_rows
 
 CURRENT = "current"
 

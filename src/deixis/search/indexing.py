@@ -18,15 +18,22 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from deixis.adapters.encoders import Bytes, Cells, Encoder, Pictures, Rows
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import Catalogue, FileRow
-from deixis.search.encoders import Bytes, Cells, Encoder, Pictures, Rows
 from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
-from deixis.search.stores import STORE, Follower, bring_store_up_to_date, check_store, choose_store
+from deixis.search.stores.vector_stores import (
+    STORE,
+    Follower,
+    bring_store_up_to_date,
+    check_store,
+    choose_store,
+)
 from deixis.search.tidying import tidied
 from deixis.search.vectors import append_pictures
-from deixis.search.walking import NEVER, Found, Stamp, Walk, is_under, read_file, shown
+from deixis.search.walking import Found, Walk, is_under
+from deixis.vision.picture_files import NEVER, Stamp, read_file, shown
 from deixis.vision.reading import decode_picture
 
 #: Pictures encoded at a time.
@@ -92,7 +99,7 @@ def index_folders(
             and takes its place when it is whole.
         encoder_name: what opens it again.
         prune: forget what was indexed of folders that are gone.
-        store: where rows are searched (`deixis.search.stores`); None leaves it as it is.
+        store: where rows are searched (`deixis.search.stores.vector_stores`); None leaves it as it is.
 
     Raises:
         InputError: a folder is none, or `index` is something else.

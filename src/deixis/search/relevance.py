@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.search.bundles import Relevance
-from deixis.search.encoders import Encoder, Rows
+from deixis.adapters.bundles import Relevance
+from deixis.adapters.encoders import Encoder, Rows
 
 #: The part of the background that is a term's best.
 BEST = 1 / 500

@@ -10,8 +10,8 @@ import msgspec
 from deixis.errors import DeixisError
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import current_generation
-from deixis.search.stores import STORE
-from deixis.search.walking import shown
+from deixis.search.stores.vector_stores import STORE
+from deixis.vision.picture_files import shown
 
 
 class IndexStatus(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class IndexStatus(msgspec.Struct, frozen=True):
     #: Cells of a picture that words are compared with.
     cells: int
     bytes: int
-    #: Where rows are searched, if anybody said so (`deixis.search.stores`).
+    #: Where rows are searched, if anybody said so (`deixis.search.stores.vector_stores`).
     store: str
     #: The name of a second index that is not whole yet; empty where there is none.
     building: str

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deixis.adapters.encoders import Cells, Identity, Pictures, Rows
 from deixis.errors import InputError
-from deixis.search.encoders import Cells, Identity, Pictures, Rows
 
 
 class Kind(NamedTuple):

@@ -9,31 +9,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from deixis.corpus.pictures import PICTURE_LIMIT, PICTURE_SUFFIXES
-from deixis.errors import InputError
-from deixis.vision.reading import decode_picture
+from deixis.corpus.pictures import PICTURE_SUFFIXES
+from deixis.vision.picture_files import Stamp, stamp_of
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    pass
 
 _SUFFIXES = frozenset(map(os.fsencode, PICTURE_SUFFIXES))
-#: A pipe would wait for ever, and a link put in a file's place would lead elsewhere.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-
-
-class Stamp(NamedTuple):
-    """What changes when a file does: bytes, nanoseconds. `changed` is the inode's own time, which no program sets."""
-
-    size: int
-    modified: int
-    changed: int
-
-
-#: Of a file that must be looked at again.
-NEVER = Stamp(-1, 0, 0)
 
 
 class Found(NamedTuple):
@@ -89,44 +73,6 @@ class Walk:
         return Found(entry.path, stamp_of(status))
 
 
-def stamp_of(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def read_file(path: bytes) -> tuple[bytes, Stamp]:
-    """The bytes of a regular file and its stamp, `NEVER` where it changed meanwhile; else an `InputError`."""
-    try:
-        descriptor = os.open(path, _FLAGS)
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(shown(path), "is not a regular file")
-            if status.st_size > PICTURE_LIMIT:
-                raise InputError(shown(path), f"is larger than {PICTURE_LIMIT:,} bytes")
-            data = stream.read(PICTURE_LIMIT + 1)
-            same = stamp_of(os.fstat(descriptor)) == stamp_of(status)
-    except OSError as fault:
-        raise InputError(shown(path), fault.strerror or str(fault)) from None
-    return data, stamp_of(status) if same else NEVER
-
-
-def read_picture_file(path: str | Path, *, at_least: int = 0) -> Picture:
-    """The picture of a file that a person names, whose links are followed (`deixis.vision.reading.decode_picture`)."""
-    name = os.fsencode(path)
-    data, _ = read_file(os.path.realpath(name))
-    return decode_picture(data, name=shown(name), at_least=at_least)
-
-
-def as_picture(picture: str | Path | Picture, *, at_least: int = 0) -> Picture:
-    """A picture, or what a file that is named holds."""
-    return read_picture_file(picture, at_least=at_least) if isinstance(picture, str | Path) else picture
-
-
-def shown(path: bytes) -> str:
-    """A path as text for people and JSON: bytes that are not UTF-8 as `\\xff`, line breaks as they are."""
-    return path.decode(errors="backslashreplace")
-
-
 def is_under(path: bytes, folder: bytes) -> bool:
     separator = os.fsencode(os.sep)
     return path.startswith(folder.rstrip(separator) + separator)
@@ -134,8 +80,3 @@ def is_under(path: bytes, folder: bytes) -> bool:
 
 def _is_named_picture(name: bytes) -> bool:
     return os.path.splitext(name)[1].lower() in _SUFFIXES
-
-
-def printable(text: str) -> str:
-    """Text of strangers for a terminal: what would move its cursor or colour it is told by its escape."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -3,7 +3,7 @@
 A phrase is what the Entities release puts in brackets: short, never nested, non-visual ones ("the background", "each
 other") included; `deixis.text.entity_types` tells which those are. A few convolutions over word and affix vectors
 score the labels outside, begin and inside, and a chain of label pairs decides. It runs on NumPy alone;
-`deixis.learning.chunker` trains it.
+`deixis.training.tools.chunker_training` trains it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Chunker:
 
     Args:
         vocabularies: for each of the `VIEWS` its strings; string number `i` has row `i + 2` of the view's vectors.
-        arrays: the weights, by the names that `deixis.learning.chunker.export` gives them: `vectors.<view>`
+        arrays: the weights, by the names that `deixis.training.tools.chunker_training.export` gives them:
+        `vectors.<view>`
             (rows, width), `convolution.<n>.weight` (3 × inputs, outputs) for previous, own and next token in turn,
             `convolution.<n>.bias`, `labels.weight` (outputs, 3), `labels.bias`, `pairs` (3, 3), `first`, `last` (3).
 

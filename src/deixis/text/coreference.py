@@ -1,7 +1,8 @@
 """How likely two mentions in different captions of a picture are to name the same: a small model of words alone.
 
 It sees both heads and all words by learned vectors, what they share, their numbers, colours and types, and how many
-other mentions of the type stand beside them. `deixis.learning.coreference` trains it; the annotation workbench proposes
+other mentions of the type stand beside them. `deixis.training.tools.coreference_training` trains it; the annotation
+workbench proposes
 answers to link questions with it (paper 0, section 2.1, has only people).
 """
 
@@ -113,7 +114,7 @@ class CoreferenceScorer:
     Args:
         vocabulary: the words that have a vector; word number `i` has row `i + 1`.
         arrays: `vectors` (rows, width), `hidden.weight` (inputs, hidden), `hidden.bias`, `out.weight` (hidden, 1),
-            `out.bias`, by the names that `deixis.learning.coreference` gives them.
+            `out.bias`, by the names that `deixis.training.tools.coreference_training` gives them.
 
     >>> words = ["a", "man"], ["a", "guy"], ["two", "men"]
     >>> man, guy, men = mention_texts((number, own, ("people",)) for number, own in enumerate(words))

@@ -2,7 +2,8 @@
 
 The release typed phrases by dictionaries of head words (a chunk's last word), so a lexicon read off its training
 captions nearly repeats it: whole phrases that differ from their head's usual type, then heads, then other forms of the
-head, and for words never seen a small linear model over affixes and neighbours; `deixis.learning.entity_types` makes
+head, and for words never seen a small linear model over affixes and neighbours;
+`deixis.training.tools.entity_types_training` makes
 them.
 """
 

@@ -2,7 +2,7 @@
 
 The papers take EdgeBoxes or selective search. This network is trained on the boxes of a corpus (so figures that use it
 have seen drawn boxes, and must say so), predicts for each anchor a box and its quality for each of the eight entity
-types, and ranks by the best quality over types. Training is in `deixis.learning.proposer`.
+types, and ranks by the best quality over types. Training is in `deixis.training.tools.proposer_training`.
 
 Shapes: pictures `(batch, 3, side, side)`, squashed to a square; boxes `(…, 4)` as x1, y1, x2, y2 in [0, 1].
 """

@@ -2,7 +2,7 @@
 
 The pooled vector is the map's mean beside what learned queries attend to, so that small things count where they matter.
 Its file (safetensors) opens as a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings
-as the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.learning.end_to_end`.
+as the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.base.pictures_task`.
 """
 
 from __future__ import annotations
@@ -162,3 +162,7 @@ def load_tower(path: str | Path) -> PictureTower:
     tower = PictureTower(EfficientNetLite(VARIANTS[name]), name, *sizes)
     fill_network(tower, tensors, path, skip=_NOT_KEPT)
     return tower.eval()
+
+
+#: The tower, and, where cells have embeddings, one whose vectors hold these too.
+TOWER, CELLS = "tower.safetensors", "tower-cells.safetensors"

@@ -14,8 +14,8 @@ from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
 from deixis.annotation.accounts import Account
-from deixis.annotation.records import TASKS
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workflow_records import TASKS
 from deixis.corpus import write_corpus
 from deixis.errors import DeixisError
 from deixis.web.sessions import Sessions, needs

@@ -45,7 +45,7 @@ class Mapper:
 
 def draw_map(collection: Collection) -> CollectionMap:
     """A collection of fewer than three pictures is a `DeixisError`."""
-    from deixis.evaluation.space_map import laid_out, scaled
+    from deixis.figures.embedding_map import laid_out, scaled
 
     random = np.random.default_rng(SEED)
     chosen = np.sort(random.choice(collection.ids, min(MOST, len(collection)), replace=False))

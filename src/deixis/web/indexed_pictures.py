@@ -16,7 +16,8 @@ from PIL import Image as Pillow
 
 from deixis.errors import DeixisError, InputError
 from deixis.search.collection import Collection
-from deixis.search.walking import is_under, read_file, shown
+from deixis.search.walking import is_under
+from deixis.vision.picture_files import read_file, shown
 from deixis.vision.reading import decode_picture, read_size
 from deixis.web.shelf import Shelf
 

@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from deixis.annotation.accounts import Account
-from deixis.annotation.records import Fix
 from deixis.annotation.reviews import ImageView
+from deixis.annotation.workflow_records import Fix
 from deixis.corpus import Caption
 from deixis.errors import InputError
 from deixis.vision.typesetting import stands_close

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Request, Response
 
-from deixis.search.walking import shown
 from deixis.vision.palette import PALETTE, Colour, text_on
+from deixis.vision.picture_files import shown
 from deixis.web import search_routes
 from deixis.web.entrance import Entrance, admitted
 from deixis.web.indexed_pictures import NoPicture, picture_of
-from deixis.web.metrics import Measured, Metrics
 from deixis.web.search_desk import Busy, Desk
 from deixis.web.search_records import KEY, Health, document, replies
 from deixis.web.search_state import LARGEST_PICTURE, SearchState, state_of
 from deixis.web.security import Hosts
+from deixis.web.server_metrics import Measured, Metrics
 from deixis.web.shell import body, make_app, page, reply
 from deixis.web.sight import Sight, Unable
 

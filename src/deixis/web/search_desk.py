@@ -17,8 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import NamedTuple
 
+from deixis.adapters.encoders import Encoder, Rows
 from deixis.errors import DeixisError
-from deixis.search.encoders import Encoder, Rows
 from deixis.search.engine import SearchEngine, Terms, example_terms
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods

@@ -12,7 +12,7 @@ from PIL.Image import Image as Picture
 from deixis import __version__
 from deixis.search.queries import Query as ParsedQuery
 from deixis.search.queries import parse_query
-from deixis.search.walking import shown
+from deixis.vision.picture_files import shown
 from deixis.vision.reading import decode_picture, read_size
 from deixis.web.collection_map import CollectionMap
 from deixis.web.entrance import admitted

@@ -18,8 +18,8 @@ from deixis.web.shelf import Shelf
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.models.description import Said
-    from deixis.search.grounding import GroundedPhrase
+    from deixis.adapters.descriptions import Said
+    from deixis.base.phrase_pointer import GroundedPhrase
 
 Answer = TypeVar("Answer")
 
@@ -32,7 +32,7 @@ WAITING = 50
 
 
 class Points(Protocol):
-    """Finds the phrases of a sentence in a picture (`deixis.search.grounding`)."""
+    """Finds the phrases of a sentence in a picture (`deixis.base.phrase_pointer`)."""
 
     def look(self, picture: Picture) -> Any:
         """See a picture once, to be asked of many sentences."""
@@ -42,7 +42,7 @@ class Points(Protocol):
 
 
 class Tells(Protocol):
-    """Puts a picture into words (`deixis.search.describing`)."""
+    """Puts a picture into words (`deixis.base.describer`)."""
 
     def describe(self, picture: Picture, count: int) -> Sequence[Said]:
         """At most `count` sentences, best first."""

@@ -7,7 +7,7 @@ from fastapi import HTTPException, Request, Response
 from deixis.annotation.workbench import Workbench
 from deixis.corpus import Image
 from deixis.errors import InputError
-from deixis.web.pictures import PictureShelf
+from deixis.web.annotation_pictures import PictureShelf
 
 
 def bench_of(request: Request) -> Workbench:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from deixis.annotation.records import (
+from deixis.annotation.workflow_records import (
     ALL,
     BAD,
     BOX,

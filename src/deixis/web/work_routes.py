@@ -12,8 +12,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from deixis.annotation.accounts import Account
-from deixis.annotation.records import TASKS, Answer
 from deixis.annotation.views import CaptionView, TaskView
+from deixis.annotation.workflow_records import TASKS, Answer
 from deixis.corpus import Box
 from deixis.errors import DeixisError, InputError
 from deixis.vision.typesetting import stands_close

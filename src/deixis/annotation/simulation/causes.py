@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import combinations
 
 from deixis.annotation.merging import MERGE_OVERLAP, merge_overlap
-from deixis.annotation.simulation.scoring import Span, chain_of_mentions
+from deixis.annotation.simulation.agreement import Span, chain_of_mentions
 from deixis.corpus import Chain, Corpus, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 

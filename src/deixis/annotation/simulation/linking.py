@@ -10,12 +10,12 @@ from deixis.annotation.answers import Answers
 from deixis.annotation.assistance import SURE, document_texts
 from deixis.annotation.links import link_mentions
 from deixis.annotation.mentions import given_document
-from deixis.annotation.records import DIFFERENT, LINK, SAME, Document, Judgment
-from deixis.annotation.simulation.scoring import Tally, add_b_cubed, add_pairs, chain_of_mentions
+from deixis.annotation.simulation.agreement import Tally, add_b_cubed, add_pairs, chain_of_mentions
 from deixis.annotation.wording import wording_similarity
+from deixis.annotation.workflow_records import DIFFERENT, LINK, SAME, Document, Judgment
 from deixis.corpus import Corpus
-from deixis.learning.coreference import labelled_pairs
 from deixis.text.coreference import CoreferenceScorer
+from deixis.training.tools.coreference_training import labelled_pairs
 
 #: Of a document, whether two mentions, by id, are the same.
 Decide = Callable[[Document], Callable[[str, str], bool]]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from deixis.annotation.records import CHAIN, TASKS, AcceptFix, BoxesFix, ChainsFix, Fix
 from deixis.annotation.reviews import Review
+from deixis.annotation.simulation.simulated_workers import Behaviour, SimulatedWorker, careful
 from deixis.annotation.simulation.truth import Truth
-from deixis.annotation.simulation.workers import Behaviour, SimulatedWorker, careful
 from deixis.annotation.trust import Standing
 from deixis.annotation.workbench import StaleTask, Workbench
+from deixis.annotation.workflow_records import CHAIN, TASKS, AcceptFix, BoxesFix, ChainsFix, Fix
 
 #: Kind → how many in the pool at first, and how one of them behaves (made anew for each).
 Population = Mapping[str, tuple[int, Callable[[], Behaviour]]]

@@ -9,13 +9,13 @@ from random import Random
 from statistics import median
 
 from deixis.annotation.project import create_project
-from deixis.annotation.records import Settings
+from deixis.annotation.simulation.agreement import score_corpus
 from deixis.annotation.simulation.causes import count_causes
 from deixis.annotation.simulation.replay import Population, Replay, replay
-from deixis.annotation.simulation.scoring import score_corpus
+from deixis.annotation.simulation.simulated_workers import careful, lazy, malicious, random_clicker
 from deixis.annotation.simulation.truth import truths
-from deixis.annotation.simulation.workers import careful, lazy, malicious, random_clicker
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workflow_records import Settings
 from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 

@@ -9,7 +9,8 @@ from random import Random
 
 import numpy as np
 
-from deixis.annotation.records import (
+from deixis.annotation.views import TaskView
+from deixis.annotation.workflow_records import (
     ALL,
     ANSWERS,
     BAD,
@@ -29,7 +30,6 @@ from deixis.annotation.records import (
     SCENE,
     Answer,
 )
-from deixis.annotation.views import TaskView
 from deixis.corpus import Box, Corpus, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 from deixis.errors import DeixisError

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from deixis.corpus.flickr import photo_address, photo_id
-from deixis.corpus.reading import (
+from deixis.corpus.format_helpers import (
     SPLIT_NAMES,
     box_from_corner,
     caption_ids,

@@ -21,7 +21,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import ParseError, fromstring
 
 from deixis.corpus.brackets import format_caption, parse_caption
-from deixis.corpus.reading import list_entries, read_lines, require_utf8
+from deixis.corpus.format_helpers import list_entries, read_lines, require_utf8
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, make_caption, make_image, natural_key
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError

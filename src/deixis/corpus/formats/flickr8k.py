@@ -13,7 +13,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from deixis.corpus.reading import SPLIT_NAMES, file_name, list_entries, names_at_hand, read_lines, split_file_part, stem
+from deixis.corpus.format_helpers import (
+    SPLIT_NAMES,
+    file_name,
+    list_entries,
+    names_at_hand,
+    read_lines,
+    split_file_part,
+    stem,
+)
 from deixis.corpus.records import Caption, Corpus, carried_source_id, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError

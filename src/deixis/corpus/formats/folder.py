@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from deixis.corpus.format_helpers import JSON_FAULTS, SPLIT_NAMES, file_name, read_lines, require_utf8
 from deixis.corpus.pictures import PICTURE_SUFFIXES, StoredPictures, picture_names
-from deixis.corpus.reading import JSON_FAULTS, SPLIT_NAMES, file_name, read_lines, require_utf8
 from deixis.corpus.records import Caption, Corpus, carried_source_id, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError

@@ -20,7 +20,15 @@ from typing import Any
 
 import msgspec
 
-from deixis.corpus.reading import SPLIT_NAMES, box_from_corner, inside, json_keys, number_or_text, read_json, stem
+from deixis.corpus.format_helpers import (
+    SPLIT_NAMES,
+    box_from_corner,
+    inside,
+    json_keys,
+    number_or_text,
+    read_json,
+    stem,
+)
 from deixis.corpus.records import Box, Caption, Chain, Corpus, Image, Phrase, make_caption, make_image
 from deixis.corpus.spans import Span, characters_of, token_offsets, tokens_of
 from deixis.corpus.tree import FileTree

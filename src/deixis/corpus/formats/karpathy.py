@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from deixis.corpus.reading import caption_ids, find_json, json_keys, number_or_text, read_json, stem
+from deixis.corpus.format_helpers import caption_ids, find_json, json_keys, number_or_text, read_json, stem
 from deixis.corpus.records import Caption, Corpus, Image, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from deixis.corpus.reading import JSON_FAULTS
+from deixis.corpus.format_helpers import JSON_FAULTS
 from deixis.corpus.records import Corpus, Image, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError

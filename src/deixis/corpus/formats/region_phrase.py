@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from deixis.corpus.reading import (
+from deixis.corpus.format_helpers import (
     box_from_corner,
     chain_id,
     clipped,

@@ -1,0 +1,1 @@
+"""Models that were not trained by this process: ONNX bundles, open_clip."""

@@ -1,0 +1,148 @@
+"""What lies in a bundle: a model for search, grounding and describing that needs nothing but its folder.
+
+manifest.json         name, weights' hash, settings of the networks, size and SHA-256 of every other file
+weights.safetensors   all weights, each once, under PyTorch's names; normalizations folded into their convolutions
+pictures.onnx         bytes (batch, 3, side, side) → unit rows and cells; its weights are places in weights.safetensors
+texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows and weighted words; likewise
+vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
+background.npy        unit rows of training pictures, which stand for "any picture", where relevance was calibrated
+README.md             the model card, where there is one
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+
+MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
+    "manifest.json",
+    "weights.safetensors",
+    "pictures.onnx",
+    "texts.onnx",
+    "README.md",
+)
+BACKGROUND = "background.npy"
+VOCABULARY, GROUNDING_VOCABULARY, CAPTIONER_VOCABULARY = "vocabulary.tsv", "grounding.tsv", "captioner.tsv"
+#: The bundle that comes with the package, and the prefix of any other's name.
+DEFAULT, ONNX = "deixis-base", "onnx:"
+#: How weights are kept; `mixed` has float16 for convolutions and vectors, and int8 for all other matrices.
+Weights = Literal["float32", "float16", "mixed"]
+
+
+class FileRecord(msgspec.Struct, frozen=True):
+    bytes: int
+    sha256: str
+
+
+class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
+
+    #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual, in a
+    #: collection of 1,000 pictures; and how much it rises where that is e times as large: more get close by chance.
+    threshold: float = 0.43
+    growth: float = 0.0
+    #: How fast the log odds grow with the score.
+    slope: Annotated[float, Meta(gt=0)] = 9.6
+    #: How words are usually met by the background's best pictures, and how much the threshold of those that are met
+    #: better moves, up or down.
+    usual: float = 0.0
+    share: float = 0.0
+    #: The cosine from which on two pictures count as alike.
+    alike: float = 0.53
+
+
+def usual_relevance(cells: int) -> Relevance:
+    """Of what was not calibrated: as fitted for models like it, with so many cells or without."""
+    return Relevance(threshold=1.17, slope=9.2) if cells else Relevance()
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    #: Of the trained weights, so that an index serves every form of them that gives the same embeddings.
+    weights_sha256: str
+    weights: Weights
+    dim: Annotated[int, Meta(ge=1, le=65536)]
+    side: Annotated[int, Meta(ge=1, le=4096)]
+    #: Cells of a picture, which words are compared with, and the numbers of each; none where the towers have none.
+    cells: Annotated[int, Meta(ge=0, le=65536)]
+    cell_dim: Annotated[int, Meta(ge=0, le=65536)]
+    files: dict[str, FileRecord]
+    #: Settings of the networks, as their recipes have them: both towers, and where they are there the other two.
+    towers: dict[str, Any]
+    grounding: dict[str, Any] | None = None
+    captioner: dict[str, Any] | None = None
+    relevance: Relevance = Relevance()
+    deixis: Literal["bundle"] = "bundle"
+    version: Literal[3] = 3
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """An open bundle."""
+
+    folder: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """The path of one of its files, whose bytes are those that were written."""
+        path = self.folder / name
+        try:
+            if file_record(path) != self.manifest.files[name]:
+                raise InputError(path, "is not the file that was exported; export the bundle again")
+        except OSError as fault:
+            raise InputError(path, fault.strerror or str(fault)) from None
+        return path
+
+
+def packaged_folder() -> Path:
+    """Where the default bundle lies in the package, if it does."""
+    return Path(__file__).parents[1] / "base" / "bundle"
+
+
+def open_bundle(name: str) -> Bundle | None:
+    """A bundle by name, `deixis-base` or `onnx:FOLDER`; None if the name is that of something else."""
+    if name == DEFAULT:
+        if not (packaged_folder() / MANIFEST).is_file():
+            raise DeixisError(
+                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/base`), "
+                f"export it (`deixis export onnx RUN --out FOLDER`) and name it: {ONNX}FOLDER"
+            )
+        return read_bundle(packaged_folder())
+    return read_bundle(Path(name.removeprefix(ONNX))) if name.startswith(ONNX) else None
+
+
+def preprocessing(side: int) -> dict[str, Any]:
+    """How the pictures of a tower are prepared, as an index remembers it."""
+    return {"resize": "squash", "side": side, "resampling": "bilinear", "at_least": 2 * side}
+
+
+def file_record(path: Path) -> FileRecord:
+    with path.open("rb") as stream:
+        return FileRecord(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    with atomic_write(folder / MANIFEST) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Open a folder; one that is no bundle is an `InputError`."""
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one") from None
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    except msgspec.DecodeError as fault:
+        raise InputError(path, f"is damaged, or of another version of Deixis; export it again ({fault})") from None
+    if missing := {WEIGHTS, PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
+        raise InputError(path, f"names no {', '.join(sorted(missing))}")
+    return Bundle(folder, manifest)

@@ -1,0 +1,96 @@
+"""A CLIP of the package open_clip as an encoder: `open_clip:ARCHITECTURE`, `…/TAG`, or `…/` and a file of weights.
+
+Without a tag the weights are those learned from LAION-2B where there are any. Weights that are named by a tag are
+downloaded by that package, into its own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from deixis.adapters.bundles import Relevance
+from deixis.adapters.encoders import (
+    BATCH,
+    Bytes,
+    Identity,
+    Pictures,
+    Rows,
+    Texts,
+    whole_pictures,
+    whole_texts,
+    words_of,
+)
+from deixis.errors import DeixisError
+from deixis.vision.extra_backbones import clip_tower, open_clip_model, require
+from deixis.vision.weights import state_sha256
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+FAVOURITE = "laion2b"
+
+
+class ClipEncoder:
+    #: Cosines of CLIP lie close together, around a quarter for words and a picture that shows them. Not fitted.
+    relevance = Relevance(threshold=0.24, slope=60.0, alike=0.75)
+    background = None
+
+    def __init__(self, name: str) -> None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        architecture, _, weights = name.partition("/")
+        file = weights if Path(weights).is_file() else None
+        if not file:
+            name = f"{architecture}/{weights or _favourite(architecture)}"
+        package, model = open_clip_model(architecture if file else name, file)
+        self._model = model.eval().to(device)
+        self._tower = clip_tower(name, package, model, device)
+        self._tokenizer: Any = package.get_tokenizer(architecture)
+        self._device = torch.device(device)
+        how = self._tower.input
+        preprocessing = {
+            "resize": how.crops,
+            "side": how.side,
+            "resampling": how.resampling.name.lower(),
+            "at_least": 2 * how.side,
+        }
+        # A file may lie anywhere: its weights' hash tells which it is.
+        told = f"open_clip:{architecture}" if file else f"open_clip:{name}"
+        self.identity = Identity(told, state_sha256(model), self._tower.channels, preprocessing)
+
+    def prepare(self, picture: Picture) -> Bytes:
+        pixels: Bytes = self._tower.preprocess(picture)[0].numpy()
+        return pixels
+
+    def encode_pictures(self, batch: Bytes) -> Pictures:
+        return whole_pictures(_unit(self._tower.vectors(torch.from_numpy(batch))))
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Texts:
+        for text in texts:
+            words_of(text)
+        parts = [list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        rows = [_unit(self._model.encode_text(self._tokenizer(part).to(self._device))) for part in parts]
+        return whole_texts(np.concatenate([np.empty((0, self.identity.dim), np.float32), *rows]))
+
+    def unknown_words(self, text: str) -> list[str]:
+        """None: it reads pieces of words."""
+        return []
+
+
+def _favourite(architecture: str) -> str:
+    package = require("open_clip", "clip", f"open_clip:{architecture}")
+    tags = list(package.list_pretrained_tags_by_model(architecture))
+    if not tags:
+        raise DeixisError(f"open_clip has no weights of {architecture!r}; name a file: open_clip:{architecture}/FILE")
+    return str(next((tag for tag in tags if tag.startswith(FAVOURITE)), tags[0]))
+
+
+def _unit(vectors: torch.Tensor) -> Rows:
+    rows: Rows = F.normalize(vectors.float(), dim=1).cpu().numpy()
+    return rows

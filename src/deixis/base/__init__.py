@@ -1,0 +1,1 @@
+"""deixis-base: its networks, their training and fine-tuning, the bundle that ships."""

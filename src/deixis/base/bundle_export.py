@@ -1,0 +1,221 @@
+"""Finished runs as a bundle (`deixis.adapters.bundles`).
+
+A run of the kind `pictures` or `base` gives both towers; grounding comes from a `base` run itself or from one of the
+kind `grounding`, sentences from one of the kind `captioner` that was trained on the tower's features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from deixis.adapters.bundles import (
+    CAPTIONER_VOCABULARY,
+    GROUNDING_VOCABULARY,
+    PICTURES,
+    TEXTS,
+    VOCABULARY,
+    WEIGHTS,
+    Manifest,
+    Relevance,
+    Weights,
+    file_record,
+    usual_relevance,
+    write_manifest,
+)
+from deixis.adapters.weight_files import Array, WeightFile, write_weights
+from deixis.base.base_task import BaseRecipe, load_grounder
+from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
+from deixis.base.grounder import Grounder
+from deixis.base.pictures_task import PictureRecipe, load_text_tower
+from deixis.base.text_tower import TextTower, TowerRecipe
+from deixis.errors import DeixisError
+from deixis.papers.dvsa.captioner import CaptionMatcher
+from deixis.papers.dvsa.captioner_task import CaptioningRecipe
+from deixis.text.features import TokenIds
+from deixis.text.vocabulary import Vocabulary
+from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.runs import read_model, read_plan, read_weights
+from deixis.vision import TOWER as TOWER_PREFIX
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.tower import PictureTower
+
+CPU = torch.device("cpu")
+
+
+class Networks(NamedTuple):
+    """What goes into a bundle; every backbone's normalizations are folded."""
+
+    tower: PictureTower
+    texts: TextTower
+    vocabulary: Vocabulary
+    grounder: Grounder | None = None
+    captioner: CaptionMatcher | None = None
+
+
+def export_bundle(
+    run: Path,
+    out: Path,
+    *,
+    grounding: Path | None = None,
+    captioner: Path | None = None,
+    name: str | None = None,
+    weights: Weights = "mixed",
+    side: int | None = None,
+    word_weight: float | None = None,
+) -> Manifest:
+    """Write finished runs as a bundle into the folder `out`, which is made where it is not there.
+
+    Args:
+        run: of the kind `pictures` or `base`.
+        grounding: another run to point at phrases; of a `base` run its own by default.
+        captioner: a run to make sentences.
+        name: what it is called; by default as its recipe.
+        side: of the pictures that search looks at; by default as in training.
+        word_weight: of words and cells beside the embeddings, where validation asks for another than the recipe's.
+    """
+    model, recipe = read_model(run), read_recipe(run)
+    if not isinstance(recipe, PictureRecipe):
+        raise DeixisError(f"{run}: runs of the kinds 'pictures' and 'base' become bundles, not {recipe.kind!r}")
+    texts, features = load_text_tower(run, recipe)
+    texts.word_weight = word_weight or texts.word_weight
+    if not isinstance(features, TokenIds):
+        raise DeixisError(f"{run}: its text branch reads no token ids")
+    points = _grounder(run if grounding is None and isinstance(recipe, BaseRecipe) else grounding)
+    if points is not None:
+        points.network.proposer.backbone.fuse()
+    tower = trained_tower(run, recipe)
+    tower.side = side or tower.side
+    networks = Networks(tower, texts, features.vocabulary, points, _captioner(captioner, tower.dim))
+    return write_bundle(
+        out,
+        networks,
+        msgspec.structs.replace(recipe.model, side=tower.side, word_weight=texts.word_weight),
+        name=name or recipe.name,
+        weights_sha256=model.weights_sha256,
+        weights=weights,
+        caption_side=recipe.model.side,
+    )
+
+
+def write_bundle(
+    out: Path,
+    networks: Networks,
+    towers: TowerRecipe,
+    *,
+    name: str,
+    weights_sha256: str,
+    weights: Weights,
+    relevance: Relevance | None = None,
+    caption_side: int | None = None,
+) -> Manifest:
+    """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's.
+
+    The captioner sees pictures of `caption_side`, those of the tower's if it is not given.
+    """
+    tower, points, speaks = networks.tower, networks.grounder, networks.captioner
+    arrays = {**_arrays(tower, "pictures."), **_arrays(networks.texts, "texts.")}
+    words = {VOCABULARY: networks.vocabulary}
+    if points is not None:
+        arrays |= _arrays(points.network, "grounding.")
+        words[GROUNDING_VOCABULARY] = points.vocabulary
+    if speaks is not None:
+        arrays |= _arrays(speaks.network, "captioner.")
+        words[CAPTIONER_VOCABULARY] = speaks.vocabulary
+    out.mkdir(parents=True, exist_ok=True)
+    write_weights(out / WEIGHTS, arrays, weights)
+    placed = WeightFile(out / WEIGHTS)
+    write_picture_graph(tower, placed, out / PICTURES)
+    write_text_graph(networks.texts, placed, out / TEXTS)
+    files = [WEIGHTS, PICTURES, TEXTS, *_write_words(out, words)]
+    records = {each: file_record(out / each) for each in files}
+    manifest = Manifest(
+        name=name,
+        weights_sha256=weights_sha256 or records[WEIGHTS].sha256,
+        weights=weights,
+        dim=tower.dim,
+        side=tower.side,
+        cells=tower.cell_count,
+        cell_dim=tower.fine,
+        files=records,
+        towers=msgspec.to_builtins(towers),
+        grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
+        captioner=None if speaks is None else _settings(speaks, caption_side or tower.side),
+        relevance=relevance or usual_relevance(tower.cell_count),
+    )
+    write_manifest(out, manifest)
+    return manifest
+
+
+def trained_tower(run: Path, recipe: PictureRecipe) -> PictureTower:
+    """The picture tower of a run with the weights as they were learned, its normalizations folded."""
+    model, prefix = recipe.model, "tower."
+    network = EfficientNetLite(VARIANTS[model.backbone])
+    tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
+    stored = read_weights(run)
+    tower.load_state_dict({key.removeprefix(prefix): each for key, each in stored.items() if key.startswith(prefix)})
+    tower.eval().backbone.fuse()
+    # The ImageNet classifier has no part in a tower.
+    del tower.backbone._fc
+    return tower
+
+
+def _grounder(run: Path | None) -> Grounder | None:
+    if run is None:
+        return None
+    recipe = read_recipe(run)
+    matcher = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_matcher(run, CPU)
+    if not isinstance(matcher, Grounder):
+        raise DeixisError(f"{run}: runs of the kinds 'grounding' and 'base' point at phrases, not {recipe.kind!r}")
+    return matcher
+
+
+def _captioner(run: Path | None, dim: int) -> CaptionMatcher | None:
+    if run is None:
+        return None
+    recipe = read_recipe(run)
+    if not isinstance(recipe, CaptioningRecipe) or recipe.pairs != "pictures":
+        raise DeixisError(f"{run}: is no captioner of whole pictures")
+    if not any(features.backbone.startswith(TOWER_PREFIX) for features in read_plan(run).features):
+        raise DeixisError(f"{run}: was trained on other features than a tower's ({TOWER_PREFIX}…)")
+    matcher: CaptionMatcher = load_matcher(run, CPU)
+    return matcher
+
+
+def _settings(matcher: CaptionMatcher, side: int) -> dict[str, Any]:
+    network = matcher.network
+    kinds = {"rnn": nn.RNN, "lstm": nn.LSTM}
+    return {
+        "model": {
+            "cell": next(name for name, kind in kinds.items() if isinstance(network.recurrence, kind)),
+            "word": network.words.embedding_dim,
+            "hidden": network.recurrence.hidden_size,
+        },
+        "decoding": msgspec.to_builtins(matcher.decoding),
+        "channels": network.picture.in_features,
+        "side": side,
+        # As pictures come to a tower's features.
+        "resampling": "bilinear",
+    }
+
+
+def _arrays(network: nn.Module, prefix: str) -> dict[str, Array]:
+    values = {name: value.detach().float().cpu().numpy() for name, value in network.state_dict().items()}
+    for name, value in values.items():
+        if not np.isfinite(value.astype(np.float16)).all():
+            raise DeixisError(f"the weights {prefix}{name} hold numbers that float16 has no room for")
+    return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+def _write_words(out: Path, words: Mapping[str, Vocabulary]) -> list[str]:
+    """Write vocabularies, those alone that differ from the text branch's, and tell which."""
+    written = [name for name, own in words.items() if name == VOCABULARY or own.words != words[VOCABULARY].words]
+    for name in written:
+        words[name].save(out / name)
+    return written

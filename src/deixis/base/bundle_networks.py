@@ -1,0 +1,149 @@
+"""The networks of a bundle as PyTorch has them: for pointing and describing, and to go on training from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import torch
+from PIL.Image import Resampling
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, WEIGHTS, Bundle
+from deixis.adapters.weight_files import SCALE, WeightFile
+from deixis.base.grounder import Grounder
+from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
+from deixis.base.text_tower import TextTower, TowerRecipe
+from deixis.errors import DeixisError, InputError
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
+from deixis.text.vocabulary import Vocabulary
+from deixis.vision.efficientnet_lite import FOLLOWED_BY, VARIANTS, EfficientNetLite
+from deixis.vision.learned_proposals import checked_device
+from deixis.vision.proposer import Proposer
+from deixis.vision.tower import PictureTower
+
+WORDS = "grounding.words.weight"
+
+Settings = TypeVar("Settings")
+
+
+def bundle_tower(bundle: Bundle) -> PictureTower:
+    """The picture tower, in evaluation mode."""
+    model = _settings(bundle, bundle.manifest.towers, TowerRecipe)
+    network = EfficientNetLite(VARIANTS[model.backbone])
+    tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
+    return _filled(tower, bundle, "pictures.", network).eval()
+
+
+def bundle_texts(bundle: Bundle) -> TextTower:
+    """The text branch, in evaluation mode."""
+    words = len(bundle_words(bundle, VOCABULARY))
+    tower = TextTower(_settings(bundle, bundle.manifest.towers, TowerRecipe), words)
+    return _filled(tower, bundle, "texts.").eval()
+
+
+def bundle_grounder(bundle: Bundle, device: str = "cpu") -> Grounder:
+    """What points at phrases; a bundle that has no such thing is a `DeixisError`."""
+    if bundle.manifest.grounding is None:
+        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not point at phrases")
+    recipe = _settings(bundle, bundle.manifest.grounding, GroundingRecipe)
+    words = bundle_words(bundle, GROUNDING_VOCABULARY)
+    weights = WeightFile(bundle.folder / WEIGHTS)
+    width, word = weights.place("grounding.proposer.lateral.0.weight").shape[0], weights.place(WORDS).shape[1]
+    trunk = Proposer(EfficientNetLite(VARIANTS[recipe.backbone]), recipe.backbone, width)
+    network = GroundingNetwork(recipe, trunk, len(words), word)
+    _filled(network, bundle, "grounding.", network.proposer.backbone)
+    network.eval().to(checked_device(device))
+    return Grounder(network, words)
+
+
+def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionMatcher:
+    """What makes sentences; a bundle that has no such thing is a `DeixisError`."""
+    settings = bundle.manifest.captioner
+    if settings is None:
+        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not make sentences")
+    words, channels = bundle_words(bundle, CAPTIONER_VOCABULARY), int(settings["channels"])
+    network = Captioner(channels, len(words), _settings(bundle, settings["model"], CaptionerRecipe))
+    _filled(network, bundle, "captioner.")
+    decoding = _settings(bundle, settings["decoding"], DecodingRecipe)
+    return CaptionMatcher(network, words, decoding, torch.zeros(1, channels), checked_device(device))
+
+
+class CaptionView(NamedTuple):
+    """Pictures as those were that a captioner's features were made of."""
+
+    side: int
+    resampling: Resampling
+
+
+def caption_view(bundle: Bundle) -> CaptionView:
+    told = bundle.manifest.captioner or {}
+    try:
+        return CaptionView(int(told["side"]), Resampling[str(told["resampling"]).upper()])
+    except KeyError as fault:
+        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None
+
+
+def bundle_words(bundle: Bundle, name: str) -> Vocabulary:
+    """The vocabulary of one network, which is that of the text branch where it has no file of its own."""
+    return Vocabulary.load(bundle.file(name if name in bundle.manifest.files else VOCABULARY))
+
+
+def _settings(bundle: Bundle, told: object, kind: type[Settings]) -> Settings:
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as fault:
+        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def _filled(network: Network, bundle: Bundle, prefix: str, backbone: EfficientNetLite | None = None) -> Network:
+    """The network with the weights of a bundle; those of a backbone were folded."""
+    tensors = read_tensors(bundle.file(WEIGHTS), prefix)
+    if backbone is not None:
+        place = next(name for name, module in network.named_modules() if module is backbone) + "."
+        tensors = {**network.state_dict(), **tensors, **_unfolded(backbone, tensors, place)}
+        tensors = {name: tensors[name] for name in network.state_dict()}
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as fault:
+        reason = str(fault).splitlines()[-1].strip()
+        raise InputError(bundle.folder / WEIGHTS, f"holds other weights than the network's ({reason})") from None
+    return network
+
+
+def _unfolded(backbone: EfficientNetLite, folded: Mapping[str, Tensor], place: str) -> dict[str, Tensor]:
+    """Folded weights for a network with normalizations: these do nothing but add what was a convolution's bias."""
+    found: dict[str, Tensor] = {}
+    parts = [("", backbone), *((f"_blocks.{number}.", block) for number, block in enumerate(backbone._blocks))]
+    for own, part in parts:
+        for convolution, norm in FOLLOWED_BY.items():
+            if not hasattr(part, convolution):
+                continue
+            layer = getattr(part, norm)
+            found[f"{place}{own}{norm}.bias"] = folded[f"{place}{own}{convolution}.bias"]
+            found[f"{place}{own}{norm}.weight"] = torch.full((layer.num_features,), (1 + layer.eps) ** 0.5)
+            found[f"{place}{own}{norm}.running_mean"] = torch.zeros(layer.num_features)
+            found[f"{place}{own}{norm}.running_var"] = torch.ones(layer.num_features)
+    return found
+
+
+def read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a weights file whose names begin with a prefix, without it, in float32."""
+    names = WeightFile(path)
+    found = {}
+    try:
+        with safe_open(path, "pt") as file:
+            for name in names.names(prefix):
+                value = file.get_tensor(names.shared(name)).float()
+                if name + SCALE in names:
+                    value = value * file.get_tensor(names.shared(name + SCALE))
+                found[name.removeprefix(prefix)] = value
+    except (OSError, SafetensorError) as fault:
+        raise InputError(path, f"is damaged ({fault})") from None
+    return found

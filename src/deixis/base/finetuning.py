@@ -1,0 +1,281 @@
+"""A bundle taught the captioned pictures of one person: what they call things, and what their pictures look like.
+
+The backbone stays as it is, since a few hundred pictures would only be learned by heart; so a picture is looked at
+once, and learning takes minutes on a processor. What learns is how maps are pooled and cells are embedded, and the text
+branch, which gets the words it does not know. Weights are then averaged with those from before by the share that does
+best (WiSE-FT, Wortsman et al., CVPR 2022), which keeps what was known. One part of the pictures tells when to stop,
+another whether it was worth it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from deixis.adapters.bundles import VOCABULARY, Bundle, Manifest
+from deixis.base.bundle_export import Networks, write_bundle
+from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower, bundle_words
+from deixis.base.finetuning_task import LEAST, FinetuningTask, Heads, Looked, look
+from deixis.base.pictures_task import PictureRecipe
+from deixis.base.text_tower import TextTower, TowerRecipe
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.text.features import TextRecipe, TokenIds
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import UNKNOWN, Vocabulary
+from deixis.training.run_records import make_run_plan
+from deixis.training.runs import RunFolder, read_weights
+from deixis.training.schedule import Clip, Cosine, Schedule
+from deixis.training.trainer import Progress, train
+from deixis.training.validation import retrieval_figures
+from deixis.vision.tower import PictureTower
+
+#: Parts of the pictures that tell when to stop, and whether it was worth it.
+STOP, JUDGE = 0.1, 0.2
+#: General pictures of either part, and the shares of what was learned that are tried.
+GENERAL, SHARES = 100, (1.0, 0.75, 0.5, 0.25)
+#: Points of mean recall by which general pictures may get worse.
+FORGOTTEN = 2.0
+#: A new word is learned that so many captions have.
+OFTEN = 2
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Retrieval in both directions: the mean of the six recalls, and the first of either."""
+
+    mean_recall: float
+    image_to_text: float
+    text_to_image: float
+
+
+class Compared(msgspec.Struct, frozen=True):
+    pictures: int
+    before: Figures
+    after: Figures
+
+    @property
+    def gain(self) -> float:
+        return self.after.mean_recall - self.before.mean_recall
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    learned_from: int
+    epochs: int
+    new_words: int
+    #: Of what was learned, in the average with what was known before.
+    share: float
+    held_out: Compared
+    general: Compared
+    kept: bool
+    verdict: str
+
+
+def finetune(
+    base: Bundle,
+    corpus: Corpus,
+    general: Corpus,
+    out: Path,
+    *,
+    epochs: int = 30,
+    seed: int = 0,
+    device: torch.device | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[Outcome, Manifest | None]:
+    """Teach a bundle the captioned pictures of a corpus; one that got better is written as a bundle into `out`.
+
+    Args:
+        general: what it must not forget, with the splits `val` and `test`.
+    """
+    device = device or torch.device("cpu")
+    parts = divided(corpus, seed)
+    training = training_set(parts)
+    before = bundle_words(base, VOCABULARY)
+    vocabulary = with_words(before, training)
+    recipe = msgspec.convert(base.manifest.towers, TowerRecipe)
+    tower, texts = _towers(base, recipe, before, vocabulary)
+    looked = _look_at_all(tower.to(device), vocabulary, parts, training, general, device)
+    backbone = tower.backbone
+    del tower.backbone
+    heads = Heads(tower, texts).to(device).eval()
+    old = {name: _ranks(heads, looked[name]) for name in ("test", "general test")}
+    learned_for, share = _learn(heads, looked, parts, Plan(epochs, seed, device, progress))
+    new = {name: _ranks(heads, looked[name]) for name in old}
+    held_out, known = (Compared(len(new[name][1]), old[name][0], new[name][0]) for name in old)
+    kept, verdict = judged(held_out, known, new["test"][1] - old["test"][1])
+    count, words = len(looked["train"].starts) - 1, len(vocabulary) - len(before)
+    outcome = Outcome(count, learned_for, words, share, held_out, known, kept, verdict)
+    if not kept:
+        return outcome, None
+    tower.backbone = backbone
+    return outcome, _write(out, base, tower.cpu(), texts.cpu(), vocabulary, recipe, corpus.name)
+
+
+class Plan(NamedTuple):
+    epochs: int
+    seed: int
+    device: torch.device
+    progress: Callable[[Progress], None] | None
+
+
+def _look_at_all(
+    tower: PictureTower,
+    vocabulary: Vocabulary,
+    parts: Corpus,
+    training: TrainingSet,
+    general: Corpus,
+    device: torch.device,
+) -> dict[str, Looked]:
+    text = TokenIds(TextRecipe(kind="tokens", minimum_count=1), vocabulary)
+    wanted = {
+        "train": (parts, training.corpus.images),
+        "val": (parts, parts.split("val").images),
+        "test": (parts, parts.split("test").images),
+        "general val": (general, general.split("val").images[:GENERAL]),
+        "general test": (general, general.split("test").images[:GENERAL]),
+    }
+    return {
+        name: look(tower, text, corpus, images, device, mirrored=name == "train")
+        for name, (corpus, images) in wanted.items()
+    }
+
+
+def _learn(heads: Heads, looked: Mapping[str, Looked], corpus: Corpus, plan: Plan) -> tuple[int, float]:
+    """Train the heads, and average them with what they were; tells how many epochs it took, and the share."""
+    schedule = Schedule(
+        epochs=plan.epochs,
+        learning_rate=2e-4,
+        optimizer="adamw",
+        weight_decay=0.05,
+        decay=Cosine(warm_up=min(1.0, plan.epochs / 2)),
+        clip=Clip("norm", 3.0),
+        figure="rsum",
+        patience=6,
+    )
+    recipe = PictureRecipe(
+        name="finetuning", kind="pictures", corpus=corpus.name or "own", seed=plan.seed, schedule=schedule
+    )
+    first = {name: value.detach().clone() for name, value in heads.state_dict().items()}
+    with TemporaryDirectory(prefix="deixis-finetune-") as folder:
+        with RunFolder(Path(folder) / "run", make_run_plan(recipe, corpus, [])) as run:
+            task = FinetuningTask(heads, looked["train"], looked["val"], plan.seed)
+            report = train(task, schedule, run, seed=plan.seed, device=plan.device, progress=plan.progress)
+        learned = {name: value.to(plan.device) for name, value in read_weights(run.folder).items()}
+    heads.eval()
+    return report.epochs, _best_share(heads, first, learned, (looked["val"], looked["general val"]))
+
+
+def _write(
+    out: Path,
+    base: Bundle,
+    tower: PictureTower,
+    texts: TextTower,
+    vocabulary: Vocabulary,
+    recipe: TowerRecipe,
+    corpus: str,
+) -> Manifest:
+    tower.backbone.fuse()
+    # The ImageNet classifier has no part in a tower.
+    del tower.backbone._fc
+    points = None if base.manifest.grounding is None else bundle_grounder(base)
+    if points is not None:
+        points.network.proposer.backbone.fuse()
+    return write_bundle(
+        out,
+        Networks(tower, texts, vocabulary, points),
+        recipe,
+        name=f"{base.manifest.name}+{corpus or 'own'}",
+        weights_sha256="",
+        weights=base.manifest.weights,
+        relevance=base.manifest.relevance,
+    )
+
+
+def divided(corpus: Corpus, seed: int) -> Corpus:
+    """The captioned images of a corpus with the splits train, val and test: its own, or drawn at random."""
+    images = [image for image in corpus if image.captions]
+    if not {"train", "val", "test"} <= {image.split for image in images}:
+        order = np.random.default_rng(seed).permutation(len(images))
+        stop, judge = (max(LEAST, round(share * len(images))) for share in (STOP, JUDGE))
+        names = np.full(len(images), "train", object)
+        names[order[:judge]], names[order[judge : judge + stop]] = "test", "val"
+        images = [msgspec.structs.replace(image, split=str(name)) for image, name in zip(images, names, strict=True)]
+    found = corpus.with_images(images)
+    if min(found.splits.get(name, 0) for name in ("train", "val", "test")) < LEAST:
+        raise DeixisError(
+            f"corpus {corpus.name or '(unnamed)'} has {len(images)} captioned pictures; to learn, to stop and to judge "
+            f"it takes {LEAST} each at the least, and a few hundred to be of use"
+        )
+    return found
+
+
+def with_words(known: Vocabulary, training: TrainingSet) -> Vocabulary:
+    """A vocabulary with the words that occur often enough in captions beside those that it has."""
+    counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+    new = {word: count for word, count in counts.items() if count >= OFTEN and word not in known}
+    return Vocabulary({**dict(zip(known.words, known.counts, strict=True)), **new})
+
+
+def judged(held_out: Compared, general: Compared, gains: Tensor) -> tuple[bool, str]:
+    """Whether it was worth it, in one line. `gains` of reciprocal rank, one a held-out picture."""
+    spread = float(gains.std() / len(gains) ** 0.5)
+    told = (
+        f"mean recall on {held_out.pictures} held-out pictures {_arrow(held_out)}, "
+        f"on {general.pictures} general ones {_arrow(general)}"
+    )
+    if held_out.gain <= 0 or float(gains.mean()) <= spread:
+        return False, f"Not worth keeping: no better than before by more than chance; {told}"
+    if general.gain < -FORGOTTEN:
+        return False, f"Not worth keeping: better on your pictures, but it forgot too much of others; {told}"
+    return True, f"Better: {told}"
+
+
+def _arrow(compared: Compared) -> str:
+    return f"{compared.before.mean_recall:.1f} → {compared.after.mean_recall:.1f}"
+
+
+def _towers(base: Bundle, recipe: TowerRecipe, before: Vocabulary, after: Vocabulary) -> tuple[PictureTower, TextTower]:
+    """Both towers of a bundle; a new word begins as the unknown one."""
+    tower, known = bundle_tower(base), bundle_texts(base)
+    texts = TextTower(recipe, len(after))
+    rows = [UNKNOWN if word not in before else before.encode([word])[0] for word in after.words]
+    specials = list(range(len(after) - len(after.words)))
+    weights = known.state_dict()
+    weights["encoder.words.weight"] = weights["encoder.words.weight"][specials + rows]
+    texts.load_state_dict(weights)
+    return tower, texts.eval()
+
+
+@torch.no_grad()
+def _ranks(heads: Heads, data: Looked) -> tuple[Figures, Tensor]:
+    """Figures, and the mean reciprocal rank of each picture's captions when they are asked for."""
+    scores = heads.scores(data)
+    found = retrieval_figures(scores, data.image_of)
+    own = scores[data.image_of, torch.arange(scores.shape[1], device=scores.device)]
+    ranks = (scores >= own).sum(0)
+    images = len(data.starts) - 1
+    total = torch.zeros(images, device=scores.device).index_add(0, data.image_of, 1 / ranks)
+    figures = Figures(found["rsum"] / 6, found["image_to_text.r@1"], found["text_to_image.r@1"])
+    return figures, (total / torch.bincount(data.image_of, minlength=images)).cpu()
+
+
+def _best_share(
+    heads: Heads, before: Mapping[str, Tensor], after: Mapping[str, Tensor], parts: Sequence[Looked]
+) -> float:
+    """Give the heads the average of weights that does best on own and general pictures together; tell its share."""
+    found: list[tuple[float, float, Any]] = []
+    for share in SHARES:
+        heads.load_state_dict({name: before[name].lerp(after[name], share) for name in before})
+        mean = sum(_ranks(heads, part)[0].mean_recall for part in parts)
+        found.append((mean, share, deepcopy(heads.state_dict())))
+    best = max(found, key=lambda each: each[0])
+    heads.load_state_dict(best[2])
+    return best[1]

@@ -1,0 +1,165 @@
+"""What `deixis.base.grounding_task` learns from, as tensors on one device; and the network it begins with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor
+from torch.nn import functional as F
+
+from deixis.base.grounder import Grounder
+from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe
+from deixis.corpus import Corpus, Image
+from deixis.corpus.boxes import merge
+from deixis.corpus.training import TrainingSet
+from deixis.errors import DeixisError
+from deixis.metrics.localization import gold_queries
+from deixis.text.features import MeanFeatures, TextRecipe, text_features
+from deixis.text.named_vectors import SPACY
+from deixis.text.tokens import has_content, tokens_of
+from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
+from deixis.training.augmentation import SquashedPictures, squashed_pictures
+from deixis.training.tools.proposer_training import padded_targets
+from deixis.vision.learned_proposals import LearnedProposals
+from deixis.vision.proposals import load_method
+from deixis.vision.reading import Skipped
+
+
+class GroundingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The words: those of the training captions that occur `minimum_count` times.
+
+    `vectors` are their first vectors: spaCy's, a word2vec, GloVe or .vec file, or "" for random ones.
+    """
+
+    vectors: str = SPACY
+    minimum_count: Annotated[int, Meta(ge=1)] = 1
+
+
+@dataclass(frozen=True)
+class GroundingData:
+    """Pictures, captions and boxes of some images on one device, padded to the same numbers an image."""
+
+    image_ids: tuple[str, ...]
+    pictures: Tensor  # (n, 3, side, side) bytes
+    captions: Captions
+    gold: Tensor  # (n, phrases, 4): the merged box of each phrase in [0, 1], zeros where there is no phrase
+    #: `(n, phrases)`: a phrase of two types counts twice, as in Table 2 of paper 0; 0 where there is none.
+    weight: Tensor
+    #: The proposer's targets.
+    boxes: Tensor  # (n, g, 4)
+    types: Tensor  # (n, g, types)
+    #: Words of the longest caption of each image, on the processor.
+    longest: Tensor
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def part(self, rows: Tensor) -> Captions:
+        """The captions of some images, no longer than they must be."""
+        here = rows.to(self.gold.device)
+        captions = Captions(*(field[here] for field in self.captions))
+        return captions._replace(tokens=captions.tokens[:, :, : int(self.longest[rows].max())])
+
+
+def grounding_data(
+    corpus: Corpus, images: Iterable[Image], vocabulary: Vocabulary, side: int, device: torch.device, skipped: Skipped
+) -> GroundingData:
+    """Read the pictures that have a phrase with a box; those that cannot be read are noted in `skipped`."""
+    chosen = [image for image in images if gold_queries(image)[0]]
+    if not chosen:
+        raise DeixisError(f"corpus {corpus.name or '(unnamed)'} has no phrase with a box among these images")
+    read = squashed_pictures(corpus, chosen, side, skipped)
+    if not read.images:
+        raise DeixisError(f"none of these {len(chosen)} pictures can be read; {skipped}")
+    return as_tensors(read, vocabulary, device)
+
+
+def as_tensors(read: SquashedPictures, vocabulary: Vocabulary, device: torch.device) -> GroundingData:
+    """The captions and boxes of pictures, each of which has a phrase with a box, beside the pictures."""
+    captions, gold, weight = _padded_phrases(read, vocabulary)
+    boxes, types = padded_targets(read)
+    return GroundingData(
+        tuple(image.id for image in read.images),
+        read.pixels.to(device),
+        Captions(*(field.to(device) for field in captions)),
+        gold.to(device),
+        weight.to(device),
+        boxes.to(device),
+        types.to(device),
+        (captions.tokens != PAD).sum(-1).amax(-1),
+    )
+
+
+def _padded_phrases(read: SquashedPictures, vocabulary: Vocabulary) -> tuple[Captions, Tensor, Tensor]:
+    tokens = [[tokens_of(caption) for caption in image.captions] for image in read.images]
+    queries = [gold_queries(image) for image in read.images]
+    count, most = len(tokens), max(len(own) for own, _ in queries)
+    longest = max(len(words) for own in tokens for words in own)
+    ids = np.full((count, max(map(len, tokens)), longest), PAD, np.int64)
+    spans = np.zeros((3, count, most), np.int64)
+    gold = np.zeros((count, most, 4), np.float32)
+    weight = np.zeros((count, most), np.float32)
+    for row, (image, size) in enumerate(zip(read.images, read.sizes, strict=True)):
+        for number, words in enumerate(tokens[row]):
+            ids[row, number, : len(words)] = vocabulary.encode(words)
+        numbers = {id(caption): number for number, caption in enumerate(image.captions)}
+        for number, (query, boxes) in enumerate(zip(*queries[row], strict=True)):
+            spans[:, row, number] = numbers[id(query.caption)], query.phrase.start, query.phrase.end
+            gold[row, number] = merge(boxes) / np.tile(size, 2)
+            weight[row, number] = max(1, len(query.phrase.types))
+    captions = Captions(torch.from_numpy(ids), *map(torch.from_numpy, spans))
+    return captions, torch.from_numpy(gold), torch.from_numpy(weight)
+
+
+def new_grounder(
+    training: TrainingSet, recipe: GroundingRecipe, text: GroundingText, *, proposer: str = "learned", seed: int = 0
+) -> Grounder:
+    """A network that knows the training captions' words, on a trained proposer (`learned`, or a file)."""
+    trunk = load_method(proposer)
+    if not isinstance(trunk, LearnedProposals) or trunk.model.backbone_name != recipe.backbone:
+        raise DeixisError(f"proposals {proposer!r} are not those of a proposer on {recipe.backbone}")
+    counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+    vocabulary = Vocabulary(counts, minimum_count=text.minimum_count)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        network = GroundingNetwork(recipe, trunk.model, len(vocabulary))
+    if text.vectors:
+        # The mean vector's features hold the vectors of all words of the training set, and are kept.
+        means = text_features(TextRecipe(kind="mean", vectors=text.vectors), training)
+        assert isinstance(means, MeanFeatures)
+        vectors = means.vectors
+        array, found = vectors.look_up(vocabulary.words)
+        if vectors.dimension != network.words.embedding_dim:
+            raise DeixisError(f"{text.vectors}: vectors have {vectors.dimension} numbers, not 300")
+        known = torch.from_numpy(found)
+        with torch.no_grad():
+            # Unit length, like the random ones of words without a vector.
+            network.words.weight[-len(known) :][known] = F.normalize(torch.from_numpy(array)[known], dim=1)
+    return Grounder(network, vocabulary)
+
+
+def named_words(data: GroundingData, vocabulary: Vocabulary, minimum: int) -> tuple[Tensor, int]:
+    """For each id of the vocabulary its class among the words that phrases often have, and how many classes there are.
+
+    Words without a class have the class after the last.
+    """
+    captions = data.captions
+    places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
+    own = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
+    inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
+    counts = torch.bincount(own[inside], minlength=len(vocabulary)).tolist()
+    chosen = [
+        number
+        for number, count in enumerate(counts)
+        if count >= minimum and number != UNKNOWN and has_content(vocabulary.token(number))
+    ]
+    classes = torch.full((len(vocabulary),), len(chosen))
+    classes[chosen] = torch.arange(len(chosen))
+    return classes.to(captions.tokens.device), len(chosen)

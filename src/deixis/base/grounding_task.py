@@ -1,0 +1,319 @@
+"""Learn `deixis.base.grounding_network` from the phrases and boxes of a training set: the kind "grounding" of recipes.
+
+Pictures stay on the device as bytes and are mirrored (with "left" and "right" swapped in the captions), zoomed and
+recoloured there. Proposals are made anew in every step by the network itself, then moved and dropped at random, since
+those of training pictures are better than any other picture's. A phrase's softmax over the regions is held to their
+overlap with its merged box once they have been moved.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deixis.base.grounder import Grounder, empty_network, mirrored_words
+from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
+from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
+from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
+from deixis.corpus import Corpus
+from deixis.corpus.training import training_set
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.text.features import VOCABULARY
+from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
+from deixis.training.augmentation import Views, random_colours, random_views, recoloured, view_boxes, view_pictures
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.task import Batches, Loss
+from deixis.training.tools.proposer_training import aligned_iou, pairwise_iou, proposer_loss
+from deixis.vision.proposer import ProposerOutput
+from deixis.vision.reading import Skipped
+
+#: Overlap with the phrase's box that makes a region right; from the second on, its box is taught to move.
+RIGHT_IOU, NEAR_IOU = 0.5, 0.4
+#: Pictures in a pass of the validation.
+PASS = 100
+
+
+class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weights of the parts beside the phrases' softmax; 0 leaves a part out.
+
+    `targets`: "soft" shares a phrase's probability out by overlap, "any" asks for it on any right region.
+    """
+
+    targets: Literal["soft", "any"] = "soft"
+    #: L1 and generalized IoU of moved boxes.
+    boxes: Annotated[float, Meta(ge=0)] = 1.0
+    #: The proposer's own loss.
+    proposer: Annotated[float, Meta(ge=0)] = 0.5
+    #: Regions name the words of the phrases that name them, those that are in `named` phrases at least.
+    words: Annotated[float, Meta(ge=0)] = 0.3
+    named: Annotated[int, Meta(ge=1)] = 20
+
+
+class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    #: Windows have sides from 1 − zoom to 1.15 of the picture's.
+    zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
+    colours: bool = True
+    #: Proposals are moved and scaled by normal noise of so many times their size, and dropped with this chance.
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.08
+    drop: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    #: The chance that a word is read as unknown.
+    forget: Annotated[float, Meta(ge=0, lt=1)] = 0.08
+
+
+class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole recipe. `proposer` is where the network begins: `learned`, or the file of a trained proposer."""
+
+    #: None are stored: the network looks at pictures.
+    features: None = None  # type: ignore[assignment]
+    proposer: str = "learned"
+    batch_size: Annotated[int, Meta(ge=1)] = 64
+    #: Whether the matcher looks at a picture's mirror image too.
+    mirror: bool = False
+    text: GroundingText = GroundingText()
+    model: GroundingRecipe = GroundingRecipe()
+    loss: GroundingLoss = GroundingLoss()
+    augmentation: Augmentation = Augmentation()
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
+
+
+RECIPE = GroundingTraining
+
+
+def build_task(recipe: GroundingTraining, corpus: Corpus, stores: Sequence[Any], device: torch.device) -> GroundingTask:
+    """The task of a recipe: pictures of the splits train and val are read, with what cannot be read told."""
+    training, skipped = training_set(corpus), Skipped()
+    grounder = new_grounder(training, recipe.model, recipe.text, proposer=recipe.proposer, seed=recipe.seed)
+    side, words = recipe.model.side, grounder.vocabulary
+    if device.type == "cuda":
+        # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
+        torch.backends.cudnn.benchmark = True
+    task = GroundingTask(
+        grounder,
+        grounding_data(training.corpus, training, words, side, device, skipped),
+        grounding_data(corpus, corpus.split("val"), words, side, device, skipped),
+        loss=recipe.loss,
+        augmentation=recipe.augmentation,
+        batch_size=recipe.batch_size,
+        seed=recipe.seed,
+    )
+    if skipped:
+        print(skipped, file=sys.stderr)
+    return task
+
+
+def feature_recipes(recipe: GroundingTraining) -> tuple[FeatureRecipe, ...]:
+    return ()
+
+
+def load_matcher(folder: Path, recipe: GroundingTraining, device: torch.device) -> Grounder:
+    """The grounder of a finished run."""
+    vocabulary = Vocabulary.load(folder / VOCABULARY)
+    prefix = "network."
+    weights = {
+        name.removeprefix(prefix): value for name, value in read_weights(folder).items() if name.startswith(prefix)
+    }
+    width = len(weights["proposer.lateral.0.weight"])
+    network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
+    network.load_state_dict(weights)
+    return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
+
+
+class GroundingBatch(NamedTuple):
+    rows: Tensor  # on the processor
+    #: Of all that is drawn at random in this step, dropout apart.
+    seed: int
+
+
+class GroundingTask:
+    """The trainer's task: `deixis.training.task.Task`."""
+
+    def __init__(
+        self,
+        grounder: Grounder,
+        training: GroundingData,
+        validation: GroundingData,
+        *,
+        loss: GroundingLoss,
+        augmentation: Augmentation,
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        self.grounder, self.training, self.validation = grounder, training, validation
+        self.weights, self.augmentation = loss, augmentation
+        self._batch_size, self._seed = min(batch_size, len(training)), seed
+        self.network = grounder.network
+        device = training.pictures.device
+        self._mirrored = mirrored_words(grounder.vocabulary).to(device)
+        self.module = nn.ModuleDict({"network": self.network})
+        self._names, classes = named_words(training, grounder.vocabulary, loss.named)
+        if loss.words and classes:
+            with torch.random.fork_rng(devices=()):
+                torch.manual_seed(seed)
+                self.module["namer"] = nn.Linear(self.network.recipe.width, classes)
+        self.module.to(device)
+        self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def batches(self, epoch: int) -> Batches[GroundingBatch]:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self.training), generator=generator)
+        # Whole batches only: the pictures left over are others in each epoch.
+        count = len(order) // self._batch_size
+        seeds = torch.randint(2**62, (count,), generator=generator).tolist()
+        rows = order[: count * self._batch_size].reshape(count, -1)
+        return Batches(count, map(GroundingBatch, rows, seeds))
+
+    def describe(self, batch: GroundingBatch) -> str:
+        return ", ".join(self.training.image_ids[row] for row in batch.rows.tolist())
+
+    def loss(self, batch: GroundingBatch) -> Loss:
+        device = self.training.pictures.device
+        generator = torch.Generator(device).manual_seed(batch.seed)
+        views = random_views(len(batch.rows), self.augmentation.zoom, generator)
+        pictures = view_pictures(self.training.pictures[batch.rows.to(device)], views, self.network.recipe.side)
+        if self.augmentation.colours:
+            pictures = recoloured(pictures, random_colours(len(pictures), generator))
+        output, pyramid = self.network.see(pictures.contiguous(memory_format=torch.channels_last))
+        return self.loss_of(batch.rows, views, output, pyramid, generator)
+
+    def loss_of(
+        self, rows: Tensor, views: Views, output: ProposerOutput, pyramid: list[Tensor], generator: torch.Generator
+    ) -> Loss:
+        """The loss of what the network saw in these views of the pictures of `rows`, which are on the processor."""
+        data, here, how = self.training, rows.to(generator.device), self.augmentation
+        captions = data.part(rows)
+        mirrored = views.flip[:, None, None] < 0
+        captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
+        gold = view_boxes(data.gold[here], views)
+        regions = jittered(self.network.propose(output), how, generator)
+        answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
+        parts = {"phrases": phrase_loss(answer, gold, self.weights.targets)}
+        total = parts["phrases"]
+        if self.network.recipe.refine and self.weights.boxes:
+            parts["boxes"] = box_loss(answer, regions, gold)
+            total = total + self.weights.boxes * parts["boxes"]
+        if self.weights.proposer:
+            boxes = view_boxes(data.boxes[here], views)
+            types = data.types[here] & (boxes.amax(-1) > 0)[..., None]
+            parts["proposer"] = proposer_loss(output, boxes, types)
+            total = total + self.weights.proposer * parts["proposer"]
+        if "namer" in self.module:
+            parts["words"] = self._naming_loss(answer.regions, regions, captions, gold)
+            total = total + self.weights.words * parts["words"]
+        return Loss(total, {name: part.detach() for name, part in parts.items()})
+
+    def _naming_loss(self, seen: Tensor, regions: Regions, captions: Captions, gold: Tensor) -> Tensor:
+        """Softmax over words for regions on a phrase's box, the words of all such phrases being right alike."""
+        named = self._names[captions.tokens]  # (batch, captions, words), one class more for words without a name
+        places = torch.arange(named.shape[-1], device=named.device)
+        inside = (places >= captions.start[..., None]) & (places < captions.end[..., None])
+        own = named.gather(1, captions.caption[..., None].expand(-1, -1, named.shape[-1]))
+        logits: Tensor = self.module["namer"](seen).float()
+        classes = logits.shape[-1]
+        own = own.masked_fill(~inside, classes)
+        words = logits.new_zeros(*own.shape[:2], classes + 1).scatter_(2, own, 1.0)[..., :classes]
+        on_box = ((pairwise_iou(regions.boxes, gold) >= RIGHT_IOU) & regions.real[..., None]).to(words.dtype)
+        wanted = (on_box @ words).clamp(max=1)  # (batch, regions, classes)
+        counts = wanted.sum(-1, keepdim=True)
+        losses = -(wanted / counts.clamp(min=1) * logits.log_softmax(-1)).sum(-1)
+        return losses.sum() / (counts > 0).sum().clamp(min=1)
+
+    def save(self, folder: Path) -> None:
+        self.grounder.vocabulary.save(folder / VOCABULARY)
+
+    def validate(self) -> Mapping[str, float]:
+        """`recalls` of the validation split, and beside them what a second look at the mirror image would give."""
+        once, twice = (recalls(self.grounder, self.validation, mirror=mirror) for mirror in (False, True))
+        return {**once, "r@1_mirrored": twice["r@1"]}
+
+
+def recalls(grounder: Grounder, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
+    """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
+
+    `r@K` are the matcher's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
+    """
+    ranks, bounds = [], []
+    for rows in torch.split(torch.arange(len(data)), PASS):
+        here = rows.to(data.gold.device)
+        answer, regions = grounder.answer(data.pictures[here], data.part(rows), mirror=mirror)
+        gold = data.gold[here]
+        right = aligned_iou(answer.boxes, gold[:, :, None])[0] >= RIGHT_IOU
+        ranks.append(first_right(by_coverage(answer.boxes, answer.scores, grounder.network.recipe.sharpness), right))
+        bounds.append(((pairwise_iou(gold, regions.boxes) >= RIGHT_IOU) & regions.real[:, None]).any(-1))
+    weight, rank = data.weight / data.weight.sum() * 100, torch.cat(ranks)
+
+    def share(hit: Tensor) -> float:
+        return float((weight * hit).sum())
+
+    return {
+        **{f"r@{k}": share((rank > 0) & (rank <= k)) for k in (1, 5, 10)},
+        "upper_bound": share(rank > 0),
+        "proposals": share(torch.cat(bounds)),
+    }
+
+
+def first_right(scores: Tensor, right: Tensor) -> Tensor:
+    """The rank, from 1, of the best right region of each phrase; ties count against it; 0 where none is right."""
+    right = right & (scores > -math.inf)
+    best = scores.masked_fill(~right, -math.inf).amax(-1, keepdim=True)
+    before = ((scores >= best) & ~right & (scores > -math.inf)).sum(-1)
+    return torch.where(right.any(-1), before + 1, 0)
+
+
+def jittered(regions: Regions, how: Augmentation, generator: torch.Generator) -> Regions:
+    """Proposals moved, scaled and dropped at random."""
+    shape, device = regions.boxes.shape, regions.boxes.device
+    noise = how.jitter * torch.randn(shape, device=device, generator=generator)
+    kept = torch.rand(shape[:2], device=device, generator=generator) >= how.drop
+    # The best proposal stays, so that no picture is without any.
+    kept[:, 0] = True
+    return regions._replace(boxes=moved(regions.boxes, noise).clamp(0, 1), real=regions.real & kept)
+
+
+def forgotten(captions: Captions, chance: float, generator: torch.Generator) -> Captions:
+    """Captions of which some words are unknown."""
+    drawn = torch.rand(captions.tokens.shape, device=captions.tokens.device, generator=generator) < chance
+    return captions._replace(tokens=captions.tokens.masked_fill(drawn & (captions.tokens != PAD), UNKNOWN))
+
+
+def phrase_loss(answer: Grounding, gold: Tensor, targets: Literal["soft", "any"]) -> Tensor:
+    """Cross-entropy of each phrase's softmax over the regions; phrases without a right region are left out."""
+    with torch.no_grad():
+        overlap = aligned_iou(answer.boxes.clamp(0, 1), gold[:, :, None])[0]
+        real = answer.scores > -math.inf
+        right = (overlap >= RIGHT_IOU) & real & (gold.amax(-1) > 0)[..., None]
+        wanted = right * (overlap - NEAR_IOU)
+        wanted = wanted / wanted.sum(-1, keepdim=True).clamp(min=1e-6)
+        learned = right.any(-1)
+    chance = answer.scores.log_softmax(-1)
+    if targets == "soft":
+        losses = -(wanted * chance.masked_fill(~real, 0.0)).sum(-1)
+    else:
+        losses = -chance.masked_fill(~right, -math.inf).logsumexp(-1)
+    return torch.where(learned, losses, 0.0).sum() / learned.sum().clamp(min=1)
+
+
+def box_loss(answer: Grounding, regions: Regions, gold: Tensor) -> Tensor:
+    """L1 of the offsets and 1 − generalized IoU, over the regions near each phrase's box."""
+    start = regions.boxes[:, None]
+    near = (aligned_iou(start, gold[:, :, None])[0] >= NEAR_IOU) & regions.real[:, None]
+    near &= (gold.amax(-1) > 0)[..., None]
+    generalized = aligned_iou(answer.boxes, gold[:, :, None])[1]
+    start, wanted = start.expand_as(answer.boxes), gold[:, :, None].expand_as(answer.boxes)
+    apart = F.smooth_l1_loss(
+        offsets_to(start, answer.boxes), offsets_to(start, wanted), reduction="none", beta=0.1
+    ).sum(-1)
+    losses = 1 - generalized + apart
+    return torch.where(near, losses, 0.0).sum() / near.sum().clamp(min=1)

@@ -1,0 +1,305 @@
+"""A picture tower and a recurrent text branch learned together from pictures: recipes of the kind `pictures`.
+
+Beyond the papers, whose networks keep their picture features as they are. Pictures lie on the device as bytes, and
+every step sees other windows and colours of them. What comes out is a tower that opens as a backbone, and a text branch
+whose embeddings compare with the tower's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deixis.base.text_tower import TextTower, TowerRecipe
+from deixis.base.tower_model import TowerMatcher
+from deixis.base.word_cells import FineTowerMatcher, best_cells
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.two_branch.loss import make_loss
+from deixis.text.features import TextFeatures, TextRecipe, load_text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import UNKNOWN
+from deixis.training.augmentation import (
+    MARGIN,
+    SquashedPictures,
+    Views,
+    random_colours,
+    random_views,
+    recoloured,
+    some_of,
+    squashed_pictures,
+    view_pictures,
+)
+from deixis.training.contrastive import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, ScoreInfoNCE
+from deixis.training.distributed import Ranks
+from deixis.training.inputs import TEXT, fitted_text, initial_vectors
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.sampling import shuffled
+from deixis.training.task import Batches, Loss
+from deixis.training.validation import retrieval_figures
+from deixis.vision import TOWER as TOWER_PREFIX
+from deixis.vision.efficientnet_lite import load_efficientnet_lite
+from deixis.vision.reading import Skipped
+from deixis.vision.tower import CELLS, TOWER, PictureTower, save_tower
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class PictureSamplerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`zoom`: windows of a picture have sides of 1 − zoom at the least."""
+
+    images: Annotated[int, Meta(ge=2)] = 128
+    captions: Annotated[int, Meta(ge=1)] = 5
+    zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
+    #: Share of the words of a caption that are read as unknown.
+    hide_words: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    #: Images without a picture at hand of which a step takes two captions each: the text branch learns that they match.
+    texts: Annotated[int, Meta(ge=0)] = 0
+
+
+class PictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: None are stored: the tower looks at pictures.
+    features: None = None  # type: ignore[assignment]
+    text: TextRecipe = TextRecipe(kind="tokens", minimum_count=2)
+    model: TowerRecipe = TowerRecipe()
+    loss: InfoNCERecipe | HardestNegativeRecipe = InfoNCERecipe()
+    sampler: PictureSamplerRecipe = PictureSamplerRecipe()
+    #: Begin with the word vectors that `text.vectors` names.
+    word_vectors: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind must be 'tokens': the text branch reads words")
+
+
+class TowerModule(nn.Module):
+    """Both branches and the loss, which may learn a temperature."""
+
+    def __init__(self, recipe: PictureRecipe, words: int, vectors: Tensor | None) -> None:
+        super().__init__()
+        model = recipe.model
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = load_efficientnet_lite(model.backbone)
+            self.tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
+            self.texts = TextTower(model, words, vectors)
+            self.loss = make_loss(recipe.loss)
+            self.fine_loss = ScoreInfoNCE() if model.fine else None
+            self.text_loss = make_loss(InfoNCERecipe()) if recipe.sampler.texts else None
+
+
+class PictureBatch(NamedTuple):
+    rows: Rows  # (images,) on the processor
+    images: Tensor  # (images,) rows of the pictures
+    captions: Tensor  # (captions,) rows of the captions
+    owner: Tensor  # (captions,) place in `images`
+    pairs: Tensor  # (texts, 2) rows of the captions of images without pictures
+    seed: int
+
+
+class Captioned(NamedTuple):
+    """Pictures as bytes and their captions as ids, on the device."""
+
+    images: tuple[Image, ...]
+    sizes: tuple[tuple[int, int], ...]  # width and height of the originals
+    pixels: Tensor  # (images, 3, side, side)
+    texts: Tensor  # (captions, longest)
+    image_of: Tensor  # (captions,)
+    starts: Rows  # (images + 1,) each image's captions
+
+
+class PictureTask:
+    """Validated by retrieval in both directions on the validation split."""
+
+    def __init__(self, recipe: PictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.text = fitted_text(recipe.text, training, corpus, device)
+        vectors = initial_vectors(recipe.text, training, self.text) if recipe.word_vectors else None
+        self.module = TowerModule(recipe, self.text.dim, vectors).to(device)
+        self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.data = self._read_training(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
+        self.held_out = self._read(corpus.split("val"), recipe.model.side)
+        self.told: Tensor | None = None
+        self._told_starts: Rows = np.zeros(1, np.int64)
+        if recipe.sampler.texts:
+            self.told, self._told_starts = self._tell(training.corpus)
+
+    def _tell(self, corpus: Corpus) -> tuple[Tensor, Rows]:
+        """The captions of images whose pictures are not at hand, and where each image's begin."""
+        seen = {image.id for image in self.data.images}
+        told = [image for image in corpus if image.id not in seen and len(image.captions) > 1]
+        if not told:
+            raise DeixisError("sampler.texts: there is no image that has captions alone")
+        ids = self.text.transform([tokens_of(caption) for image in told for caption in image.captions])
+        return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in told)])
+
+    def _read_training(self, corpus: Corpus, side: int) -> Captioned:
+        return self._read(corpus, side)
+
+    def _read(self, corpus: Corpus, side: int) -> Captioned:
+        captioned = [image for image in corpus if image.captions]
+        read = squashed_pictures(corpus, captioned, side, Skipped())
+        if not read.images:
+            raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
+        return self._captioned(read, read.images)
+
+    def _captioned(self, read: SquashedPictures, images: tuple[Image, ...]) -> Captioned:
+        """Images with their captions, of which those that were read have their pictures here."""
+        counts = [len(image.captions) for image in images]
+        ids = self.text.transform([tokens_of(caption) for image in images for caption in image.captions])
+        owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        pixels, texts = read.pixels.to(self.device), torch.from_numpy(ids).to(self.device)
+        return Captioned(images, read.sizes, pixels, texts, owners.to(self.device), starts)
+
+    def batches(self, epoch: int) -> Batches[PictureBatch]:
+        return shuffled(len(self.data.images), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
+
+    def _batch(self, epoch: int, images: Rows, following: object, random: np.random.Generator) -> PictureBatch:
+        captions, owners = [], []
+        for place, image in enumerate(images):
+            chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
+            captions.append(chosen)
+            owners.append(np.full(len(chosen), place))
+        starts = self._told_starts
+        told = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
+        pairs = np.array([some_of(starts, one, 2, random) for one in told], np.int64).reshape(-1, 2)
+        send = [
+            torch.from_numpy(rows).to(self.device)
+            for rows in (images, np.concatenate(captions), np.concatenate(owners), pairs)
+        ]
+        return PictureBatch(images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
+
+    def loss(self, batch: PictureBatch) -> Loss:
+        pictures, _, generator = self._look(batch)
+        return self._match(batch, self.module.tower.backbone.map(pictures), generator)
+
+    def _look(self, batch: PictureBatch) -> tuple[Tensor, Views, torch.Generator]:
+        """Other windows and colours of the batch's pictures, and what draws all else."""
+        generator = torch.Generator(self.device).manual_seed(batch.seed)
+        views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
+        colours = random_colours(len(batch.images), generator)
+        pictures = recoloured(view_pictures(self.data.pixels[batch.images], views, self.recipe.model.side), colours)
+        return pictures.contiguous(memory_format=torch.channels_last), views, generator
+
+    def _match(self, batch: PictureBatch, maps: Tensor, generator: torch.Generator) -> Loss:
+        """The loss of pictures, as maps of the backbone, and sentences."""
+        module = self.module
+        images = F.normalize(module.tower.pooled(maps).float())
+        ids = self._hidden(self.data.texts[batch.captions], generator)
+        if module.fine_loss is None:
+            texts = F.normalize(module.texts(ids).float())
+            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
+        else:
+            embedded, words = module.texts.with_words(ids)
+            texts = F.normalize(embedded.float())
+            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
+            scores = images @ texts.T + best_cells(module.tower.embed_cells(maps), words)
+            parts = {**parts, "fine": module.fine_loss(scores, batch.owner)}
+            total = total + parts["fine"]
+        if module.text_loss is not None and self.told is not None:
+            ids = self._hidden(self.told[batch.pairs.T.flatten()], generator)
+            first, second = F.normalize(module.texts(ids).float()).chunk(2)
+            same = torch.arange(len(first), device=self.device)
+            parts = {**parts, "texts": module.text_loss(first, second, contrast(same, len(first)))[0]}
+            total = total + parts["texts"]
+        return Loss(total, parts)
+
+    def _hidden(self, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """Texts no longer than they must be, of which some words are unknown."""
+        ids = ids[:, : int((ids != 0).sum(1).max())]
+        hidden = torch.rand(ids.shape, device=self.device, generator=generator) < self.recipe.sampler.hide_words
+        return torch.where(hidden & (ids != 0), UNKNOWN, ids)
+
+    def validate(self) -> Mapping[str, float]:
+        """Recalls; where cells and words count, `whole.rsum` is that of the embeddings alone."""
+        data, module = self.held_out, self.module
+        maps = [module.tower.backbone.map((part.float() - 127) / 128) for part in torch.split(data.pixels, 64)]
+        images = torch.cat([F.normalize(module.tower.pooled(part)) for part in maps])
+        parts = torch.split(data.texts, 1024)
+        texts = torch.cat([F.normalize(module.texts(part)) for part in parts])
+        whole = images @ texts.T
+        if module.fine_loss is None:
+            return retrieval_figures(whole, data.image_of)
+        cells = torch.cat([module.tower.embed_cells(part) for part in maps])
+        fine = torch.cat([best_cells(cells, module.texts.with_words(part)[1]) for part in parts], 1)
+        return {
+            **retrieval_figures(whole + fine, data.image_of),
+            "whole.rsum": retrieval_figures(whole, data.image_of)["rsum"],
+        }
+
+    def describe(self, batch: PictureBatch) -> str:
+        return "images " + ", ".join(self.data.images[row].id for row in batch.rows[:5]) + ", …"
+
+    def save(self, folder: Path) -> None:
+        save_tower(self.module.tower, folder / TOWER, cells=False)
+        if self.recipe.model.fine:
+            save_tower(self.module.tower, folder / CELLS)
+        self.text.save(folder / TEXT)
+
+
+def contrast(owner: Tensor, images: int) -> Contrast:
+    """Every caption of a batch against every other picture, and every picture against all captions but its own."""
+    captions = torch.arange(len(owner), device=owner.device)
+    other = owner[:, None] != torch.arange(images, device=owner.device)  # (captions, images)
+    return Contrast(
+        image_to_text=Direction(owner, captions, owner[:, None] != owner),
+        text_to_image=Direction(captions, owner, other),
+    )
+
+
+RECIPE = PictureRecipe
+
+
+def feature_recipes(recipe: PictureRecipe) -> list[FeatureRecipe]:
+    """None: it learns from the pictures themselves."""
+    return []
+
+
+def run_features(folder: Path) -> list[FeatureRecipe]:
+    """The trained tower's embeddings, with those of the cells where there are any."""
+    tower = folder / CELLS if (folder / CELLS).exists() else folder / TOWER
+    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower}", crops="squash")]
+
+
+def build_task(
+    recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> PictureTask:
+    return PictureTask(recipe, training_set(corpus), corpus, device)
+
+
+def build_share(
+    recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> PictureTask:
+    from deixis.base.shared_pictures import SharedPictureTask
+
+    return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
+
+
+def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
+    kind = FineTowerMatcher if recipe.model.fine else TowerMatcher
+    return kind(*load_text_tower(folder, recipe), device)
+
+
+def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:
+    """The text branch of a finished run, and what makes token ids of texts."""
+    text = load_text_features(folder / TEXT)
+    tower = TextTower(recipe.model, text.dim)
+    prefix = "texts."
+    stored = read_weights(folder)
+    tower.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    )
+    return tower.eval(), text

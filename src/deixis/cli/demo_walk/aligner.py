@@ -1,0 +1,68 @@
+"""The demo's aligner and captioner (paper 4): trained and scored on the embedded corpus, and at work on a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image as Pillow
+
+from deixis.cli.demo_walk.networks import Trained, train
+from deixis.corpus import Box, Corpus, training_set
+from deixis.features.store import FeatureStore
+from deixis.metrics.captioning_protocol import captioning
+from deixis.metrics.protocols import Pictures
+from deixis.model import read_images
+from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment
+from deixis.papers.dvsa.sentence_alignment import AlignedSnippet, align_sentence
+from deixis.text.features import training_captions
+from deixis.text.tokens import tokens_of
+from deixis.training.inputs import find_store
+from deixis.training.threads import one_thread
+from deixis.vision.alignment_drawing import Part, draw_alignment
+from deixis.vision.reading import read_picture
+from deixis.vision.typesetting import as_written
+
+
+class Shown(NamedTuple):
+    """A scene, what the captioner says of it, and how a sentence of its own lies over it."""
+
+    caption: str
+    drawing: Pillow.Image
+    snippets: tuple[AlignedSnippet, ...]
+
+
+@one_thread()
+def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> Trained:
+    """Words and regions, scored on the split `test`."""
+    matcher, told = train("demo/alignment", corpus, [find_store(stores, "proposals")], out)
+    near = Pictures(
+        corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=matcher.regions - 1
+    )
+    return Trained("aligner", matcher, (alignment(matcher, near, Smoothing(matcher.beta), **told),))
+
+
+@one_thread()
+def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
+    """Sentences about whole pictures, scored on the split `test`."""
+    matcher, told = train("demo/captions", corpus, [store], out)
+    pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
+    return Trained(
+        "captioner", matcher, (captioning(matcher, pictures, training_captions(training_set(corpus)), **told),)
+    )
+
+
+def show(
+    corpus: Corpus, stores: Sequence[FeatureStore], pictures: FeatureStore, aligner: Trained, captioner: Trained
+) -> Shown:
+    """The first test scene at work: a caption made for it, and its own first caption laid over it."""
+    image = corpus.split("test").images[0]
+    said = captioner.matcher.describe(next(read_images(pictures, [image.id])), 1)[0][0]
+    features = next(read_images(find_store(stores, "proposals"), [image.id]))
+    tokens = tokens_of(image.captions[0])
+    matcher = aligner.matcher
+    snippets = align_sentence(matcher, features, tokens, beta=matcher.beta, temperature=matcher.temperature)
+    parts = [Part(each.start, each.end, [Box(*box) for box in each.boxes], "", each.whole) for each in snippets]
+    drawing = draw_alignment(read_picture(corpus, image), image.captions[0].tokens, parts)
+    return Shown(as_written(said), drawing, tuple(snippets))

@@ -1,0 +1,110 @@
+"""The demo's two-branch networks (paper 1) and CCA (paper 0): trained, scored and drawn on the embedded corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image as Pillow
+
+from deixis.corpus import Corpus
+from deixis.features.extraction import extract
+from deixis.features.mapper import make_mapper
+from deixis.features.store import FeatureStore
+from deixis.figures.localization_comparison import captions_with_boxes, found_phrases
+from deixis.metrics.protocols import Pictures, localization, phrase_localizer, retrieval, sentence_retrieval
+from deixis.metrics.results import Result
+from deixis.training.inputs import find_store
+from deixis.training.judging import reference
+from deixis.training.recipe import kind_of, load_recipe
+from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.running import run_recipe
+from deixis.training.threads import one_thread
+from deixis.vision.localization_drawing import Example, draw_comparison
+from deixis.vision.reading import read_picture
+
+CPU = torch.device("cpu")
+#: Scenes whose regions are extracted, by split; whole pictures are extracted of all.
+REGION_SCENES = {"train": 150, "val": 20, "test": 30}
+DRAWN = 3
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A matcher, the recipe it was made by, and what it scored."""
+
+    name: str
+    matcher: Any
+    results: tuple[Result, ...]
+
+
+def with_regions(corpus: Corpus) -> Corpus:
+    """The scenes that phrases are localized in: the first of each split."""
+    chosen = [
+        image
+        for split, count in REGION_SCENES.items()
+        for image in islice((image for image in corpus if image.split == split), count)
+    ]
+    return corpus.with_images(chosen)
+
+
+def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None]) -> list[FeatureStore]:
+    """Features of proposals and of drawn boxes, as the demo's phrase recipes ask for."""
+    recipe = load_recipe("demo/phrases").recipe
+    stores = []
+    for number, wanted in enumerate(kind_of(recipe.kind).feature_recipes(recipe)):
+        folder = out / "features" / ("chains" if number else "proposals")
+        extract(corpus, make_mapper(wanted), folder, progress=progress)
+        stores.append(FeatureStore(folder))
+    return stores
+
+
+@one_thread()
+def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
+    """The embedding network of whole pictures and sentences, scored on the split `test`."""
+    matcher, told = train("demo/sentences", corpus, [store], out)
+    pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
+    results = retrieval(matcher, pictures, **told), sentence_retrieval(matcher, pictures, **told)
+    return Trained("embedding network", matcher, results)
+
+
+@one_thread()
+def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> list[Trained]:
+    """CCA and the embedding network of regions and phrases, scored on the split `test`."""
+    trained = []
+    for recipe, name in (("demo/phrases-cca", "CCA"), ("demo/phrases", "embedding network")):
+        matcher, told = train(recipe, corpus, stores, out)
+        trained.append(Trained(name, matcher, (localization(matcher, _pictures(corpus, stores), **told),)))
+    return trained
+
+
+def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: Sequence[Trained]) -> Pillow.Image:
+    """What each matcher finds for the phrases of some test captions (paper 1, Fig. 2)."""
+    pictures = _pictures(corpus, stores)
+    rich = captions_with_boxes(corpus.split("test").images, phrases=3)
+    examples = [
+        Example(
+            image,
+            read_picture(corpus, image),
+            image.captions[caption],
+            tuple(found_phrases(image, caption, phrase_localizer(each.matcher, pictures)) for each in trained),
+        )
+        for image, caption in rich[:: max(1, len(rich) // DRAWN)][:DRAWN]
+    ]
+    return draw_comparison([each.name for each in trained], examples)
+
+
+def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
+    """A recipe of the demo, trained: its matcher, and what results say of it."""
+    folder = out / "runs" / name.removeprefix("demo/")
+    run_recipe(load_recipe(name), corpus, stores, folder, CPU)
+    recipe = read_recipe(folder)
+    return load_matcher(folder, CPU), {"recipe": reference(recipe), "seed": recipe.seed}
+
+
+def _pictures(corpus: Corpus, stores: Sequence[FeatureStore]) -> Pictures:
+    return Pictures(corpus, "test", find_store(stores, "proposals"), learned_from_boxes=True)

@@ -1,0 +1,187 @@
+"""`deixis export`: trained runs in forms that others run."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deixis.cli.output import busy, print_json
+from deixis.cli.output_files import check_free, put_in_place, system_faults
+from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.adapters.bundles import Manifest
+
+app = typer.Typer(no_args_is_help=True, help="Trained runs in forms that others run.")
+
+
+class WeightsChoice(StrEnum):
+    MIXED = "mixed"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+
+OutOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the bundle is written.")]
+WeightsOption = Annotated[
+    WeightsChoice,
+    typer.Option(help="How weights are kept; `mixed`: float16 for convolutions, int8 for other matrices."),
+]
+SideOption = Annotated[
+    int | None,
+    typer.Option(min=32, max=1024, help="Pixels of the pictures that search looks at.", show_default="as in training"),
+]
+WordWeightOption = Annotated[
+    float | None,
+    typer.Option(help="Of cells and words beside the embeddings, where a model has them.", show_default="the run's"),
+]
+CalibrateOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CORPUS",
+        help="A captioned corpus on whose validation pictures it is learned from which score on a picture counts "
+        "as what was asked for.",
+        show_default="that of a model like it",
+    ),
+]
+PicturesOption = Annotated[
+    Path | None,
+    typer.Option(help="A folder or zip with that corpus' pictures, if they are kept elsewhere.", show_default=False),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def onnx(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of a finished run of the kind `pictures` or `base`.")
+    ],
+    out: OutOption,
+    weights: WeightsOption = WeightsChoice.MIXED,
+    side: SideOption = None,
+    word_weight: WordWeightOption = None,
+    calibrate: CalibrateOption = None,
+    pictures_in: PicturesOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a bundle for search: picture tower and text branch for onnxruntime, weights, vocabulary, manifest.
+
+    Example: deixis export onnx runs/pictures --out encoder && deixis index ~/Pictures --encoder onnx:encoder
+    """
+    export_bundle = _exporter()
+    build = partial(export_bundle, run, weights=weights.value, side=side, word_weight=word_weight)
+    _write(build, out, (calibrate, pictures_in), force, as_json)
+
+
+@app.command()
+def base(
+    pictures: Annotated[Path, typer.Option(metavar="RUN", help="A run of the kind `base` or `pictures`.")],
+    out: OutOption,
+    grounding: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A run of the kind `grounding`.", show_default="that of a `base` run"),
+    ] = None,
+    captioner: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="A captioner trained on the tower's features.", show_default=False),
+    ] = None,
+    result: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A result for the model card; may be repeated.", show_default=False),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
+    weights: WeightsOption = WeightsChoice.MIXED,
+    side: SideOption = None,
+    word_weight: WordWeightOption = None,
+    calibrate: CalibrateOption = None,
+    pictures_in: PicturesOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a bundle that searches, points and describes, with a model card: what `deixis-base` is made by.
+
+    Example: deixis export base --pictures runs/base --captioner runs/captions --calibrate joined/ --out base
+    """
+    from deixis.metrics.results import load
+
+    results = [load(path) for path in result or []]
+    export_bundle = _exporter()
+    from deixis.base.model_card import bundle_card
+
+    def card(manifest: Manifest) -> str:
+        points = grounding or (pictures if manifest.grounding else None)
+        runs = {"pictures": pictures, "grounding": points, "captioner": captioner}
+        return bundle_card(manifest, {task: run for task, run in runs.items() if run is not None}, results)
+
+    build = partial(
+        export_bundle,
+        pictures,
+        grounding=grounding,
+        captioner=captioner,
+        name=name,
+        weights=weights.value,
+        side=side,
+        word_weight=word_weight,
+    )
+    _write(build, out, (calibrate, pictures_in), force, as_json, card)
+
+
+def require_onnx() -> None:
+    """Say what to install where bundles cannot be written."""
+    if importlib.util.find_spec("onnx") is None:
+        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export]'")
+
+
+def _exporter() -> Callable[..., Any]:
+    require_onnx()
+    from deixis.base.bundle_export import export_bundle
+
+    return export_bundle
+
+
+def _write(
+    build: Callable[[Path], Manifest],
+    out: Path,
+    calibrate: tuple[str | None, Path | None],
+    force: bool,
+    as_json: bool,
+    card: Callable[[Manifest], str] | None = None,
+) -> None:
+    """Build a bundle beside `out`, and put it there when it is whole."""
+    check_free(out, force)
+    from deixis.adapters.bundles import CARD
+    from deixis.files import write_text
+
+    with system_faults(out), busy("Exporting"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
+        try:
+            manifest = build(staging / out.name)
+            corpus, pictures = calibrate
+            if corpus is not None:
+                from deixis.corpus import open_corpus
+                from deixis.search.calibration import calibrate as learn
+
+                manifest = learn(staging / out.name, open_corpus(corpus, pictures=pictures))
+            if card is not None:
+                write_text(staging / out.name / CARD, card(manifest))
+            old = put_in_place(staging / out.name, out, force)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    size = sum(file.bytes for file in manifest.files.values())
+    if as_json:
+        print_json({"out": str(out), "bytes": size, "manifest": manifest})
+        return
+    typer.echo(f"Wrote {manifest.name} to {out} ({size / 1e6:.1f} MB, {manifest.weights})")
+    if old is not None:
+        typer.echo(f"What was there is now {old}")
+    typer.echo(f"Use it with: deixis index DIR --encoder onnx:{out}")

@@ -1,0 +1,89 @@
+"""`deixis map`: the embedding space of a run as a page and as a picture (paper 2, Fig. 8)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.output_files import check_free, system_faults
+from deixis.errors import DeixisError
+
+
+class Method(StrEnum):
+    TSNE = "tsne"
+    PCA = "pca"
+    UMAP = "umap"
+
+
+def space_map(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    out: Annotated[Path, typer.Option(metavar="HTML", help="The page to write.")],
+    corpus: CorpusOfRun = None,
+    png: Annotated[Path | None, typer.Option(metavar="PNG", help="Also draw a picture of it.", show_default=False)] = (
+        None
+    ),
+    pictures_in: Annotated[
+        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
+    ] = None,
+    features: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split whose images are drawn; `all` for all of it.")] = "val",
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
+    method: Annotated[Method, typer.Option(help="How the space is laid out in the plane.")] = Method.TSNE,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice and the layout.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
+) -> None:
+    """Draw a map of the space in which a run puts pictures and texts: what lies close matches well.
+
+    Lines lead from captions to their picture and, where the run knows regions, from phrases to the best of them.
+
+    Example: deixis map runs/hm-lstm --corpus joined/ --out map.html
+    """
+    import numpy as np
+
+    from deixis.cli.output import busy, print_json, run_corpus, run_stores
+    from deixis.figures.embedding_map import check_space
+    from deixis.figures.embedding_map import space_map as lay_out
+    from deixis.figures.map_page import map_page, map_still
+    from deixis.files import atomic_write, write_text
+    from deixis.training.judging import retrieval_pictures
+    from deixis.training.run_models import load_matcher, read_recipe
+    from deixis.vision.learned_proposals import checked_device
+    from deixis.vision.reading import read_picture
+
+    for path, ending in ((out, ".html"), (png, ".png")):
+        if path is not None:
+            if path.suffix.lower() != ending:
+                raise DeixisError(f"{path}: choose a name that ends in {ending}")
+            check_free(path, force)
+    recipe, target = read_recipe(run), checked_device(device)
+    matcher = load_matcher(run, target)
+    check_space(matcher)
+    opened = run_corpus(run, recipe, corpus, pictures_in)
+    known = retrieval_pictures(recipe, opened, split, run_stores(run, recipe, opened, features, device, split))
+    rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
+    images = [known.images[row] for row in np.sort(rows).tolist()]
+    with busy("Laying out the space"):
+        found = lay_out(matcher, known, images, method=method.value, seed=seed)
+    pictures = [read_picture(opened, image, at_least=200) for image in images]
+    sizes = [
+        (image.width or own.width, image.height or own.height) for image, own in zip(images, pictures, strict=True)
+    ]
+    title = f"{recipe.name} on {opened.name or corpus or recipe.corpus}, {split}"
+    with system_faults(out):
+        write_text(out, map_page(found, pictures, sizes, title))
+    if png is not None:
+        with system_faults(png), atomic_write(png) as stream:
+            map_still(found, pictures, title).save(stream, "PNG")
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(f"Drew {len(found.points):,} points of {len(images):,} images to {out}")

@@ -1,0 +1,160 @@
+"""`deixis results`: result files, the papers' tables, and both side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deixis.cli.output_files import system_faults
+from deixis.errors import DeixisError
+
+app = typer.Typer(no_args_is_help=True, help="Show results and set them beside the papers' figures.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_PREFACE = """# Results
+
+Made by `{command}` from the result files under `{folder}`; not edited by hand.
+Each row is as the paper prints it, with ours under it in bold: a single run, or the mean ± the standard deviation over
+seeds. Recalls are percentages. The number in brackets leads to the note that says how ours came about.
+"""
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(help="A result file.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Show one result: what was scored, how, and every figure."""
+    from deixis.cli.output import console, print_json, print_table
+    from deixis.metrics.results import flatten, load
+
+    result = load(file)
+    if as_json:
+        print_json(result)
+        return
+    out = console()
+    for name, value in _facts(result):
+        out.print(f"{name}: {value}", markup=False, soft_wrap=True)
+    figures = [(name, f"{value:.6g}") for name, value in flatten({**result.counts, **result.metrics})]
+    print_table(str(file), ["figure", "value"], figures)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a result file."""
+    from deixis.metrics.results import json_schema
+
+    sys.stdout.write(json_schema().decode())
+
+
+@app.command()
+def papers(
+    table: Annotated[str, typer.Argument(help="List this table's rows: paper0/table5.", show_default=False)] = "",
+    as_json: Json = False,
+) -> None:
+    """List the papers' tables, or the rows of one: the names that a result gives to what it reproduces."""
+    from deixis.cli.output import print_json
+    from deixis.metrics.paper_tables import paper_tables, paper_title
+
+    tables = paper_tables()
+    if table and table not in tables:
+        raise DeixisError(f"no table {table!r}; without a name, `deixis results papers` lists them")
+    if as_json:
+        print_json(tables[table] if table else {name: one.title for name, one in tables.items()})
+    elif table:
+        for row in tables[table].rows:
+            settings = f" ({', '.join(row.settings)})" if row.settings else ""
+            typer.echo(f"{table}/{row.id:<30} {row.label}{settings}")
+    else:
+        paper = None
+        for name, one in tables.items():
+            if one.paper != paper:
+                paper = one.paper
+                typer.echo(f"Paper {paper}: {paper_title(paper)}")
+            corpus = f" ({one.corpus})" if one.corpus else ""
+            typer.echo(f"  {name:<25} {len(one.rows):>2} rows  {one.title}{corpus}")
+
+
+@app.command()
+def table(
+    paper: Annotated[int | None, typer.Option(help="Only this paper's tables (0 to 4).", show_default=False)] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="Only this table of the paper: 5, or a part such as 2-mscoco.", show_default=False),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All tables of all papers, as a page, also where we have no result.")
+    ] = False,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="The folder of result files; by default `results`, if there is one.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file, not to the terminal.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Set our results beside the papers' figures, as Markdown.
+
+    Without --paper or --all: the tables in which we have a result, and the results that belong to no table.
+    The docs' page of results is made by: deixis results table --all --out docs/results.md
+    """
+    import msgspec
+
+    from deixis.files import write_text
+    from deixis.metrics.paper_tables import find_tables
+    from deixis.metrics.result_tables import as_data, compare, markdown
+    from deixis.metrics.results import load_folder
+
+    if everything and (paper is not None or table is not None):
+        raise DeixisError("--all prints every table: give it alone, or --paper and --table without it")
+    if table is not None and paper is None:
+        raise DeixisError("--table needs --paper: tables are numbered within a paper")
+    folder = results or Path("results")
+    comparison = compare(load_folder(folder) if results or folder.is_dir() else {})
+    tables = find_tables(paper, table)
+    chosen = everything or paper is not None
+    if not chosen:
+        tables = [candidate for candidate in tables if comparison.of_table(candidate)]
+        if not tables and not comparison.others:
+            raise DeixisError(f"no result under {folder}; --all prints the papers' tables alone")
+    others = paper is None
+    if as_json:
+        data = msgspec.json.encode(as_data(comparison, tables, with_others=others))
+        text = msgspec.json.format(data, indent=2).decode() + "\n"
+    else:
+        text = markdown(comparison, tables, with_others=others)
+        if everything:
+            command = f"deixis results table --all{f' --out {out.as_posix()}' if out else ''}"
+            text = _PREFACE.format(command=command, folder=folder.as_posix()) + "\n" + text
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        with system_faults(out):
+            write_text(out, text)
+
+
+def _facts(result: Any) -> list[tuple[str, str]]:
+    """What a person wants to know of a result before its figures."""
+    protocol, corpus, boxes = result.protocol, result.corpus, result.box_supervision
+    parameters = ", ".join(f"{name} = {value}" for name, value in protocol.parameters.items())
+    facts = [
+        ("protocol", f"{protocol.name}; {parameters}" if parameters else protocol.name),
+        ("ties", protocol.ties),
+        ("corpus", f"{corpus.name} {corpus.fingerprint}" if corpus else ""),
+        ("split", f"{corpus.split} {corpus.split_hash}" if corpus else ""),
+        ("reproduces", ", ".join(result.rows)),
+        ("recipe", f"{result.recipe.name} {result.recipe.hash}" if result.recipe else ""),
+        ("seed", "" if result.seed is None else str(result.seed)),
+        ("box supervision", boxes.statement if boxes else ""),
+        ("upper bound", f"{boxes.upper_bound} at {boxes.regions} regions" if boxes and boxes.regions else ""),
+        ("readings", "; ".join(result.readings)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in result.versions.items())),
+        ("command", result.command),
+        ("created", f"{result.created.isoformat()}, after {result.duration:g} s"),
+    ]
+    return [(name, value) for name, value in facts if value]

@@ -1,0 +1,1 @@
+"""Galleries, alignment sites, maps and other pages of pictures."""

@@ -1,0 +1,290 @@
+"""A static site of alignments (the web demo of paper 4): the pictures of a split, and how sentences lie over them.
+
+A page a picture: its own captions with their ranks, and the sentences of the whole split that score highest; words in
+the colour of their region, whose box shows under the pointer or the keyboard's focus. Index pages list the pictures, so
+many a page. Everything opens from disk: no server, no other host, no module or request that a browser forbids there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from deixis.corpus import Caption, Corpus, Image
+from deixis.features.store import FeatureStore
+from deixis.files import atomic_write, write_text
+from deixis.model import ImageFeatures, read_images
+from deixis.papers.dvsa.model import AlignmentMatcher
+from deixis.papers.dvsa.snippets import Snippet, carry_signs, snippets_of
+from deixis.text.tokens import tokens_of
+from deixis.vision.palette import PALETTE
+from deixis.vision.reading import read_picture
+from deixis.vision.typesetting import as_written, stands_close
+
+#: Pictures of an index page; the longer side of a picture; images that are scored together.
+PER_PAGE, LONGER_SIDE, BLOCK = 60, 720, 512
+STATIC = ("site.css", "site.js")
+
+
+class SiteReport(NamedTuple):
+    pictures: int
+    captions: int
+    #: Pictures of which the best-scoring sentence of all is one of their own captions.
+    first: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence on a picture's page: its tokens as written, its snippets, its score, and its rank among all."""
+
+    tokens: tuple[str, ...]
+    snippets: tuple[Snippet, ...]
+    score: float
+    rank: int
+    own: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture's page: boxes (regions, 4), the whole picture's first; its own captions, and the best of all."""
+
+    image: Image
+    size: tuple[float, float]
+    boxes: NDArray[Any]
+    own: tuple[Line, ...]
+    best: tuple[Line, ...]
+
+
+def write_site(
+    folder: Path,
+    matcher: AlignmentMatcher,
+    corpus: Corpus,
+    images: Sequence[Image],
+    store: FeatureStore,
+    *,
+    title: str,
+    beta: float,
+    temperature: float,
+    sentences: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> SiteReport:
+    """Write the site into an empty or new folder.
+
+    Args:
+        corpus: where the pictures are.
+        images: those that are shown; their captions are ranked for each.
+        store: their regions.
+        title: of every page.
+        beta: what neighbouring words of one region add.
+        temperature: above 0, all chains of regions have a say.
+        sentences: the best so many of all are shown on each page.
+        progress: called with the number of pictures done and of all.
+    """
+    for name in STATIC:
+        write_text(folder / name, (files(__package__) / "static" / "alignments" / name).read_text("utf-8"))
+    names = [f"{number:0{len(str(len(images)))}d}" for number in range(1, len(images) + 1)]
+    best: list[Line | None] = []
+    for number, shown in enumerate(_shown(matcher, images, store, (beta, temperature), sentences)):
+        around = [names[other] if 0 <= other < len(names) else "" for other in (number - 1, number + 1)]
+        write_text(folder / "pictures" / f"{names[number]}.html", _picture_page(shown, names[number], around, title))
+        _write_picture(corpus, shown.image, folder / "images" / f"{names[number]}.jpg")
+        best.append(min(shown.own, key=lambda line: line.rank, default=None))
+        progress(number + 1, len(images))
+    first = sum(line is not None and line.rank == 1 for line in best)
+    captions = [(names[number], caption) for number, image in enumerate(images) for caption in image.captions]
+    report = SiteReport(len(images), len(captions), first)
+    _write_captions(folder / "captions.js", captions)
+    pages = -(-len(images) // PER_PAGE)
+    for page in range(pages):
+        chosen = range(page * PER_PAGE, min(len(images), (page + 1) * PER_PAGE))
+        cells = [_cell(images[number], names[number], best[number]) for number in chosen]
+        write_text(folder / _page_name(page), _index_page(cells, page, pages, title, report))
+    return report
+
+
+def _shown(
+    matcher: AlignmentMatcher, images: Sequence[Image], store: FeatureStore, smoothing: tuple[float, float], count: int
+) -> Iterator[Shown]:
+    captions = [caption for image in images for caption in image.captions]
+    owner = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
+    texts = [tokens_of(caption) for caption in captions]
+    for start in range(0, len(images), BLOCK):
+        block = images[start : start + BLOCK]
+        features = list(read_images(store, [image.id for image in block]))
+        scores = matcher.score(features, texts) if texts else np.zeros((len(block), 0))
+        for number, (image, seen, row) in enumerate(zip(block, features, scores, strict=True), start=start):
+            yield _page_of(matcher, image, seen, row, captions, owner == number, smoothing, count)
+
+
+def _page_of(
+    matcher: AlignmentMatcher,
+    image: Image,
+    features: ImageFeatures,
+    scores: NDArray[Any],
+    captions: Sequence[Caption],
+    own: NDArray[np.bool_],
+    smoothing: tuple[float, float],
+    count: int,
+) -> Shown:
+    order = np.argsort(-scores, kind="stable")
+    wanted = list(dict.fromkeys([*np.flatnonzero(own).tolist(), *order[:count].tolist()]))
+    texts = [tokens_of(captions[each]) for each in wanted]
+    boxes, products = matcher.align_words(features, texts, matcher.regions)
+    lines = {
+        each: Line(
+            captions[each].tokens,
+            tuple(snippets_of(carry_signs(text, states), of)),
+            float(scores[each]),
+            # A wrong sentence of the same score goes before a right one.
+            1 + int((scores > scores[each]).sum() + (own[each] and (scores[~own] == scores[each]).sum())),
+            bool(own[each]),
+        )
+        for each, text, of, states in zip(
+            wanted, texts, products, matcher.states([boxes] * len(products), products, *smoothing), strict=True
+        )
+    }
+    mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
+    return Shown(image, features.size, boxes, tuple(mine), tuple(lines[each] for each in order[:count].tolist()))
+
+
+def _picture_page(shown: Shown, name: str, around: Sequence[str], title: str) -> str:
+    used = dict.fromkeys(
+        snippet.region for line in (*shown.own, *shown.best) for snippet in line.snippets if snippet.region
+    )
+    colours = {region: number for number, region in enumerate(used)}
+    width, height = shown.size
+    boxes = "\n".join(_box(region, shown.boxes[region], colours) for region in (0, *used))
+    parts = []
+    for heading, lines in (("Its own captions", shown.own), ("The best of all sentences", shown.best)):
+        items = "\n".join(_sentence(line, colours) for line in lines)
+        if items:
+            parts.append(f'<h2>{heading}</h2>\n<ol class="sentences">\n{items}\n</ol>')
+    links = "\n".join(
+        f'<a rel="{rel}" href="{other}.html">{text}</a>'
+        for rel, other, text in zip(("prev", "next"), around, ("← before", "next →"), strict=True)
+        if other
+    )
+    index = _page_name((int(name) - 1) // PER_PAGE)
+    alt = as_written(shown.image.captions[0].tokens) if shown.image.captions else shown.image.id
+    body = f"""<nav><a href="../{index}">All pictures</a>
+{links}
+<span class="soft">image {escape(shown.image.id)}</span></nav>
+</header>
+<main class="stage">
+<figure class="picture"><svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(alt)}">
+<image href="../images/{name}.jpg" width="{width:g}" height="{height:g}" preserveAspectRatio="none"/>
+{boxes}</svg><figcaption aria-live="polite"></figcaption></figure>
+<div>
+<noscript><p>Boxes need JavaScript; words have the colours of their regions without it.</p></noscript>
+{chr(10).join(parts)}
+</div>
+</main>"""
+    return _document(f"{shown.image.id} · {title}", title, body, "../")
+
+
+def _box(region: int, box: NDArray[Any], colours: dict[int, int]) -> str:
+    x1, y1, x2, y2 = np.asarray(box, float).tolist()
+    place = f'data-region="{region}" x="{x1:.1f}" y="{y1:.1f}" width="{x2 - x1:.1f}" height="{y2 - y1:.1f}"'
+    return f'<rect class="halo" {place}/><rect {_style(region, colours)} {place}/>'
+
+
+def _style(region: int, colours: dict[int, int], also: str = "") -> str:
+    """Class and colour of a region; after twelve, colours come again, dashed."""
+    if not region:
+        return f'class="{f"{also} whole".strip()}" style="--c: var(--soft)"'
+    number = colours[region]
+    again = "again" if number >= len(PALETTE) else ""
+    red, green, blue = PALETTE[number % len(PALETTE)]
+    return f'class="{f"{also} {again}".strip()}" style="--c: #{red:02x}{green:02x}{blue:02x}"'
+
+
+def _sentence(line: Line, colours: dict[int, int]) -> str:
+    words = ""
+    for snippet in line.snippets:
+        own = line.tokens[snippet.start : snippet.end]
+        before = line.tokens[snippet.start - 1] if snippet.start else ""
+        gap = "" if not before or stands_close(before, own[0]) else " "
+        where = "the whole picture" if not snippet.region else f"region {snippet.region}"
+        told = escape(f"{as_written(own)}: {where}, {snippet.score:.2f}")
+        words += (
+            f'{gap}<span tabindex="0" {_style(snippet.region, colours, "snippet")} data-region="{snippet.region}" '
+            f'title="{told}">{escape(as_written(own))}</span>'
+        )
+    rank = f'<span class="own">rank {line.rank:,}</span>' if line.own else f"rank {line.rank:,}"
+    return f'<li><div class="figures">{rank}<br>{line.score:.2f}</div><p>{words}</p></li>'
+
+
+def _cell(image: Image, name: str, best: Line | None) -> str:
+    """With the best of the picture's own captions, and its rank."""
+    said = as_written(best.tokens) if best else image.id
+    mark = "" if best is None else f"rank {best.rank:,}"
+    if mark == "rank 1":
+        mark = f'<span class="first">{mark}</span>'
+    return (
+        f'<li><a href="pictures/{name}.html"><img src="images/{name}.jpg" alt="" loading="lazy">'
+        f"<small>{mark} {escape(said)}</small></a></li>"
+    )
+
+
+def _index_page(cells: Sequence[str], page: int, pages: int, title: str, report: SiteReport) -> str:
+    share = f"{100 * report.first / report.pictures:.1f}%" if report.pictures else "none"
+    lead = (
+        f"{report.pictures:,} pictures, {report.captions:,} captions. Of {share} of the pictures the best-scoring "
+        "sentence of all is one of their own. Ranks are those of a picture's best own caption among all captions."
+    )
+    numbers = "\n".join(
+        f'<span class="here" aria-current="page">{other + 1}</span>'
+        if other == page
+        else f'<a href="{_page_name(other)}">{other + 1}</a>'
+        for other in range(pages)
+    )
+    listing = "\n".join(cells)
+    body = f"""<p class="lead">{escape(lead)}</p>
+<label>Find a caption: <input type="search" placeholder="dog water" autocomplete="off"></label>
+<ol id="found" aria-live="polite"></ol>
+<nav aria-label="Pages">{numbers}</nav>
+</header>
+<main><ul class="grid">
+{listing}
+</ul></main>
+<footer><nav aria-label="Pages again">{numbers}</nav></footer>"""
+    return _document(f"{title}, page {page + 1}" if page else title, title, body, "")
+
+
+def _document(head: str, title: str, body: str, root: str) -> str:
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{escape(head)}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="{root}site.css"><script src="{root}site.js" defer></script></head>
+<body>
+<header><h1>{escape(title)}</h1>
+{body}
+</body>
+</html>
+"""
+
+
+def _page_name(page: int) -> str:
+    return f"page-{page + 1}.html" if page else "index.html"
+
+
+def _write_captions(path: Path, captions: Sequence[tuple[str, Caption]]) -> None:
+    listed = [(name, as_written(caption.tokens)) for name, caption in captions]
+    write_text(path, f"window.CAPTIONS = {msgspec.json.encode(listed).decode()};\n")
+
+
+def _write_picture(corpus: Corpus, image: Image, path: Path) -> None:
+    picture = read_picture(corpus, image)
+    picture.thumbnail((LONGER_SIDE, LONGER_SIDE), Pillow.Resampling.LANCZOS)
+    with atomic_write(path, sync=False) as stream:
+        picture.save(stream, "JPEG", quality=85)

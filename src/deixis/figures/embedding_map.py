@@ -1,0 +1,157 @@
+"""The map of an embedding space (paper 2, Fig. 8): pictures and their captions, regions and phrases, in a plane.
+
+t-SNE (scikit-learn) keeps neighbours together; PCA is a plain projection; UMAP is offered where `umap-learn` is
+installed. Rows have length 1, so distances in the space tell cosines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus.records import Image
+from deixis.corpus.spans import Span
+from deixis.errors import DeixisError
+from deixis.metrics.protocols import Pictures
+from deixis.model import Encodes, ImageFeatures, Localizes, Scores, Tokens
+from deixis.text.chunker import Chunker
+from deixis.text.tokens import tokens_of
+
+Method = Literal["tsne", "pca", "umap"]
+Kind = Literal["image", "caption", "region", "phrase"]
+#: Phrases of a picture that are drawn at most.
+PHRASES = 6
+
+
+class Point(msgspec.Struct, frozen=True):
+    """`x` and `y` lie in [0, 1], `y` downwards; `to` is the point that this one is drawn with a line to."""
+
+    kind: Kind
+    #: Which of the pictures it belongs to.
+    picture: int
+    x: float
+    y: float
+    text: str = ""
+    to: int | None = None
+    #: Of a region, in the original picture's pixels.
+    box: tuple[float, float, float, float] | None = None
+
+
+class SpaceMap(msgspec.Struct, frozen=True):
+    method: Method
+    images: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+def check_space(matcher: Any) -> None:
+    """A `DeixisError` where pictures and texts have no space in common, as with networks that look at pairs."""
+    if not isinstance(matcher, Encodes) or isinstance(matcher, Scores):
+        raise DeixisError("this run has no common space of pictures and texts to draw a map of")
+
+
+def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, method: Method, seed: int) -> SpaceMap:
+    """Where some images of a split lie with their captions, and, if the matcher has them, their regions and phrases.
+
+    Args:
+        matcher: encodes pictures and texts into one space.
+        images: of the split.
+        method: how the space is laid out in the plane.
+        seed: of t-SNE and UMAP.
+    """
+    check_space(matcher)
+    features = [pictures.features(image) for image in images]
+    points = [Point("image", number, 0, 0, image.id) for number, image in enumerate(images)]
+    texts: list[Tokens] = []
+    for number, image in enumerate(images):
+        for caption in image.captions:
+            points.append(Point("caption", number, 0, 0, caption.text, to=number))
+            texts.append(tokens_of(caption))
+    rows = [matcher.encode_images(features)]
+    if texts:
+        rows.append(matcher.encode_texts(texts))
+    if isinstance(matcher, Localizes) and all(each.regions is not None for each in features):
+        finer, vectors = _finer(matcher, images, features, len(points))
+        points += finer
+        rows.append(vectors)
+    vectors = np.concatenate([np.asarray(part, np.float64) for part in rows if len(part)])
+    places = scaled(laid_out(vectors, method, seed))
+    placed = [
+        msgspec.structs.replace(point, x=float(x), y=float(y))
+        for point, (x, y) in zip(points, places.tolist(), strict=True)
+    ]
+    return SpaceMap(method, tuple(image.id for image in images), tuple(placed))
+
+
+def _finer(
+    matcher: Any, images: Sequence[Image], features: Sequence[ImageFeatures], first: int
+) -> tuple[list[Point], NDArray[Any]]:
+    """Phrases of the images with the regions that suit them best; a region is encoded as a picture of its own."""
+    points: list[Point] = []
+    rows: list[NDArray[Any]] = []
+    for number, (image, own) in enumerate(zip(images, features, strict=True)):
+        assert own.regions is not None
+        phrases = _phrases(image)
+        if not phrases or not len(own.regions):
+            continue
+        boxes, scores = matcher.localize(own, phrases)
+        best = np.asarray(scores).argmax(1)
+        places: dict[int, int] = {}
+        for row in np.unique(best).tolist():
+            places[row] = first + len(points)
+            x1, y1, x2, y2 = (float(side) for side in boxes[row])
+            points.append(Point("region", number, 0, 0, box=(x1, y1, x2, y2)))
+            region = ImageFeatures(own.regions[row], None, None, (x2 - x1, y2 - y1))
+            rows.append(matcher.encode_images([region]))
+        for phrase, row in zip(phrases, best.tolist(), strict=True):
+            points.append(Point("phrase", number, 0, 0, " ".join(phrase), to=places[row]))
+        rows.append(matcher.encode_texts(phrases))
+    return points, np.concatenate(rows) if rows else np.empty((0, 1))
+
+
+def _phrases(image: Image) -> list[Tokens]:
+    """The commonest drawn phrases of an image; of one without any, those that the caption chunker finds."""
+    captions = [tokens_of(caption) for caption in image.captions]
+    spans: list[list[Span]] = [
+        [(phrase.start, phrase.end) for phrase in caption.phrases if phrase.visual] for caption in image.captions
+    ]
+    if not any(spans):
+        spans = Chunker.load().phrases_of(captions)
+    counts: dict[Tokens, int] = {}
+    for tokens, own in zip(captions, spans, strict=True):
+        for start, end in own:
+            counts[tokens[start:end]] = counts.get(tokens[start:end], 0) + 1
+    return sorted(counts, key=lambda phrase: -counts[phrase])[:PHRASES]
+
+
+def laid_out(vectors: NDArray[np.float64], method: Method, seed: int) -> NDArray[np.float64]:
+    """Rows `(n, dim)` in a plane, `(n, 2)`."""
+    if len(vectors) < 3:
+        raise DeixisError("a map needs three points at least")
+    if method == "umap":
+        if find_spec("umap") is None:
+            raise DeixisError("UMAP needs another package: pip install umap-learn; or choose --method tsne")
+        neighbours = min(15, len(vectors) - 1)
+        found = import_module("umap").UMAP(n_neighbors=neighbours, metric="cosine", random_state=seed)
+        return np.asarray(found.fit_transform(vectors), np.float64)
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    if method == "pca":
+        return np.asarray(PCA(2, svd_solver="full").fit_transform(vectors), np.float64)
+    # Its gradient is summed over neighbourhoods of 3 × perplexity points.
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    found = TSNE(2, perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed, n_jobs=1)
+    return np.asarray(found.fit_transform(vectors), np.float64)
+
+
+def scaled(places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Into the unit square, both axes by the same factor, in its middle."""
+    low, high = places.min(0), places.max(0)
+    extent = float((high - low).max()) or 1.0
+    return np.asarray((places - (low + high) / 2) / extent + 0.5)

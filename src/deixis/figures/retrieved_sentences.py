@@ -1,0 +1,54 @@
+"""The sentences that models retrieve for pictures (paper 3, Fig. 4), to be looked at side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deixis.corpus.records import Image
+from deixis.errors import DeixisError
+from deixis.metrics.protocols import Pictures
+from deixis.model import Encodes, Scores
+
+
+class Retrieved(NamedTuple):
+    """A sentence, its score, and whether it is one of the picture's own captions."""
+
+    text: str
+    score: float
+    own: bool
+
+
+def retrieved_sentences(
+    matcher: Any, pictures: Pictures, images: Sequence[Image], count: int
+) -> list[tuple[list[Retrieved], int]]:
+    """For each image the best of all captions of the split, and the rank of the best of its own, counted from 1.
+
+    Equal captions of the split are shown once, and ties count against the image's own.
+    """
+    captions, owners = pictures.captions()
+    written = [caption.text for image in pictures.images for caption in image.captions]
+    numbers = {image.id: number for number, image in enumerate(pictures.images)}
+    features = [pictures.features(image) for image in images]
+    if isinstance(matcher, Scores):
+        scores = np.asarray(matcher.score(features, captions))
+    elif isinstance(matcher, Encodes):
+        scores = matcher.encode_images(features) @ matcher.encode_texts(captions).T
+    else:
+        raise DeixisError("this run does not match pictures with sentences")
+    found = []
+    for image, row in zip(images, scores, strict=True):
+        own = np.array([owner == numbers[image.id] for owner in owners])
+        order = np.lexsort((own, -row))
+        best = np.flatnonzero(own[order])
+        if not best.size:
+            raise DeixisError(f"image {image.id} has no caption")
+        shown: dict[tuple[str, ...], Retrieved] = {}
+        for number in order.tolist():
+            if len(shown) == count:
+                break
+            shown.setdefault(captions[number], Retrieved(written[number], float(row[number]), bool(own[number])))
+        found.append((list(shown.values()), int(best[0]) + 1))
+    return found

@@ -1,0 +1,145 @@
+"""What a matcher says of pictures, held against what people said: BLEU, ROUGE-L, CIDEr-D, and how much of it is new.
+
+`best_sentences` is the baseline of Fig. 5 of paper 4's supplement: for each picture the sentences of the training set
+that a matcher scores highest. `word_neighbours` looks at what section 5 says of word vectors: pretrained ones have
+colours side by side, since sentences exchange them freely, though they look nothing alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from deixis.errors import DeixisError
+from deixis.metrics.caption_metrics import caption_scores
+from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.results import Protocol, Result, make_result
+from deixis.model import Describes, DescribesRegions, HasNeighbours, ImageFeatures, Scores, Tokens
+
+#: Sentences scored together.
+BLOCK = 4096
+COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown", "black", "white", "gray", "grey")
+#: Neighbours of a colour that are counted; those of the paper's own examples are told, the first few.
+NEIGHBOURS = 5
+TOLD, TOLD_NEIGHBOURS = ("red", "blue", "green"), 3
+
+
+def captioning(matcher: Describes, pictures: Pictures, known: Collection[Tokens], **told: Unpack[Told]) -> Result:
+    """The best description of every picture of a split, against its captions: `captions` and `novel`, in percent.
+
+    Args:
+        known: the captions that the matcher learned from; a description that is none of them is novel.
+    """
+    start = time.monotonic()
+    said = [tuple(matcher.describe(features, 1)[0][0]) for features in pictures.all_features()]
+    return _judged("captioning", said, pictures, known, start, told)
+
+
+def sentence_baseline(matcher: Scores, pictures: Pictures, known: Sequence[Tokens], **told: Unpack[Told]) -> Result:
+    """The same for the training sentence that the matcher scores highest."""
+    start = time.monotonic()
+    said = [known[own[0]] for own in best_sentences(matcher, pictures.all_features(), known, 1)]
+    return _judged("best training sentence", said, pictures, known, start, told)
+
+
+def region_captioning(matcher: DescribesRegions, pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """The best description of the box around every chain of a split, against the chain's phrases: `region_captions`.
+
+    Args:
+        pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
+    """
+    start = time.monotonic()
+    candidates: dict[str, str] = {}
+    references: dict[str, list[str]] = {}
+    for image in pictures.images:
+        features = pictures.features(image)
+        drawn = [chain for chain in image.chains if chain.boxes]
+        if features.regions is None or len(features.regions) != len(drawn):
+            raise DeixisError("region captions need features of drawn regions (the feature recipe `chains`)")
+        phrases: dict[str, list[str]] = {}
+        for caption in image.captions:
+            for phrase in caption.phrases:
+                phrases.setdefault(phrase.chain, []).append(caption.phrase_text(phrase))
+        said = matcher.describe_regions(features, 1) if drawn else []
+        for chain, own in zip(drawn, said, strict=True):
+            # A chain that only another corpus' captions name has nothing to be held against.
+            if chain.id in phrases:
+                candidates[f"{image.id} {chain.id}"] = " ".join(own[0][0])
+                references[f"{image.id} {chain.id}"] = phrases[chain.id]
+    if not candidates:
+        raise DeixisError("no chain of this split has both boxes and phrases")
+    return make_result(
+        Protocol("region captioning", "none", {**pictures.parameters, "boxes": "merged"}),
+        {"region_captions": caption_scores(candidates, references)},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"regions": len(candidates), "different": len(set(candidates.values()))},
+        box_supervision=pictures.box_supervision(),
+        **told,
+    )
+
+
+def word_neighbours(matcher: HasNeighbours, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+    """The nearest words of colours by the cosine of word vectors, and the share of them that are colours, in percent.
+
+    None where the matcher knows no colour.
+    """
+    start = time.monotonic()
+    found: dict[str, Mapping[str, float]] = {}
+    for colour in COLOURS:
+        try:
+            near = matcher.neighbours(colour, 4 * NEIGHBOURS)
+        except DeixisError:
+            continue
+        # What is no plain word has no name in a result.
+        found[colour] = dict([each for each in near if each[0].isalpha()][:NEIGHBOURS])
+    if not found:
+        return None
+    among: Any = [word in COLOURS for own in found.values() for word in own]
+    told_ones = {colour: dict([*found[colour].items()][:TOLD_NEIGHBOURS]) for colour in TOLD if colour in found}
+    return make_result(
+        Protocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
+        {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": told_ones},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"colours": len(found)},
+        **told,
+    )
+
+
+def best_sentences(
+    matcher: Scores, images: Sequence[ImageFeatures], sentences: Sequence[Tokens], count: int
+) -> list[list[int]]:
+    """The numbers of the `count` sentences that fit each image best, best first."""
+    best = np.empty((len(images), 0))
+    numbers = np.empty((len(images), 0), np.int64)
+    for start in range(0, len(sentences), BLOCK):
+        scores = matcher.score(images, sentences[start : start + BLOCK])
+        best = np.concatenate([best, scores], 1)
+        own = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
+        numbers = np.concatenate([numbers, own], 1)
+        order = np.argsort(-best, axis=1, kind="stable")[:, :count]
+        best, numbers = np.take_along_axis(best, order, 1), np.take_along_axis(numbers, order, 1)
+    return [[int(number) for number in row] for row in numbers]
+
+
+def _judged(
+    protocol: str, said: Sequence[Tokens], pictures: Pictures, known: Collection[Tokens], start: float, told: Told
+) -> Result:
+    ids = [image.id for image in pictures.images]
+    candidates = {image: " ".join(tokens) for image, tokens in zip(ids, said, strict=True)}
+    references = {image.id: [caption.text for caption in image.captions] for image in pictures.images}
+    seen = {tuple(text) for text in known}
+    novel = 100 * float(np.mean([tuple(tokens) not in seen for tokens in said]))
+    return make_result(
+        Protocol(protocol, "none", {**pictures.parameters}),
+        {"captions": caption_scores(candidates, references), "novel": novel},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"images": len(ids), "different": len({tuple(tokens) for tokens in said})},
+        box_supervision=pictures.box_supervision(),
+        **told,
+    )

@@ -1,0 +1,79 @@
+"""Concept prediction (paper 3, section 3.2): average precision of every concept over the pictures of a split.
+
+A picture is right for a concept if one of its captions has a word of it. Captions leave things out, so the figures
+compare predictors. Ties count against us, precision is interpolated at all points; concepts that no picture of the
+split has are left out, and counted. Beside the mean stands what one score for all pictures gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from deixis.metrics.average_precision import average_precision
+from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.ranking import TIES
+from deixis.metrics.results import Protocol, Result, make_result
+from deixis.model import ImageFeatures
+from deixis.text.concepts import ConceptVocabulary
+from deixis.text.tokens import tokens_of
+
+Floats = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.bool_]
+#: Confidences `(images, concepts)` of pictures.
+Predict = Callable[[Sequence[ImageFeatures]], Floats]
+
+
+def concept_precision(confidences: Floats, labels: Labels) -> npt.NDArray[np.float64]:
+    """Average precision of each concept in percent; NaN where no picture has it.
+
+    Args:
+        confidences: `(images, concepts)`.
+        labels: the same shape, true where a picture has the concept.
+    """
+    found = np.full(labels.shape[1], np.nan)
+    for concept in np.flatnonzero(labels.any(0)):
+        scores, own = confidences[:, concept], labels[:, concept]
+        wrong = np.sort(scores[~own])
+        right = -np.sort(-scores[own])
+        found[concept] = 100 * average_precision(len(wrong) - np.searchsorted(wrong, right), len(right))
+    return found
+
+
+def concept_prediction(
+    predictors: Mapping[str, Predict], vocabulary: ConceptVocabulary, pictures: Pictures, **told: Unpack[Told]
+) -> Result:
+    """The result of predictors of one vocabulary: `concepts` with the mean of each and, by concept, its own figures.
+
+    Args:
+        predictors: by name, such as `whole` and `regional`.
+        vocabulary: the concepts.
+        pictures: with regions, where a predictor looks at them.
+        told: for the result.
+    """
+    start = time.monotonic()
+    labels = np.stack([vocabulary.labels(map(tokens_of, image.captions)) for image in pictures.images])
+    features = pictures.all_features()
+    present = np.flatnonzero(labels.any(0))
+    figures = {name: concept_precision(predict(features), labels)[present] for name, predict in predictors.items()}
+    metrics: dict[str, Any] = {name: {"map": float(own.mean())} for name, own in figures.items()}
+    # With one score for all pictures every right one stands behind every wrong one: precision is the share at the end.
+    metrics["constant_score"] = {"map": float(100 * labels.mean(0)[present].mean())}
+    metrics["by_concept"] = {
+        vocabulary.words[concept]: {name: float(own[place]) for name, own in figures.items()}
+        | {"images": float(labels[:, concept].sum())}
+        for place, concept in enumerate(present)
+    }
+    return make_result(
+        Protocol("concept prediction", TIES, {**pictures.parameters, "concepts": len(vocabulary)}),
+        {"concepts": metrics},
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts={"images": len(pictures.images), "concepts": len(present), "left_out": len(vocabulary) - len(present)},
+        box_supervision=pictures.box_supervision(),
+        **told,
+    )

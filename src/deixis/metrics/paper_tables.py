@@ -1,0 +1,118 @@
+"""The five papers' tables as data, so that our figures can stand beside theirs.
+
+One TOML file a paper; figures are kept as printed. A table over two corpora is given in two parts
+(`paper3/table2-flickr30k`, `paper3/table2-mscoco`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from deixis.errors import DeixisError
+
+#: The folders of the five papers, in the order in which results number them.
+PAPER_FOLDERS = ("entities_cca", "two_branch", "hm_lstm", "concepts_order", "dvsa")
+PAPERS = len(PAPER_FOLDERS)
+#: A cell without a figure.
+NO_FIGURE = "-"
+
+
+class PaperRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row: its label as printed, what was switched on, and its figures, one a column, as printed.
+
+    Where a table is the outcome of one run (one model by type, say), `at` tells where in that run's metrics the row's
+    figures sit, as a dotted path; elsewhere each row is a run of its own and `at` is absent.
+    """
+
+    id: str
+    label: str
+    values: str
+    group: str = ""
+    settings: tuple[str, ...] = ()
+    at: str | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The figures as printed, `-` where there is none."""
+        return tuple(self.values.split())
+
+
+class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table: `columns` are names of metrics in a result, dotted, separated by blanks; `paper` and `id` name it."""
+
+    title: str
+    corpus: str
+    columns: str
+    rows: tuple[PaperRow, ...]
+    note: str = ""
+    paper: int = 0
+    id: str = ""
+
+    @property
+    def name(self) -> str:
+        """`paper0/table5`: what a result or a command calls the table."""
+        return f"paper{self.paper}/{self.id}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.columns.split())
+
+    @property
+    def one_run(self) -> bool:
+        """Whether all rows come from one run, so that a result names the table and not a row."""
+        return bool(self.rows) and self.rows[0].at is not None
+
+    def figures(self, row: PaperRow) -> dict[str, float]:
+        """A row's figures by the column's name; cells without one are absent."""
+        pairs = zip(self.keys, row.cells, strict=True)
+        return {key: float(cell) for key, cell in pairs if cell != NO_FIGURE}
+
+
+class _Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    paper: int
+    title: str
+    tables: dict[str, PaperTable]
+
+
+@cache
+def paper_tables() -> dict[str, PaperTable]:
+    """Every table of the papers by name (`paper0/table5`), read on first use."""
+    tables = {}
+    for paper in _papers():
+        for table_id, table in paper.tables.items():
+            named = msgspec.structs.replace(table, paper=paper.paper, id=table_id)
+            tables[named.name] = named
+    return tables
+
+
+def paper_title(paper: int) -> str:
+    """The paper's name, authors and year."""
+    return _papers()[paper].title
+
+
+def find_tables(paper: int | None = None, table: str | None = None) -> list[PaperTable]:
+    """The tables of a paper, or those that `table` names: a number (all its parts) or the id of one (`2-mscoco`)."""
+    wanted = None if table is None else table.removeprefix("table")
+    found = [
+        candidate
+        for candidate in paper_tables().values()
+        if (paper is None or candidate.paper == paper)
+        and (wanted is None or candidate.id == f"table{wanted}" or candidate.id.startswith(f"table{wanted}-"))
+    ]
+    if paper is not None and paper not in range(PAPERS):
+        raise DeixisError(f"there is no paper {paper}: they are numbered 0 to {PAPERS - 1}")
+    if not found:
+        whose = "" if paper is None else f"paper {paper} has "
+        raise DeixisError(f"{whose}no table {wanted}; `deixis results papers` lists the tables")
+    return found
+
+
+@cache
+def _papers() -> tuple[_Paper, ...]:
+    folder = files("deixis") / "papers"
+    return tuple(
+        msgspec.toml.decode((folder / name / "tables.toml").read_bytes(), type=_Paper) for name in PAPER_FOLDERS
+    )

@@ -1,0 +1,308 @@
+"""A matcher under the papers' protocols: retrieval, sentence to sentence, phrase localization, phrase presence.
+
+The matcher is known by the protocols of `deixis.model` alone. Each function gives the result record of one split;
+what it says of box supervision comes from the feature store's provenance and from what only the one who trained
+the matcher knows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+import numpy as np
+
+from deixis.corpus.boxes import box_array, merge
+from deixis.corpus.records import Box, Corpus, Image
+from deixis.errors import DeixisError
+from deixis.features.store import FeatureStore
+from deixis.metrics.average_precision import evaluate_average_precision
+from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization
+from deixis.metrics.presence import evaluate_presence
+from deixis.metrics.ranking import TIES, evaluate_ranking, evaluate_sentences
+from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
+from deixis.metrics.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
+from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores
+from deixis.metrics.score_blocks import Scores as ScoreMatrix
+from deixis.model import (
+    DetectsPresence,
+    Encodes,
+    ImageFeatures,
+    Localizes,
+    LocalizesMentions,
+    Mention,
+    Scores,
+    Tokens,
+    read_images,
+)
+from deixis.text.tokens import tokens_of
+from deixis.vision.reading import read_picture
+
+#: Overlap above which suppression strikes out a region before average precision is taken.
+SUPPRESSION = 0.5
+
+
+class Told(TypedDict, total=False):
+    """What a result says beside its figures; see `deixis.metrics.results.Result`."""
+
+    rows: Sequence[str]
+    recipe: Recipe | None
+    seed: int | None
+    readings: Sequence[str]
+
+
+class Pictures:
+    """The images of one split, and their features as views of the stores' files.
+
+    Args:
+        corpus: the whole corpus.
+        split: its split that is scored; None is all of it.
+        store: whole-picture vectors, and regions unless `regions` is given.
+        regions: another store with the regions.
+        learned_from_boxes: whether the matcher was trained on drawn boxes.
+        backbone_saw_boxes: whether the features' backbone was; none that comes with Deixis was.
+        regions_kept: rank the best so many regions of each picture; None ranks all.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        split: str | None,
+        store: FeatureStore,
+        *,
+        regions: FeatureStore | None = None,
+        learned_from_boxes: bool,
+        backbone_saw_boxes: bool = False,
+        regions_kept: int | None = None,
+    ) -> None:
+        self.reference = corpus_reference(corpus, split)
+        self.images = corpus.images if split is None else corpus.split(split).images
+        self._store, self._regions = store, regions
+        self._learned_from_boxes, self._backbone_saw_boxes = learned_from_boxes, backbone_saw_boxes
+        self._regions_kept = regions_kept
+        self.parameters = {"features": store.fingerprint[:16]}
+        if regions is not None:
+            self.parameters["region_features"] = regions.fingerprint[:16]
+
+    def features(self, image: Image) -> ImageFeatures:
+        return self._cut(next(read_images(self._store, [image.id], regions=self._regions)))
+
+    def all_features(self) -> list[ImageFeatures]:
+        found = read_images(self._store, (image.id for image in self.images), regions=self._regions)
+        return [self._cut(features) for features in found]
+
+    def _cut(self, features: ImageFeatures) -> ImageFeatures:
+        if self._regions_kept is None or features.regions is None or features.boxes is None:
+            return features
+        kept = slice(self._regions_kept)
+        return replace(features, regions=features.regions[kept], boxes=features.boxes[kept])
+
+    def captions(self) -> tuple[list[tuple[str, ...]], list[int]]:
+        """The tokens of all captions, image by image, and the number of each one's image."""
+        pairs = [(tokens_of(caption), number) for number, image in enumerate(self.images) for caption in image.captions]
+        return [tokens for tokens, _ in pairs], [number for _, number in pairs]
+
+    def box_supervision(self, upper_bound: float | None = None) -> BoxSupervision:
+        """What the stores' provenance tells; `upper_bound` is that of their proposals, where it was measured."""
+        origin = (self._regions or self._store).plan.provenance
+        regions = origin.get("regions") or {}
+        told = boxes_seen(
+            (origin.get("backbone", "(unnamed)"), self._backbone_saw_boxes),
+            (regions["boxes"], bool(regions.get("saw_boxes"))) if regions else None,
+            self._learned_from_boxes,
+        )
+        count = None if upper_bound is None else self._regions_kept or regions.get("count")
+        return msgspec.structs.replace(told, regions=count, upper_bound=upper_bound)
+
+
+def retrieval(matcher: Encodes | Scores, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
+    """Images for every caption and captions for every image (paper 1, section 5.4): `image_to_text`, `text_to_image`.
+
+    A matcher that scores pairs is asked for scores, any other for embeddings, which are compared by their cosine.
+    """
+    start = time.monotonic()
+    captions, owners = pictures.captions()
+    scores = _scores(matcher, pictures.all_features(), captions)
+    ranking = evaluate_ranking(scores, np.array(owners, np.int64), folds=folds)
+    counts = {"images": len(pictures.images), "captions": len(captions)}
+    parameters = {"folds": folds, "tie_tolerance": _tolerance(scores)}
+    return _result("image-text ranking", TIES, pictures, parameters, ranking.as_dict(), counts, start, told)
+
+
+def sentence_retrieval(matcher: Encodes, pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """The other captions of the same image for every caption (paper 1, section 5.5): `sentence_to_sentence`."""
+    start = time.monotonic()
+    captions, owners = pictures.captions()
+    encoded = matcher.encode_texts(captions)
+    scores = EmbeddingScores(encoded, encoded)
+    figures = evaluate_sentences(scores, np.array(owners, np.int64))
+    counts = {"images": len(pictures.images), "captions": len(captions), "queries": figures.queries}
+    metrics = {"sentence_to_sentence": figures.as_dict()}
+    parameters = {"tie_tolerance": _tolerance(scores)}
+    return _result("sentence-to-sentence ranking", TIES, pictures, parameters, metrics, counts, start, told)
+
+
+def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """Phrases for every drawn region and regions for every phrase (paper 2, Table 4): `strings`, `instances`.
+
+    A region is put to the matcher as a picture of its own, a phrase as a text of its own.
+
+    Args:
+        pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
+    """
+    start = time.monotonic()
+    items = region_phrases(pictures.images)
+    vectors: dict[tuple[str, Box], Any] = {}
+    for image in pictures.images:
+        regions = pictures.features(image).regions
+        if regions is None:
+            raise DeixisError("region-phrase ranking needs features of drawn regions (the feature recipe `chains`)")
+        drawn = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
+        vectors.update(zip(((image.id, box) for box in drawn), regions, strict=True))
+    # Who looks at a picture's regions as well has none but the whole of it.
+    none = np.zeros((0, 4), np.float32)
+    asked = [
+        ImageFeatures(vectors[name, box], vectors[name, box][None][:0], none, _size(box)) for name, box in items.regions
+    ]
+    scores = _scores(matcher, asked, [tuple(string.split(" ")) for string in items.strings])
+    metrics = evaluate_region_phrases(items, scores).as_dict()
+    counts = {"images": len(pictures.images), "regions": len(asked), "strings": len(items.strings)}
+    parameters = {"boxes": "merged", "tie_tolerance": _tolerance(scores)}
+    return _result("region-phrase ranking", TIES, pictures, parameters, metrics, counts, start, told)
+
+
+def localization(
+    matcher: Localizes,
+    pictures: Pictures,
+    *,
+    recall_at: Sequence[int] = (1, 5, 10),
+    precision: bool = False,
+    **told: Unpack[Told],
+) -> Result:
+    """Regions for every phrase (papers 0 and 1): `localization`, recalls and upper bound overall, by type, by phrase.
+
+    Args:
+        matcher: points at phrases.
+        pictures: with regions.
+        recall_at: the K of the recalls; paper 0 also has that of all regions, the upper bound.
+        precision: also average precision after suppression (AP-NMS of paper 0). Every phrase is then run on every
+            image, twice: with its determiner for the rows by type, without it for those by phrase.
+        told: for the result.
+    """
+    start = time.monotonic()
+    localizer = phrase_localizer(matcher, pictures)
+    found = evaluate_localization(pictures.images, localizer, recall_at=recall_at)
+    parameters: dict[str, Any] = {"boxes": "merged", "iou": 0.5}
+    if precision:
+        parameters["suppression"] = SUPPRESSION
+        by_string, by_phrase = (
+            evaluate_average_precision(pictures.images, localizer, unit=unit, suppression=SUPPRESSION)
+            for unit in ("string", "phrase")
+        )
+        found = replace(by_string.beside(found), by_phrase=by_phrase.beside(found).by_phrase)
+    counts = {"images": len(pictures.images), "phrases": found.phrases, "without_box": found.without_box}
+    metrics = {"localization": found.as_dict()}
+    bound = found.overall.upper_bound
+    return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, told, bound)
+
+
+def presence(matcher: DetectsPresence, pictures: Pictures, **told: Unpack[Told]) -> Result:
+    """Whether phrases are in pictures (`deixis.metrics.presence`): `presence` with pooled and mean AP.
+
+    `deixis.metrics.presence.BestRegion` makes a detector of a matcher that only localizes.
+    """
+    start = time.monotonic()
+    found = evaluate_presence(
+        pictures.images, lambda image, phrases: matcher.presence(pictures.features(image), phrases)
+    )
+    counts = {"images": len(pictures.images), "phrases": found.phrases, "right": found.right, "wrong": found.wrong}
+    counts["left_out"] = found.left_out
+    return _result("phrase presence", TIES, pictures, {}, {"presence": found.as_dict()}, counts, start, told)
+
+
+def phrase_localizer(matcher: Localizes, pictures: Pictures) -> Localizer:
+    """A matcher as what the localization protocols call; phrases are put to it without their sentence."""
+    asked: Sequence[PhraseQuery] = ()
+    phrases: tuple[Tokens, ...] = ()
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        nonlocal asked, phrases
+        # Average precision asks for the same thousands of phrases at every image.
+        if queries is not asked:
+            asked, phrases = queries, tuple(query_tokens(query) for query in queries)
+        return matcher.localize(pictures.features(image), phrases)
+
+    return localize
+
+
+def mention_localizer(matcher: LocalizesMentions, corpus: Corpus) -> Localizer:
+    """A matcher that looks at the corpus' pictures, as what the localization protocols call."""
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        picture = read_picture(corpus, image)
+        mentions = [Mention(tokens_of(query.caption), query.phrase.start, query.phrase.end) for query in queries]
+        boxes, scores = matcher.localize_mentions(picture, mentions)
+        original = (image.width or picture.width, image.height or picture.height)
+        return Localized(boxes * np.tile(np.divide(original, picture.size), 2), scores)
+
+    return localize
+
+
+def query_tokens(query: PhraseQuery) -> Tokens:
+    """The lower-case tokens of a phrase."""
+    return tokens_of(query.caption)[query.phrase.start : query.phrase.end]
+
+
+def _scores(matcher: Encodes | Scores, images: list[ImageFeatures], texts: list[tuple[str, ...]]) -> ScoreMatrix:
+    # A network that compares pairs may have branches that encode, too; its scores are then what it means.
+    if isinstance(matcher, Scores):
+        score = matcher.score
+        return FunctionScores(lambda rows, columns: score(images[rows], texts[columns]), (len(images), len(texts)))
+    return EmbeddingScores(matcher.encode_images(images), matcher.encode_texts(texts))
+
+
+def _tolerance(scores: ScoreMatrix) -> float:
+    """How far apart the scores of equal embeddings may lie through rounding: counted as ties."""
+    return max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
+
+
+def _size(box: Box) -> tuple[float, float]:
+    return box.x2 - box.x1, box.y2 - box.y1
+
+
+def boxes_seen(backbone: tuple[str, bool], proposals: tuple[str, bool] | None, matcher: bool) -> BoxSupervision:
+    """What saw drawn boxes: backbone and proposals, each with its name, and the matcher."""
+    parts = [f"backbone {backbone[0]}{_saw(backbone[1])}"]
+    if proposals:
+        parts.append(f"proposals {proposals[0]}{_saw(proposals[1])}")
+    parts.append(f"matcher{_saw(matcher)}")
+    return BoxSupervision(backbone[1], proposals is not None and proposals[1], "; ".join(parts))
+
+
+def _saw(boxes: bool) -> str:
+    return ": learned from drawn boxes" if boxes else ": saw no drawn box"
+
+
+def _result(
+    name: str,
+    ties: str,
+    pictures: Pictures,
+    parameters: dict[str, Any],
+    metrics: dict[str, Any],
+    counts: dict[str, int],
+    start: float,
+    told: Told,
+    upper_bound: float | None = None,
+) -> Result:
+    return make_result(
+        Protocol(name, ties, {**pictures.parameters, **parameters}),
+        metrics,
+        duration=time.monotonic() - start,
+        corpus=pictures.reference,
+        counts=counts,
+        box_supervision=pictures.box_supervision(upper_bound),
+        **told,
+    )

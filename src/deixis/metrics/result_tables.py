@@ -1,0 +1,336 @@
+"""Result files into tables: the papers' figures with ours under them, as Markdown or as plain data.
+
+Results that differ in nothing but their seed are one entry: the mean, ± the standard deviation over the seeds
+(n − 1 in the denominator). The same results give the same text, so that a page made of it can be checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from deixis.errors import DeixisError
+from deixis.metrics.paper_tables import PAPERS, PaperRow, PaperTable, paper_tables, paper_title
+from deixis.metrics.results import Recipe, Result, flatten
+
+#: Parts of a name that a column head leaves out: the table's title says them.
+_UNSAID = {"overall", "strings"}
+#: A breakdown (`by_concept`) of more members is named and not printed.
+LONGEST = 30
+#: Column heads for people; other names are shown as they are.
+_HEADS = {
+    "image_to_text": "image→text", "text_to_image": "text→image", "sentence_to_sentence": "sentence→sentence",
+    "region_to_phrase": "region→phrase", "mean_recall": "mR", "median_rank": "Med r", "ap_nms": "AP-NMS",
+    "instances": "#instances", "chains": "#chains", "mentions_per_chain": "mentions/chain",
+    "boxes_per_chain": "boxes/chain", "training_pairs": "training pairs",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Results that differ only in their seed. `files` and `results` go together."""
+
+    files: tuple[str, ...]
+    results: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        return self.results[0]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(result.seed for result in self.results if result.seed is not None)
+
+    def figures(self) -> dict[str, tuple[float, float | None]]:
+        """Mean and spread (none for a single result) of every figure that all results have, by dotted name."""
+        every = [dict(flatten({**result.counts, **result.metrics})) for result in self.results]
+        return {
+            name: (
+                statistics.fmean(figures[name] for figures in every),
+                statistics.stdev(figures[name] for figures in every) if len(every) > 1 else None,
+            )
+            for name in every[0]
+            if all(name in figures for figures in every)
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our entries by the row or table of a paper that they name, and those that name none."""
+
+    by_row: Mapping[str, Sequence[Entry]]
+    others: Sequence[Entry]
+
+    def of_row(self, table: PaperTable, row: PaperRow) -> Sequence[Entry]:
+        return self.by_row.get(table.name if table.one_run else f"{table.name}/{row.id}", ())
+
+    def of_table(self, table: PaperTable) -> list[Entry]:
+        """The entries that stand in a table, each once, in the table's order."""
+        entries: list[Entry] = []
+        for row in table.rows:
+            entries += [entry for entry in self.of_row(table, row) if entry not in entries]
+        return entries
+
+
+def compare(results: Mapping[str, Result]) -> Comparison:
+    """Sort results (by file name) to the rows of the papers that they name."""
+    groups: dict[bytes, list[str]] = {}
+    for file in sorted(results):
+        groups.setdefault(_identity(results[file]), []).append(file)
+    by_row: dict[str, list[Entry]] = {}
+    others = []
+    for files in groups.values():
+        files.sort(key=lambda file: (results[file].seed or 0, file))
+        entry = Entry(tuple(files), tuple(results[file] for file in files))
+        _check_seeds(entry)
+        for name in entry.first.rows:
+            _check_row(name, entry)
+            by_row.setdefault(name, []).append(entry)
+        if not entry.first.rows:
+            others.append(entry)
+    return Comparison(by_row, others)
+
+
+def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> str:
+    """The tables, each with its notes, and if asked the results that name no row."""
+    parts = []
+    for paper in range(PAPERS):
+        own = [table for table in tables if table.paper == paper]
+        if own:
+            parts.append(f"## Paper {paper}: {_text(paper_title(paper))}")
+            parts += [_table(comparison, table) for table in own]
+    if with_others and comparison.others:
+        parts.append("## Other results")
+        names = sorted({entry.first.protocol.name for entry in comparison.others})
+        parts += [_others(name, [e for e in comparison.others if e.first.protocol.name == name]) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> dict[str, Any]:
+    """The same as plain data: the papers' figures and ours under dotted names."""
+    return {
+        "tables": [
+            {
+                "table": table.name,
+                "title": table.title,
+                "corpus": table.corpus,
+                "note": table.note,
+                "rows": [
+                    {
+                        "row": row.id,
+                        "label": row.label,
+                        "settings": row.settings,
+                        "paper": table.figures(row),
+                        "ours": [
+                            _entry_data(entry, {key: _place(row, key) for key in table.keys})
+                            for entry in comparison.of_row(table, row)
+                        ],
+                    }
+                    for row in table.rows
+                ],
+            }
+            for table in tables
+        ],
+        "others": [_entry_data(entry, None) for entry in comparison.others] if with_others else [],
+    }
+
+
+def _table(comparison: Comparison, table: PaperTable) -> str:
+    """One paper's table: each row as printed, ours under it, then the notes."""
+    entries = comparison.of_table(table)
+    grouped = any(row.group for row in table.rows)
+    head = ["Part"] * grouped + ["Row"] + [_head(key) for key in table.keys]
+    decimals = [_decimals(cells) for cells in zip(*(row.cells for row in table.rows), strict=True)]
+    lines = []
+    for row in table.rows:
+        settings = f" ({', '.join(row.settings)})" if row.settings else ""
+        lines.append([_text(row.group)] * grouped + [_text(row.label + settings), *row.cells])
+        for entry in comparison.of_row(table, row):
+            figures = entry.figures()
+            places = [_place(row, key) for key in table.keys]
+            if any(place in figures for place in places):
+                cells = [_ours(figures.get(place), digits) for place, digits in zip(places, decimals, strict=True)]
+                lines.append([""] * grouped + [f"↳ Deixis [{entries.index(entry) + 1}]", *cells])
+    number = table.id.removeprefix("table").removeprefix("-")
+    parts = [f"### Table {number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
+    if table.corpus:
+        ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
+        told = "; ".join(ours) if ours else "no result in the folder that was read"
+        parts.insert(1, f"Paper: {_text(table.corpus)}. Deixis: {told}.")
+    if table.note:
+        parts.append(f"Note: {_text(table.note)}")
+    parts += _notes(entries)
+    return "\n\n".join(parts)
+
+
+def _others(protocol: str, entries: Sequence[Entry]) -> str:
+    """Results of one protocol that name no row, the fewer of entries and figures as columns."""
+    figures = [entry.figures() for entry in entries]
+    members: dict[str, set[str]] = {}
+    for name in (name for own in figures for name in own):
+        whole, member = _breakdown(name)
+        members.setdefault(whole, set()).add(member)
+    long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}
+    names = list(dict.fromkeys(name for own in figures for name in own if _breakdown(name)[0] not in long))
+    grid = [["Figure", *(f"{_maker(entry)} [{number}]" for number, entry in enumerate(entries, 1))]]
+    grid += [[_code(name), *(_figure(own.get(name), None) for own in figures)] for name in names]
+    if len(entries) > len(names):
+        grid = [list(column) for column in zip(*grid, strict=True)]
+        grid[0][0] = "Result"
+    parts = [f"### {_text(protocol)}", _grid(grid[0], grid[1:], texts=1)]
+    if long:
+        left = ", ".join(f"{_code(whole)} ({count:,})" for whole, count in long.items())
+        parts.append(f"In the files alone: {left}.")
+    return "\n\n".join([*parts, *_notes(entries)])
+
+
+def _breakdown(name: str) -> tuple[str, str]:
+    """The breakdown that a figure is part of, and which member's it is: `concepts.by_concept`, `dog`."""
+    found = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
+    whole, member = [part for part in found.groups() if part] if found else ("", "")
+    return whole, member
+
+
+def _notes(entries: Sequence[Entry]) -> list[str]:
+    return ["\n".join(f"{number}. {_note(entry)}" for number, entry in enumerate(entries, 1))] if entries else []
+
+
+def _note(entry: Entry) -> str:
+    """Recipe, data, protocol, supervision, readings, versions and files of an entry, in one line."""
+    result = entry.first
+    parts = []
+    if result.recipe:
+        parts.append(f"recipe {_recipe(result.recipe)}")
+        parts += [f"on {_recipe(other)}" for other in result.recipe.stands_on]
+    if result.corpus:
+        parts.append(
+            f"{_corpus(entry)} (corpus {result.corpus.fingerprint[:12]}, split hash {result.corpus.split_hash[:12]})"
+        )
+    parameters = ", ".join(f"{name} = {value}" for name, value in sorted(result.protocol.parameters.items()))
+    parts.append(f"protocol {_code(result.protocol.name)}" + (f" ({_text(parameters)})" if parameters else ""))
+    parts.append(f"ties {_text(result.protocol.ties)}")
+    if entry.seeds:
+        parts.append(f"{'seeds' if len(entry.seeds) > 1 else 'seed'} {', '.join(map(str, entry.seeds))}")
+    if result.box_supervision:
+        boxes = result.box_supervision
+        seen = [name for name in ("backbone", "proposals") if getattr(boxes, name)]
+        who = " and ".join(seen) or "neither backbone nor proposals"
+        parts.append(f"drawn boxes seen by {who}: {_text(boxes.statement)}")
+        if boxes.upper_bound is not None:
+            parts.append(f"upper bound {boxes.upper_bound:.2f} at {boxes.regions} regions")
+    if result.readings:
+        parts.append(f"readings: {_text('; '.join(result.readings))}")
+    deixis = sorted({result.versions.get("deixis", "?") for result in entry.results})
+    return "; ".join([*parts, f"Deixis {', '.join(deixis)}", ", ".join(map(_code, entry.files))]) + "."
+
+
+def _recipe(recipe: Recipe) -> str:
+    return f"{_code(recipe.name)} ({recipe.hash[:12]})"
+
+
+def _entry_data(entry: Entry, places: Mapping[str, str] | None) -> dict[str, Any]:
+    figures = entry.figures()
+    shown = {key: figures[place] for key, place in places.items() if place in figures} if places else figures
+    return {
+        "files": entry.files,
+        "seeds": entry.seeds,
+        "corpus": entry.first.corpus,
+        "protocol": entry.first.protocol,
+        "mean": {key: mean for key, (mean, _) in shown.items()},
+        "spread": {key: spread for key, (_, spread) in shown.items() if spread is not None},
+    }
+
+
+def _identity(result: Result) -> bytes:
+    """All that must agree for results to be runs of one thing with several seeds."""
+    parts = (result.rows, result.recipe, result.corpus, result.protocol, result.box_supervision, result.readings)
+    return msgspec.json.encode(parts, order="deterministic")
+
+
+def _check_seeds(entry: Entry) -> None:
+    seen: dict[int | None, str] = {}
+    for file, result in zip(entry.files, entry.results, strict=True):
+        if result.seed in seen:
+            what = "no seed" if result.seed is None else f"seed {result.seed}"
+            raise DeixisError(f"{seen[result.seed]} and {file} are the same run with {what}: keep one of them")
+        seen[result.seed] = file
+
+
+def _check_row(name: str, entry: Entry) -> None:
+    """A result must name a row (or the whole table, where it is one run) that exists and whose figures it has."""
+    known: dict[str, tuple[PaperTable, Sequence[PaperRow]]] = {}
+    for table in paper_tables().values():
+        if table.one_run:
+            known[table.name] = (table, table.rows)
+        else:
+            known.update({f"{table.name}/{row.id}": (table, [row]) for row in table.rows})
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+        raise DeixisError(f"{entry.files[0]}: rows: no row {name!r} in the papers' tables; the nearest is {near!r}")
+    table, rows = known[name]
+    wanted = {_place(row, key) for row in rows for key in table.keys}
+    if not wanted & entry.figures().keys():
+        raise DeixisError(f"{entry.files[0]}: names {name} but has none of its figures, such as {sorted(wanted)[0]}")
+
+
+def _place(row: PaperRow, key: str) -> str:
+    """Where in a result's figures the cell of a row and a column sits."""
+    return f"{row.at}.{key}" if row.at else key
+
+
+def _figure(figure: tuple[float, float | None] | None, decimals: int | None) -> str:
+    """Mean ± spread with so many decimals, at least one where they are not whole numbers; by default two."""
+    if figure is None:
+        return "–"
+    whole = all(part is None or part.is_integer() for part in figure)
+    places = 0 if whole and not decimals else max(1, 2 if decimals is None else decimals)
+    return " ± ".join(f"{part:.{places}f}" for part in figure if part is not None)
+
+
+def _ours(figure: tuple[float, float | None] | None, decimals: int) -> str:
+    return f"**{_figure(figure, decimals)}**" if figure else _figure(None, decimals)
+
+
+def _decimals(cells: Iterable[str]) -> int:
+    """How many decimals a column is printed with."""
+    return max(len(cell.partition(".")[2]) for cell in cells)
+
+
+def _head(key: str) -> str:
+    parts = [_HEADS.get(part, re.sub(r"^r@", "R@", part)) for part in key.split(".") if part not in _UNSAID]
+    return _text(" ".join(parts))
+
+
+def _maker(entry: Entry) -> str:
+    """What made the figures, shortly: the recipe, or, without one, the corpus."""
+    recipe = entry.first.recipe
+    return _text(recipe.name) if recipe else _corpus(entry)
+
+
+def _corpus(entry: Entry) -> str:
+    corpus, images = entry.first.corpus, entry.first.counts.get("images")
+    if corpus is None:
+        return "no corpus"
+    size = f" ({images:,} images)" if images else ""
+    return _text(f"{corpus.name or 'unnamed corpus'} {corpus.split}".strip() + size)
+
+
+def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int) -> str:
+    """A Markdown table: the first `texts` columns are text, the others are figures."""
+    rule = [":--"] * texts + ["--:"] * (len(head) - texts)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
+
+
+def _text(words: str) -> str:
+    """Free text that Markdown shows as it is."""
+    return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(words.split()))
+
+
+def _code(name: str) -> str:
+    return "`" + " ".join(name.replace("`", "'").replace("|", "/").split()) + "`"

@@ -1,0 +1,258 @@
+"""Result records: what a protocol gave, on what, and all that is needed to judge or repeat it.
+
+One run, one seed, one JSON file; several seeds are several files, and tables (`deixis.metrics.result_tables`) take
+their
+mean. `result.schema.json` beside this module is the JSON schema for other programs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from deixis import __version__
+from deixis.corpus.records import Corpus
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+
+#: The version of the record; a change that old readers would misread raises it.
+SCHEMA: Final = 1
+#: Metrics that owe a statement of box supervision, by a part of their name.
+BOX_METRICS = frozenset({"alignment", "correspondence", "localization", "region_to_phrase"})
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+# A tree of figures, four levels deep at most (localization → by_type → people → r@1).
+Metrics = dict[str, float | dict[str, float | dict[str, float | dict[str, float]]]]
+
+
+class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was ranked against what: the protocol's name, its tie rule and its parameters."""
+
+    name: Name
+    ties: Name
+    parameters: dict[str, str | int | float | bool] = {}
+
+
+class CorpusReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The split that was scored; the two hashes tell whether another run saw the same images."""
+
+    name: str
+    fingerprint: Name
+    split: str
+    split_hash: Name
+
+
+class BoxSupervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether anything behind the figures ever saw a drawn box, and the proposals' upper bound.
+
+    `upper_bound` is the percentage of phrases that some proposal covers at `regions` proposals an image; both are
+    absent where the regions themselves were drawn.
+    """
+
+    backbone: bool
+    proposals: bool
+    statement: Name
+    regions: int | None = None
+    upper_bound: float | None = None
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The recipe that made the model, and those of the runs that it stands on: its concept network, its aligner.
+
+    Results from before these were told have none.
+    """
+
+    name: Name
+    hash: Name
+    stands_on: tuple[Recipe, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcome of one run. Build it with `make_result`.
+
+    `rows` names what the run reproduces among the papers' tables: a row (`paper0/table5/sae`), or a whole table where
+    its rows are parts of one run (`paper0/table2`). `readings` names the readings of the papers that were used.
+    """
+
+    schema: Literal[1]
+    protocol: Protocol
+    corpus: CorpusReference | None = None
+    rows: tuple[Name, ...] = ()
+    recipe: Recipe | None = None
+    seed: int | None = None
+    metrics: Metrics
+    counts: dict[str, int] = {}
+    box_supervision: BoxSupervision | None = None
+    readings: tuple[Name, ...] = ()
+    versions: dict[str, str]
+    command: str
+    created: Annotated[datetime, msgspec.Meta(tz=True)]
+    duration: Annotated[float, msgspec.Meta(ge=0, description="seconds")]
+
+    def __post_init__(self) -> None:
+        _check_figures(self.metrics)
+        owing = sorted({part for name, _ in flatten(self.metrics) for part in name.split(".")} & BOX_METRICS)
+        if owing and self.box_supervision is None:
+            raise DeixisError(
+                f"box_supervision: missing; {owing[0]} figures must say whether boxes were seen in training"
+            )
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    """A command as results tell it: of a path from the root only the last two names, since where it lies is private.
+
+    >>> command_line(["evaluate", "run", "--corpus", "joined=/home/ann/data/flickr8k/joined"])
+    'deixis evaluate run --corpus joined=flickr8k/joined'
+    """
+    told = []
+    for argument in arguments:
+        name, equals, path = argument.rpartition("=")
+        told.append(name + equals + "/".join(Path(path).parts[1:][-2:]) if path.startswith("/") else argument)
+    return shlex.join(["deixis", *told])
+
+
+def make_result(
+    protocol: Protocol,
+    metrics: Mapping[str, Any],
+    *,
+    duration: float,
+    corpus: CorpusReference | None = None,
+    rows: Sequence[str] = (),
+    recipe: Recipe | None = None,
+    seed: int | None = None,
+    counts: Mapping[str, int] | None = None,
+    box_supervision: BoxSupervision | None = None,
+    readings: Sequence[str] = (),
+) -> Result:
+    """A result of the running program: versions, command line and time are filled in.
+
+    Figures are numbers in nested mappings (NumPy's numbers too); NaN and infinity are refused with their name.
+    """
+    return Result(
+        schema=SCHEMA,
+        protocol=protocol,
+        corpus=corpus,
+        rows=tuple(rows),
+        recipe=recipe,
+        seed=seed,
+        metrics=_as_floats(metrics),
+        counts=dict(counts or {}),
+        box_supervision=box_supervision,
+        readings=tuple(readings),
+        versions=versions(),
+        command=command_line(sys.argv[1:]),
+        created=datetime.now(UTC).replace(microsecond=0),
+        duration=round(duration, 3),
+    )
+
+
+def corpus_reference(corpus: Corpus, split: str | None = None) -> CorpusReference:
+    """What a result says of a corpus and its split; without one, of all its images."""
+    return CorpusReference(corpus.name, corpus.fingerprint, split or "", corpus.split_hash(split))
+
+
+def save(result: Result, path: str | Path) -> None:
+    """Write a result; the file appears whole or not at all, and can be read again."""
+    encoded = msgspec.json.encode(result)
+    _parse(path, msgspec.json.decode(encoded))
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.format(encoded, indent=2) + b"\n")
+
+
+def load(path: str | Path) -> Result:
+    """Read a result; whatever is wrong with the file is an `InputError` that names the field."""
+    return _parse(path, _decoded(path))
+
+
+def load_folder(folder: str | Path) -> dict[str, Result]:
+    """All results under a folder, by their path in it. JSON files that are something else are passed over."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(folder, "no such folder of results")
+    found = {}
+    for path in sorted(folder.rglob("*.json")):
+        data = _decoded(path)
+        if isinstance(data, dict) and {"protocol", "metrics"} <= data.keys():
+            found[path.relative_to(folder).as_posix()] = _parse(path, data)
+    return found
+
+
+def _decoded(path: str | Path) -> Any:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes())
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from fault
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise InputError(path, f"not JSON: {fault}") from fault
+
+
+def _parse(path: str | Path, data: Any) -> Result:
+    if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+        raise InputError(path, "not a result record: it has no schema number", "schema")
+    if data["schema"] != SCHEMA:
+        raise InputError(path, f"schema {data['schema']}, but this Deixis reads {SCHEMA}", "schema")
+    try:
+        # msgspec does not name the keys of a mapping; our own check does, so it goes first.
+        _check_figures(data.get("metrics"))
+        return msgspec.convert(data, Result)
+    except msgspec.ValidationError as fault:
+        problem, _, place = str(fault).partition(" - at `$.")
+        raise InputError(path, problem, place.rstrip("`")) from fault
+    except DeixisError as fault:
+        place, _, problem = str(fault).partition(": ")
+        raise InputError(path, problem, place) from fault
+
+
+def json_schema() -> bytes:
+    """The JSON schema of a result: the text of `result.schema.json`."""
+    schema = msgspec.json.schema(Result)
+    for definition in schema["$defs"].values():
+        # Docstrings; from Python 3.13 on they come without their indentation.
+        definition["description"] = inspect.cleandoc(definition["description"])
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
+
+
+def flatten(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The figures of nested mappings under dotted names, in order: `image_to_text.r@1`."""
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def versions() -> dict[str, str]:
+    """What ran: Deixis, Python, the platform, and the numerical libraries that are loaded."""
+    found = {"deixis": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    for library in ("numpy", "scipy", "torch"):
+        if library in sys.modules:
+            found[library] = str(sys.modules[library].__version__)
+    return found
+
+
+def _as_floats(figures: Mapping[str, Any]) -> Metrics:
+    converted: Any = {}
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            converted[str(name)] = _as_floats(value)
+        else:
+            # Text is left for the check, which names it; NumPy's numbers become Python's.
+            converted[str(name)] = value if isinstance(value, str | bool) or value is None else float(value)
+    return converted  # type: ignore[no-any-return]
+
+
+def _check_figures(metrics: Any) -> None:
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise DeixisError("metrics: no figures")
+    for name, value in flatten(metrics):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise DeixisError(f"metrics.{name}: {value!r} is not a finite number")

@@ -1,0 +1,1 @@
+"""Semantic concepts and order for image and sentence matching (Huang et al.)."""

@@ -1,0 +1,198 @@
+"""Which concepts a picture shows: the multi-regional multi-label network (paper 3, section 3.2).
+
+A layer of K sigmoid outputs stands on the features of a backbone. It learns from whole pictures, and is then applied to
+the whole picture and to regions of it; the element-wise maximum is the picture's vector of confidences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor, nn
+
+from deixis.corpus.boxes import Boxes, iou_matrix
+from deixis.errors import DeixisError
+from deixis.model import ImageFeatures
+from deixis.text.concepts import ConceptVocabulary
+
+Array = NDArray[Any]
+#: A finished run of `paper3/concepts-learned`, which comes with the package.
+BUNDLED = Path(__file__).with_name("concepts_run")
+
+
+def diverse_regions(boxes: Boxes, count: int) -> NDArray[np.int64]:
+    """Rows of at most `count` boxes that differ: boxes are grouped by overlap, the first of each group stands for it.
+
+    The paper chooses regions "in a similar way as" HCP (Wei et al., 2014), which clusters proposals by their overlap.
+    Here the groups are those of average linkage with 1 − IoU as distance.
+
+    Args:
+        boxes: `(boxes, 4)`, best first.
+        count: how many groups.
+    """
+    if len(boxes) <= count:
+        return np.arange(len(boxes))
+    distance = 1 - iou_matrix(boxes, boxes)
+    np.fill_diagonal(distance, 0)
+    tree = linkage(squareform(distance, checks=False), "average")
+    # Merges by their order: those at one height, as of boxes without any overlap, would be cut all together.
+    tree[:, 2] = np.arange(len(tree))
+    groups = fcluster(tree, count, "maxclust")
+    return np.sort(np.unique(groups, return_index=True)[1])
+
+
+def box_centres(boxes: Array, size: Sequence[float] | Array) -> Array:
+    """The centres of boxes `(boxes, 4)` in a picture of this width and height, from −1 to 1: `(boxes, 2)`."""
+    return ((boxes[:, :2] + boxes[:, 2:]) / np.asarray(size, np.float32) - 1).astype(np.float32)
+
+
+class ConceptNetwork(nn.Module):
+    """Features of pictures or regions `(n, channels)` to logits `(n, concepts)`.
+
+    Args:
+        length: to which all features are brought; 0 takes them as they come. Those of small boxes, pooled from one map
+            of the picture, are longer than the whole picture's, from which alone it learns.
+    """
+
+    def __init__(self, channels: int, concepts: int, dropout: float = 0.0, length: float = 0.0) -> None:
+        super().__init__()
+        self.length = nn.Buffer(torch.tensor(length))
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(channels, concepts)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.length > 0:
+            features = self.length * nn.functional.normalize(features)
+        logits: Tensor = self.output(self.dropout(features))
+        return logits
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor]) -> ConceptNetwork:
+        """The network whose weights these are; without a length, features are taken as they come."""
+        concepts, channels = weights["output.weight"].shape
+        network = cls(channels, concepts)
+        network.load_state_dict({"length": torch.tensor(0.0), **weights})
+        return network
+
+    def confidences(
+        self,
+        wholes: Tensor,
+        regions: Tensor | None = None,
+        image_of: Tensor | None = None,
+        centres: Tensor | None = None,
+        *,
+        places: bool = False,
+    ) -> Tensor:
+        """`(images, concepts)` in [0, 1]: the maximum over the whole picture and its regions.
+
+        Args:
+            wholes: `(images, channels)`.
+            regions: `(regions, channels)` of all images, or None: whole pictures alone.
+            image_of: `(regions,)`, the row of each region's image.
+            centres: `(regions, 2)` of the regions, from −1 to 1 over their pictures.
+            places: beside the confidences also these times x, and times y, of the centre of where each is highest.
+        """
+        logits = self(wholes)
+        if regions is None or image_of is None:
+            return torch.sigmoid(logits)
+        each = torch.cat([logits, self(regions)])
+        owner = torch.cat([torch.arange(len(wholes), device=image_of.device), image_of])
+        best = logits.scatter_reduce(0, image_of[:, None].expand(-1, logits.shape[1]), each[len(wholes) :], "amax")
+        highest = torch.sigmoid(best)
+        if not places or centres is None:
+            return highest
+        there = (each == best[owner]).float()
+        count = torch.zeros_like(highest).index_add(0, owner, there)
+        centres = torch.cat([centres.new_zeros(len(wholes), 2), centres])
+        found = [torch.zeros_like(highest).index_add(0, owner, there * axis[:, None]) / count for axis in centres.T]
+        return torch.cat([highest, *(highest * axis for axis in found)], 1)
+
+
+class Seen(NamedTuple):
+    """Confidences by place: row 0 is the whole picture, the others are regions of it."""
+
+    boxes: Array  # (places, 4)
+    confidences: Array  # (places, concepts)
+
+
+class ConceptMatcher:
+    """A trained concept network with its words.
+
+    Args:
+        regions: how many regions of a picture are looked at, beside the whole of it; 0 for none.
+        places: whether `predict` also tells where concepts are (`ConceptNetwork.confidences`).
+    """
+
+    def __init__(
+        self,
+        network: ConceptNetwork,
+        vocabulary: ConceptVocabulary,
+        regions: int,
+        device: torch.device,
+        *,
+        places: bool = False,
+    ) -> None:
+        self.network, self.vocabulary, self.regions = network.eval().to(device), vocabulary, regions
+        self._device, self._tells_places = device, places
+
+    @torch.no_grad()
+    def look(self, image: ImageFeatures) -> Seen:
+        """What is seen where in one picture."""
+        rows, boxes = self._places(image)
+        logits = self.network(torch.from_numpy(rows).to(self._device))
+        return Seen(boxes, torch.sigmoid(logits).cpu().numpy())
+
+    def predict(self, images: Sequence[ImageFeatures]) -> Array:
+        """Confidences `(images, concepts)`, and behind them, where these are told, places."""
+        return np.stack([self._told(self.look(image), image.size) for image in images])
+
+    def _told(self, seen: Seen, size: Sequence[float]) -> Array:
+        highest: Array = seen.confidences.max(0)
+        if not self._tells_places:
+            return highest
+        centres = box_centres(seen.boxes, size)[seen.confidences.argmax(0)]
+        return np.concatenate([highest, *(highest * centres.T)])
+
+    def _places(self, image: ImageFeatures) -> tuple[Array, Array]:
+        """Features and boxes of the whole picture and of the regions looked at."""
+        whole = np.asarray(image.image if image.whole is None else image.whole, np.float32)[None]
+        frame = np.array([[0, 0, *image.size]], np.float32)
+        if not self.regions:
+            return whole, frame
+        if image.regions is None or image.boxes is None:
+            raise DeixisError("concepts are looked for in regions; extract them with a recipe that has [regions]")
+        chosen = diverse_regions(np.asarray(image.boxes), self.regions)
+        return (
+            np.concatenate([whole, np.asarray(image.regions)[chosen]]).astype(np.float32),
+            np.concatenate([frame, np.asarray(image.boxes)[chosen]]),
+        )
+
+
+class CellConceptMatcher(ConceptMatcher):
+    """Concepts that a tower tells with a picture's vector (`PictureTower.rows`), in all of it and in the map's cells.
+
+    Args:
+        context: numbers of the vector before those of the concepts.
+    """
+
+    def __init__(self, vocabulary: ConceptVocabulary, context: int) -> None:
+        # No network of its own: what is seen was told when the picture was looked at.
+        self.vocabulary, self._context, self._tells_places = vocabulary, context, False
+
+    def look(self, image: ImageFeatures) -> Seen:
+        confidences = np.asarray(image.image[self._context :], np.float32).reshape(-1, len(self.vocabulary))
+        side = round((len(confidences) - 1) ** 0.5)
+        rows, columns = np.divmod(np.arange(side**2), side)
+        cells = np.stack([columns, rows, columns + 1, rows + 1], 1) * (np.tile(image.size, 2) / side)
+        return Seen(np.concatenate([[[0, 0, *image.size]], cells]).astype(np.float32), confidences)
+
+    def predict_whole(self, images: Sequence[ImageFeatures]) -> Array:
+        """As `predict`, of all of the pictures alone."""
+        return np.stack([self.look(image).confidences[0] for image in images])

@@ -1,0 +1,210 @@
+"""The concept network (paper 3, section 3.2): recipes of the kind `concepts`.
+
+Learned from whole pictures and the concept words of their captions, on stored features; judged over whole pictures, and
+over these and regions of them.
+
+Reading of eq. 1: as printed, with labels in {0, 1}, a concept that is absent costs the same whatever is predicted, so
+predicting all concepts is best. With labels in {−1, +1} on logits, eq. 1 is binary cross-entropy, which is what is
+learned; `loss = "printed"` is there to see what the printed form does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, cast
+
+import numpy as np
+import safetensors.torch
+import torch
+from msgspec import Meta
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.arrays import RaggedArray
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.files import atomic_write, cache_folder
+from deixis.metrics.concept_prediction import concept_precision
+from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
+from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
+from deixis.text.tokens import tokens_of
+from deixis.training.inputs import find_store
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.sampling import shuffled
+from deixis.training.task import Batches, Loss
+
+#: The file of the vocabulary in a run.
+VOCABULARY = "concepts.tsv"
+#: Images whose regions are read and scored together.
+_IMAGES = 64
+#: Of what is kept in the cache; a new one where regions are chosen or scored otherwise.
+_VERSION = 1
+
+
+class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`regions` is r, the regions looked at in a picture beside the whole of it."""
+
+    vocabulary: VocabularyRecipe = VocabularyRecipe()
+    regions: Annotated[int, Meta(ge=1)] = 50
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
+    loss: Literal["cross-entropy", "printed"] = "cross-entropy"
+    batch: Annotated[int, Meta(ge=2)] = 256
+    #: All features are brought to the mean length of the whole pictures they are learned from.
+    one_length: bool = False
+
+
+class Regions(NamedTuple):
+    """The diverse regions of images, one after another."""
+
+    vectors: Tensor  # (regions, channels)
+    image_of: Tensor  # (regions,) the row of each one's image
+    centres: Tensor  # (regions, 2) from −1 to 1
+
+
+class ConceptBatch(NamedTuple):
+    rows: Tensor  # (pictures,)
+
+
+class ConceptTask:
+    """Validated by mean average precision on the validation split: `map.whole` and `map.regional`."""
+
+    def __init__(
+        self, recipe: ConceptRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
+    ) -> None:
+        self.recipe, self.device, self.store = recipe, device, store
+        self.vocabulary = concept_vocabulary(recipe.vocabulary, training)
+        self.images = captioned(training, store)
+        self.held_out = captioned(corpus.split("val"), store)
+        self.wholes, self.labels = whole_vectors(self.images, store, device), self._labels(self.images).to(device)
+        length = float(self.wholes.norm(dim=1).mean()) if recipe.one_length else 0.0
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            channels = self.wholes.shape[1]
+            self.module = ConceptNetwork(channels, len(self.vocabulary), recipe.dropout, length).to(device)
+        self.held_out_wholes = whole_vectors(self.held_out, store, device)
+        self.held_out_regions = region_vectors(self.held_out, store, recipe.regions, device)
+
+    def _labels(self, images: Sequence[Image]) -> Tensor:
+        rows = [self.vocabulary.labels(map(tokens_of, image.captions)) for image in images]
+        return torch.from_numpy(np.stack(rows)).float()
+
+    def batches(self, epoch: int) -> Batches[ConceptBatch]:
+        return shuffled(len(self.images), self.recipe.batch, self.recipe.seed, epoch, self._batch)
+
+    def _batch(
+        self, epoch: int, rows: NDArray[np.int64], following: object, random: np.random.Generator
+    ) -> ConceptBatch:
+        return ConceptBatch(torch.from_numpy(rows).to(self.device))
+
+    def loss(self, batch: ConceptBatch) -> Loss:
+        return Loss(concept_loss(self.module(self.wholes[batch.rows]), self.labels[batch.rows], self.recipe.loss))
+
+    def validate(self) -> Mapping[str, float]:
+        labels = self._labels(self.held_out).bool().numpy()
+        figures = {}
+        for name, regions in (("whole", (None, None)), ("regional", self.held_out_regions)):
+            found = self.module.confidences(self.held_out_wholes, *regions).cpu().numpy()
+            figures[f"map.{name}"] = float(np.nanmean(concept_precision(found, labels)))
+        return figures
+
+    def describe(self, batch: ConceptBatch) -> str:
+        return "images " + ", ".join(self.images[row].id for row in batch.rows[:5].tolist()) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.vocabulary.save(folder / VOCABULARY)
+
+
+def concept_loss(logits: Tensor, labels: Tensor, form: Literal["cross-entropy", "printed"]) -> Tensor:
+    """Σ over concepts, meaned over pictures: binary cross-entropy, or eq. 1 as printed, with confidences and {0, 1}."""
+    if form == "printed":
+        return F.softplus(-labels * torch.sigmoid(logits)).sum(1).mean()
+    return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
+
+
+def captioned(source: TrainingSet | Corpus, store: FeatureStore) -> list[Image]:
+    """The images with captions and features."""
+    images = [image for image in source if image.captions and image.id not in store.skipped]
+    if not images:
+        raise DeixisError("none of these images has captions and features")
+    return images
+
+
+def whole_vectors(images: Sequence[Image], store: FeatureStore, device: torch.device) -> Tensor:
+    """`(images, channels)`."""
+    vectors = store.image_vectors().gather(store.numbers(image.id for image in images))
+    return torch.from_numpy(vectors).to(device, torch.float32)
+
+
+def region_vectors(images: Sequence[Image], store: FeatureStore, count: int, device: torch.device) -> Regions:
+    channels = cast(RaggedArray, store["regions"]).spec.shape
+    rows, image_of = [np.empty((0, *channels), np.float32)], [np.empty(0, np.int64)]
+    centres = [np.empty((0, 2), np.float32)]
+    for place, number in enumerate(store.numbers(image.id for image in images).tolist()):
+        boxes = store["boxes"][number]
+        chosen = diverse_regions(boxes, count)
+        rows.append(store["regions"][number][chosen])
+        image_of.append(np.full(len(chosen), place))
+        centres.append(box_centres(boxes[chosen], store["size"][number]))
+    vectors = np.concatenate(rows, dtype=np.float32)
+    parts = (torch.from_numpy(part).to(device) for part in (vectors, np.concatenate(image_of), np.concatenate(centres)))
+    return Regions(*parts)
+
+
+@torch.no_grad()
+def predicted_concepts(
+    network: ConceptNetwork,
+    images: Sequence[Image],
+    store: FeatureStore,
+    count: int,
+    device: torch.device,
+    *,
+    places: bool = False,
+) -> Tensor:
+    """Confidences `(images, concepts)` over whole pictures and `count` regions of each; worked out once, then kept.
+
+    With `places`, these stand behind them (`ConceptNetwork.confidences`).
+
+    Grouping regions takes longer than looking at them, and all rows of a table stand on the same network.
+    """
+    digest = hashlib.sha256(f"{_VERSION} {store.fingerprint} {count}{' places' * places}".encode())
+    for value in network.state_dict().values():
+        digest.update(value.cpu().numpy().tobytes())
+    for image in images:
+        digest.update(b"\n" + image.id.encode())
+    path = cache_folder() / "concepts" / f"{digest.hexdigest()[:32]}.safetensors"
+    if path.exists():
+        return safetensors.torch.load(path.read_bytes())["confidences"].to(device)
+    network = network.eval().to(device)
+    parts = []
+    for start in range(0, len(images), _IMAGES):
+        some = images[start : start + _IMAGES]
+        regions = region_vectors(some, store, count, device)
+        parts.append(network.confidences(whole_vectors(some, store, device), *regions, places=places))
+    found = torch.cat(parts)
+    with atomic_write(path) as stream:
+        stream.write(safetensors.torch.save({"confidences": found.cpu()}))
+    return found
+
+
+RECIPE = ConceptRecipe
+
+
+def feature_recipes(recipe: ConceptRecipe) -> list[FeatureRecipe]:
+    return [recipe.region_features]
+
+
+def build_task(
+    recipe: ConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> ConceptTask:
+    return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+
+
+def load_matcher(folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
+    vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+    return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)

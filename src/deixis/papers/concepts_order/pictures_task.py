@@ -1,0 +1,334 @@
+"""Order learned from pictures themselves (paper 3, sections 3.3 and 3.4): recipes of the kind `order-pictures`.
+
+Beyond the paper. What a frozen network keeps of a picture tells what is there, hardly who does what to whom, so nothing
+learned on it can tell a sentence from its exchanged twin by the picture. Here the backbone learns with the rest: the
+cells of its map know their places and look at each other (`deixis.vision.tower`), their pooled vector is the context
+of eq. 2, and sentences, L_mat, L_gen and exchanged captions are those of `deixis.papers.concepts_order.task`.
+
+A picture is mirrored in half of the steps; its captions then have "left" and "right" exchanged.
+
+With a `vocabulary` concepts are learned as well, by a layer on the map: the regions are the map's cells, and what
+learns from the words of the captions is the maximum over them and the whole of the map. As in the paper, the concepts
+that are fused with the context learn from these words alone, not from L_mat and L_gen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.metrics.concept_prediction import concept_precision
+from deixis.papers.concepts_order.concepts import CellConceptMatcher
+from deixis.papers.concepts_order.concepts_task import VOCABULARY, concept_loss
+from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
+from deixis.papers.concepts_order.model import DescribingOrderMatcher, OrderMatcher
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
+from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
+from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import Vocabulary
+from deixis.training.augmentation import (
+    MARGIN,
+    Views,
+    random_colours,
+    random_views,
+    recoloured,
+    some_of,
+    squashed_pictures,
+    view_pictures,
+)
+from deixis.training.contrastive import Contrast, Direction
+from deixis.training.inputs import TEXT, fitted_text
+from deixis.training.pair_data import SentenceData
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.sampling import shuffled, width_of
+from deixis.training.task import Batches, Loss
+from deixis.vision import TOWER as TOWER_PREFIX
+from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
+from deixis.vision.proposer import normalize
+from deixis.vision.reading import Skipped
+from deixis.vision.tower import TOWER, PictureTower, save_tower
+
+#: Pictures that are validated at a time.
+_PICTURES = 64
+
+
+class LookingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The network that looks, and what it sees in a step: windows with sides of 1 − zoom at the least."""
+
+    backbone: str = "efficientnet-lite0"
+    side: Annotated[int, Meta(ge=32, le=1024)] = 256
+    dim: Annotated[int, Meta(ge=1)] = 1024
+    queries: Annotated[int, Meta(ge=1, le=64)] = 8
+    #: Layers of attention among the cells of the map; 0: pooled as they are.
+    relating: Annotated[int, Meta(ge=0, le=16)] = 2
+    zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.15
+
+    def __post_init__(self) -> None:
+        if self.backbone not in VARIANTS:
+            raise ValueError(f"backbone: only {', '.join(VARIANTS)} can be fine-tuned")
+
+
+class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: None are stored: it looks at pictures.
+    features: None = None  # type: ignore[assignment]
+    text: TextRecipe = TextRecipe(kind="tokens")
+    looking: LookingRecipe = LookingRecipe()
+    model: OrderRecipe = OrderRecipe()
+    loss: OrderLossRecipe = OrderLossRecipe()
+    #: Of the concepts that are learned too; None: context alone.
+    vocabulary: VocabularyRecipe | None = None
+    #: How much the loss of the concepts counts beside the others.
+    concept_weight: Annotated[float, Meta(gt=0)] = 0.1
+    #: Of a step, and captions of each.
+    images: Annotated[int, Meta(ge=2)] = 128
+    captions: Annotated[int, Meta(ge=1)] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind must be 'tokens': sentences are read word by word")
+
+
+class OrderPictureModule(nn.Module):
+    def __init__(self, recipe: OrderPictureRecipe, concepts: int, words: int) -> None:
+        super().__init__()
+        own = recipe.looking
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = load_efficientnet_lite(own.backbone)
+            self.tower = PictureTower(
+                network,
+                own.backbone,
+                own.side,
+                own.dim,
+                queries=own.queries,
+                relating=own.relating,
+                concepts=concepts,
+            )
+            self.network = _network(recipe, concepts, words)
+
+    def look(self, pictures: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Context `(pictures, dim)` and, where there are any, the highest logits of the concepts `(pictures, K)`."""
+        maps = self.tower.backbone.map(pictures)
+        logits = self.tower.concept_logits(maps).amax(1) if self.tower.concepts else None
+        return self.tower.pooled(maps).float(), logits
+
+    def fuse(self, context: Tensor, logits: Tensor | None) -> Tensor:
+        return self.network.fuse(None if logits is None else torch.sigmoid(logits.detach()), context)
+
+
+def _network(recipe: OrderPictureRecipe, concepts: int, words: int) -> ConceptsOrderNetwork:
+    generates = recipe.loss.generation > 0
+    return ConceptsOrderNetwork(concepts, recipe.looking.dim, words, recipe.model, generates=generates)
+
+
+class PictureBatch(NamedTuple):
+    images: Tensor  # (images,) rows of the pictures
+    texts: Tensor  # (captions,) rows of the captions
+    owner: Tensor  # (captions,) place in `images`
+    columns: int  # of the captions that are read
+    views: Views
+    colours: Tensor  # as `random_colours` has them
+    share: Tensor | None  # () of scheduled sampling
+
+
+class OrderPictureTask:
+    """Validated by retrieval in both directions and, where `loss.order` asks for twins, by how often captions lead."""
+
+    def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
+        self.recipe, self.device = recipe, device
+        self.text = cast(TokenIds, fitted_text(recipe.text, training, corpus, device))
+        self.vocabulary = concept_vocabulary(recipe.vocabulary, training) if recipe.vocabulary else None
+        self.module = OrderPictureModule(recipe, len(self.vocabulary or ()), self.text.dim).to(device)
+        self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        side, held_out = recipe.looking.side, corpus.split("val")
+        self.data = self._read(training.corpus, round(side * MARGIN / 32) * 32)
+        self.held_out = self._read(held_out, side)
+        self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
+        self.mirrored = mirrored_words(self.text.vocabulary).to(device)
+        read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
+        #: (2, captions): a number that captions share which are read alike, as they are and mirrored.
+        self.string = torch.unique(read, dim=0, return_inverse=True)[1].view(2, -1).to(device)
+        #: (2, images, concepts) of the training data, as it is and mirrored, and of what is held out.
+        self.labels, self.held_out_labels = (
+            concept_labels(self.vocabulary, data).to(device) if self.vocabulary else None
+            for data in (self.data, self.held_out)
+        )
+        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        self.twins, self.held_out_twins = (
+            twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
+            for data, source in ((self.data, training.corpus), (self.held_out, held_out))
+        )
+        self.lengths = words_of_captions(self.data, self.twins)
+
+    def _read(self, corpus: Corpus, side: int) -> SentenceData:
+        skipped = Skipped()
+        read = squashed_pictures(corpus, (image for image in corpus if image.captions), side, skipped)
+        if not read.images:
+            raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
+        captions = [tokens_of(caption) for image in read.images for caption in image.captions]
+        counts = torch.tensor([len(image.captions) for image in read.images])
+        return SentenceData(
+            images=read.pixels.to(self.device),
+            texts=torch.from_numpy(self.text.transform(captions)).to(self.device),
+            image_of=torch.repeat_interleave(torch.arange(len(counts)), counts).to(self.device),
+            image_ids=tuple(image.id for image in read.images),
+            captions=tuple(captions),
+            without_features=len(skipped),
+        )
+
+    @property
+    def one_form(self) -> bool:
+        """Captions are padded to few widths; forms differ by these, and by how many captions there are."""
+        return True
+
+    def batches(self, epoch: int) -> Batches[PictureBatch]:
+        return shuffled(len(self.data.image_ids), self.recipe.images, self.recipe.seed, epoch, self._batch)
+
+    def _batch(
+        self, epoch: int, images: NDArray[np.int64], following: object, random: np.random.Generator
+    ) -> PictureBatch:
+        chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
+        texts = np.concatenate(chosen)
+        owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
+        send = [torch.from_numpy(rows).to(self.device, non_blocking=True) for rows in (images, texts, owner)]
+        generator = torch.Generator(self.device).manual_seed(int(random.integers(1 << 62)))
+        share = self.recipe.loss.sampled(epoch)
+        return PictureBatch(
+            send[0],
+            send[1],
+            send[2],
+            width_of(self.lengths[texts], self.device),
+            random_views(len(images), self.recipe.looking.zoom, generator),
+            random_colours(len(images), generator),
+            torch.full((), share, device=self.device) if share else None,
+        )
+
+    def loss(self, batch: PictureBatch) -> Loss:
+        windows = view_pictures(self.data.images[batch.images], batch.views, self.recipe.looking.side)
+        pictures = recoloured(windows, batch.colours)
+        context, logits = self.module.look(pictures.contiguous(memory_format=torch.channels_last))
+        mirrored = batch.views.flip < 0
+        flipped = mirrored[batch.owner]
+
+        def said(ids: Tensor) -> Tensor:
+            own = ids[batch.texts, : batch.columns]
+            return torch.where(flipped[:, None], self.mirrored[own], own)
+
+        texts, twins = said(self.data.texts), None if self.twins is None else said(self.twins)
+        string = self.string[flipped.long(), batch.texts]
+        contrast = picture_contrast(batch.owner, string, len(batch.images))
+        # Half precision is for looking: gradients through the words of a sentence would vanish in it.
+        with torch.autocast(self.device.type, enabled=False):
+            fused = self.module.fuse(context, logits)
+            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, batch.share)
+            if logits is None or self.labels is None:
+                return loss
+            named = concept_loss(logits, self.labels[mirrored.long(), batch.images].float(), "cross-entropy")
+            return Loss(loss.total + self.recipe.concept_weight * named, {**loss.parts, "concepts": named})
+
+    @torch.no_grad()
+    def validate(self) -> Mapping[str, float]:
+        parts = torch.split(self.held_out.images, _PICTURES)
+        seen = [self.module.look(normalize(part)) for part in parts]
+        with torch.autocast(self.device.type, enabled=False):
+            fused = torch.cat([self.module.fuse(*each) for each in seen])
+            figures = order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
+        if self.held_out_labels is not None:
+            confidences = torch.cat([logits for _, logits in seen if logits is not None]).sigmoid().cpu().numpy()
+            figures["map"] = float(np.nanmean(concept_precision(confidences, self.held_out_labels[0].cpu().numpy())))
+        return figures
+
+    def describe(self, batch: PictureBatch) -> str:
+        return "images " + ", ".join(self.data.image_ids[row] for row in batch.images[:5].tolist()) + ", …"
+
+    def save(self, folder: Path) -> None:
+        save_tower(self.module.tower, folder / TOWER)
+        self.text.save(folder / TEXT)
+        if self.vocabulary is not None:
+            self.vocabulary.save(folder / VOCABULARY)
+
+
+#: What is said of a mirrored picture.
+_OTHER_SIDE = {"left": "right", "right": "left"}
+
+
+def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
+    """`(2, images, concepts)`: which concepts the captions of an image name, as they are and mirrored."""
+    labels = np.zeros((2, len(data.image_ids), len(vocabulary)), bool)
+    for image, caption in zip(data.image_of.tolist(), data.captions, strict=True):
+        labels[0, image] |= vocabulary.labels([caption])
+        labels[1, image] |= vocabulary.labels([tuple(_OTHER_SIDE.get(word, word) for word in caption)])
+    return torch.from_numpy(labels)
+
+
+def picture_contrast(owner: Tensor, string: Tensor, images: int) -> Contrast:
+    """Every caption of a batch against the other pictures, every picture against captions that are none of its own.
+
+    Args:
+        owner, string: `(captions,)` the place of a caption's picture, and a number that captions read alike share.
+    """
+    own = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (captions, images)
+    mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
+    captions = torch.arange(len(owner), device=owner.device)
+    return Contrast(Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
+
+
+def mirrored_words(vocabulary: Vocabulary) -> Tensor:
+    """Ids of the words by id, with "left" and "right" exchanged: what is said of a mirrored picture.
+
+    >>> mirrored_words(Vocabulary.of([("left", "of", "right")])).tolist()
+    [0, 1, 2, 3, 6, 5, 4]
+    """
+    ids = torch.arange(len(vocabulary))
+    if "left" in vocabulary and "right" in vocabulary:
+        one, other = vocabulary.encode(list(_OTHER_SIDE))
+        ids[one], ids[other] = other, one
+    return ids
+
+
+RECIPE = OrderPictureRecipe
+
+
+def feature_recipes(recipe: OrderPictureRecipe) -> list[FeatureRecipe]:
+    """None: it learns from the pictures themselves."""
+    return []
+
+
+def run_features(folder: Path) -> list[FeatureRecipe]:
+    """The vectors of the network that was trained."""
+    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{folder / TOWER}", crops="squash")]
+
+
+def build_task(
+    recipe: OrderPictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> OrderPictureTask:
+    return OrderPictureTask(recipe, training_set(corpus), corpus, device)
+
+
+def load_matcher(folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
+    text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
+    concepts = None
+    if recipe.vocabulary:
+        concepts = CellConceptMatcher(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
+    network = _network(recipe, len(concepts.vocabulary) if concepts else 0, text.dim)
+    stored = read_weights(folder)
+    network.load_state_dict(
+        {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    )
+    kind = DescribingOrderMatcher if network.generator else OrderMatcher
+    return kind(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)

@@ -1,0 +1,283 @@
+"""Matching and generation together (paper 3, section 3.4): recipes of the kind `concepts-order`.
+
+`features` gives the context, `concepts` the recipe, or a finished run, of the concept network; a recipe that names one
+of the two learns from it alone. The concept network is trained once for a corpus and kept in the cache: it is no part
+of the joint learning. With a `speaker`, a model of this kind that generates, its sentences stand for the pictures
+("ctx + sen"). Rows of Table 2 differ by these, `model.fusion`, `model.shared_words` and `loss`.
+
+Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than there are
+mismatches; a caption of the same picture, or an equal one, is none. L_mat and L_gen are sums over a pair's mismatches
+and over a sentence's words, both meaned over the pairs of a batch.
+
+Not in the paper: with `loss.order`, training captions with two roles exchanged are mismatches too, so that order must
+be read to match; the validation figure `order` is how often a held-out caption is ahead of its twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple, cast
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.files import write_text
+from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork
+from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
+from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
+from deixis.papers.concepts_order.model import DescribingOrderMatcher, OrderMatcher
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
+from deixis.text.concepts import ConceptVocabulary
+from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.training.inputs import TEXT, find_store, fitted_text
+from deixis.training.kept_runs import kept_run, recipe_of
+from deixis.training.pair_data import SentenceData, sentence_data
+from deixis.training.recipe import Recipe, kind_of
+from deixis.training.running import recipe_features
+from deixis.training.runs import is_finished, read_weights
+from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.task import Batches, Loss
+
+#: The recipe of the speaker in a run that stands on one.
+SPEAKER = "speaker.json"
+#: Pictures of which sentences are told at a time.
+SPOKEN = 256
+
+
+class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: Of the context; None: concepts alone.
+    features: str | FeatureRecipe | None = None  # type: ignore[assignment]
+    #: The recipe of the concept network, or a finished run of one; empty: context alone.
+    concepts: str = ""
+    #: The recipe, or a finished run, of what tells sentences from the same features, which stand for the pictures then.
+    speaker: str = ""
+    #: r: regions in which concepts are looked for, beside the whole picture.
+    regions: Annotated[int, Meta(ge=1)] = 50
+    #: Not in the paper: beside its concepts a picture's vector has where in it each of them is seen best.
+    places: bool = False
+    text: TextRecipe = TextRecipe(kind="tokens")
+    model: OrderRecipe = OrderRecipe()
+    loss: OrderLossRecipe = OrderLossRecipe()
+    #: Mismatched pairs for each matched one.
+    mismatched: Annotated[int, Meta(ge=1)] = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind must be 'tokens': sentences are read word by word")
+        if self.features is None and not self.concepts:
+            raise ValueError("features, concepts: at least one of them must be named")
+        if self.speaker and (self.features is None or self.concepts):
+            raise ValueError("speaker: its sentences are told from `features`, and stand in place of concepts")
+        if not self.loss.matching and not self.loss.generation:
+            raise ValueError("loss: with neither matching nor generation there is nothing to learn")
+
+
+class OrderModule(nn.Module):
+    """The network, and the concept network or the speaker it stands on, whose weights stay."""
+
+    def __init__(
+        self,
+        recipe: ConceptsOrderRecipe,
+        context: int,
+        words: int,
+        concepts: ConceptNetwork | None,
+        speaker: ConceptsOrderNetwork | None,
+    ) -> None:
+        super().__init__()
+        count = concepts.output.out_features * _numbers(recipe) if concepts else 0
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            self.network = make_network(recipe, count, context, words)
+        self.concepts = concepts.requires_grad_(False) if concepts else None
+        self.speaker = speaker.requires_grad_(False) if speaker else None
+
+
+def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words: int) -> ConceptsOrderNetwork:
+    generates, spoken = recipe.loss.generation > 0, bool(recipe.speaker)
+    return ConceptsOrderNetwork(concepts, context, words, recipe.model, generates=generates, spoken=spoken)
+
+
+class OrderBatch(NamedTuple):
+    ranking: RankingBatch
+    share: Tensor | None  # () of scheduled sampling
+
+
+class ConceptsOrderTask:
+    """Validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self,
+        recipe: ConceptsOrderRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+    ) -> None:
+        self.recipe, self.device = recipe, device
+        self.text = fitted_text(recipe.text, training, corpus, device)
+        store = find_store(stores, "image")
+        held_out = corpus.split("val")
+        self.data = sentence_data(training, store, self.text, device=device)
+        self.held_out = sentence_data(held_out, store, self.text, device=device)
+        concepts, self.vocabulary = None, None
+        self.predicted: tuple[Tensor | None, Tensor | None] = (None, None)
+        if recipe.concepts:
+            regions = find_store(stores, "proposals")
+            learned = _concept_recipe(recipe.concepts)
+            folder = kept_run(recipe.concepts, corpus, [regions], device)
+            predictor: ConceptMatcher = kind_of(learned.kind).load_matcher(folder, learned, device)
+            concepts, self.vocabulary = predictor.network, predictor.vocabulary
+            self.predicted = tuple(  # type: ignore[assignment]
+                _concepts_of(recipe, data, images, concepts, regions, device)
+                for data, images in ((self.data, training.corpus), (self.held_out, held_out))
+            )
+        #: Of the training data and of what is held out: vectors, or the ids of spoken sentences.
+        self.context = (None, None) if recipe.features is None else (self.data.images, self.held_out.images)
+        self.speaker: ConceptsOrderRecipe | None = None
+        speaker = None
+        if recipe.speaker:
+            self.speaker, speaker = self._speaker(kept_run(recipe.speaker, corpus, [store], device))
+            self.context = tuple(  # type: ignore[assignment]
+                torch.cat([speaker.tell(None, part) for part in torch.split(own.images, SPOKEN)])
+                for own in (self.data, self.held_out)
+            )
+        context = 0 if recipe.features is None else self.data.images.shape[1]
+        self.module = OrderModule(recipe, context, self.text.dim, concepts, speaker).to(device)
+        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        self.twins: tuple[Tensor | None, Tensor | None] = (None, None)
+        if recipe.loss.order:
+            self.twins = tuple(  # type: ignore[assignment]
+                twin_ids(data, source, cast(TokenIds, self.text)).to(device)
+                for data, source in ((self.data, training.corpus), (self.held_out, held_out))
+            )
+        sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
+        lengths = words_of_captions(self.data, self.twins[0])
+        self.sampler = SentenceSampler(self.data, sampler, recipe.seed, lengths)
+
+    def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
+        recipe = recipe_of(str(folder)).recipe
+        if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} does not learn to tell sentences from context alone")
+        matcher = load_matcher(folder, recipe, self.device)
+        if matcher.text.vocabulary != cast(TokenIds, self.text).vocabulary:
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
+        return recipe, matcher.network
+
+    @property
+    def one_form(self) -> bool:
+        """Texts are padded to few different widths: there is a form for each."""
+        return True
+
+    def batches(self, epoch: int) -> Batches[OrderBatch]:
+        made, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
+        sent = torch.tensor(share, device=self.device) if share else None
+        return Batches(len(made), (OrderBatch(batch, sent) for batch in made))
+
+    def _training_sources(self, rows: Tensor) -> tuple[Tensor | None, ...]:
+        """Concepts and context of some pictures."""
+        return tuple(None if source is None else source[rows] for source in (self.predicted[0], self.context[0]))
+
+    def loss(self, batch: OrderBatch) -> Loss:
+        ranking, network = batch.ranking, self.module.network
+        assert ranking.columns is not None
+        fused, width = network.fuse(*self._training_sources(ranking.images)), len(ranking.columns)
+        ids = self.data.texts[ranking.texts, :width]
+        twins = None if self.twins[0] is None else self.twins[0][ranking.texts, :width]
+        return order_loss(network, self.recipe.loss, fused, ids, twins, ranking.contrast, batch.share)
+
+    def validate(self) -> Mapping[str, float]:
+        fused = self.module.network.fuse(self.predicted[1], self.context[1])
+        return order_figures(self.module.network, fused, self.held_out, self.twins[1])
+
+    def describe(self, batch: OrderBatch) -> str:
+        images = self.data.image_of.cpu()[batch.ranking.pairs[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / TEXT)
+        if self.vocabulary is not None:
+            self.vocabulary.save(folder / VOCABULARY)
+        if self.speaker is not None:
+            write_text(folder / SPEAKER, msgspec.json.encode(self.speaker).decode())
+
+
+def _concept_recipe(name: str) -> ConceptRecipe:
+    recipe = recipe_of(name).recipe
+    if not isinstance(recipe, ConceptRecipe):
+        raise DeixisError(f"concepts: {name!r} is a recipe of the kind {recipe.kind!r}, not of a concept network")
+    if recipe.kind != "concepts" and not is_finished(name):
+        raise DeixisError(f"concepts: {name!r} fine-tunes its backbone; train it first, and name the folder of its run")
+    return recipe
+
+
+def _numbers(recipe: ConceptsOrderRecipe) -> int:
+    """Of a concept: its confidence, and where it is."""
+    return 3 if recipe.places else 1
+
+
+def _concepts_of(
+    recipe: ConceptsOrderRecipe,
+    data: SentenceData,
+    source: Corpus,
+    network: ConceptNetwork,
+    regions: FeatureStore,
+    device: torch.device,
+) -> Tensor:
+    images = {image.id: image for image in source}
+    chosen = [images[image_id] for image_id in data.image_ids]
+    return predicted_concepts(network, chosen, regions, recipe.regions, device, places=recipe.places)
+
+
+RECIPE = ConceptsOrderRecipe
+
+
+def feature_recipes(recipe: ConceptsOrderRecipe) -> list[FeatureRecipe]:
+    wanted = [] if recipe.features is None else [recipe.feature_recipe]
+    if recipe.concepts:
+        wanted += recipe_features(_concept_recipe(recipe.concepts), Path(recipe.concepts))
+    return wanted
+
+
+def build_task(
+    recipe: ConceptsOrderRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> ConceptsOrderTask:
+    return ConceptsOrderTask(recipe, training_set(corpus), corpus, stores, device)
+
+
+def load_matcher(folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> OrderMatcher:
+    text = cast(TokenIds, load_text_features(folder / TEXT))
+    stored = read_weights(folder)
+    concepts = speaker = None
+    if recipe.concepts:
+        vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+        predictor = ConceptNetwork.of(_below("concepts.", stored))
+        concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device, places=recipe.places)
+    if recipe.speaker:
+        spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
+        speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
+    count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
+    network = _filled(recipe, count, text.dim, _below("network.", stored))
+    kind = DescribingOrderMatcher if network.generator else OrderMatcher
+    return kind(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
+
+
+def _filled(
+    recipe: ConceptsOrderRecipe, concepts: int, words: int, weights: Mapping[str, Tensor]
+) -> ConceptsOrderNetwork:
+    """The network of a recipe with its weights; how long context vectors are is told by them."""
+    context = weights.get("fusion.context.weight")
+    network = make_network(recipe, concepts, 0 if context is None else context.shape[1], words)
+    network.load_state_dict(weights)
+    return network
+
+
+def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""Deep visual-semantic alignments for generating image descriptions (Karpathy and Fei-Fei)."""

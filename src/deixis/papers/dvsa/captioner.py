@@ -1,0 +1,304 @@
+"""A recurrent network that puts a picture, or a region, into words (paper 4, section 5 of the supplement).
+
+h_t = f(W_hx x_t + W_hh h_{t−1} + b_h + 1[t = 1] W_hi CNN(I)), y_t = softmax(W_oh h_t + b_o): the picture enters with
+the start token and never again. With an LSTM, W_hi CNN(I) is added to what its four gates are given at that step.
+
+Texts are ids `(texts, longest)` that end with the id of the end, 0 = padding after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.errors import DeixisError
+from deixis.features.centring import centred
+from deixis.model import ImageFeatures, Tokens, regions_of
+from deixis.text.beam_search import Spoken, State, beam_search
+from deixis.text.recurrent import Share, Width
+from deixis.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
+
+#: Numbers that the logits of one block may hold where no gradient is kept: 128 MB in float32.
+BLOCK = 1 << 25
+#: Pictures whose sentences are searched together.
+PICTURES = 256
+
+Array = NDArray[Any]
+
+
+class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    cell: Literal["rnn", "lstm"] = "rnn"
+    word: Width = 256
+    hidden: Width = 512
+    #: Of what goes into the network and of what its words are told from; never of the recurrence.
+    dropout: Share = 0.5
+    #: What W_hh of an RNN begins as: small random numbers, by which rectified units forget the picture within a few
+    #: words, or the identity (Le, Jaitly and Hinton, 2015), by which they keep it until they learn otherwise.
+    recurrent: Literal["uniform", "identity"] = "uniform"
+    #: Output biases begin as the words' log frequencies, so that training need not learn these first.
+    frequency_biases: bool = True
+    #: What is described is taken by its direction, less the mean one (`deixis.features.centring`), each number about 1.
+    centred: bool = False
+
+
+class DecodingRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """How sentences are said, by beam search."""
+
+    beam: Annotated[int, Meta(ge=1)] = 5
+    longest: Annotated[int, Meta(ge=1)] = 25
+    #: Finished sentences are ranked by log p / words^power; 0 favours short ones, 1 is the mean over words.
+    length_power: Annotated[float, Meta(ge=0)] = 0.0
+    #: No run of so many words is said twice in a sentence; 0 lets them.
+    distinct_runs: Annotated[int, Meta(ge=0)] = 0
+
+
+class Captioner(nn.Module):
+    """Tells the next word from a picture and the words so far.
+
+    Args:
+        channels: of the pictures' features.
+        words: how many ids there are, special tokens included.
+        frequencies: (words,) how often each id was seen, for the output biases.
+        word_vectors: (words, word) what the word vectors are at first, but for a common factor.
+        centre: (vectors, channels / vectors) the mean direction of each of the vectors that stand side by side in what
+            is described, for `centred`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        words: int,
+        recipe: CaptionerRecipe,
+        *,
+        frequencies: Tensor | None = None,
+        word_vectors: Tensor | None = None,
+        centre: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.centre = nn.Buffer(torch.zeros(1, channels) if centre is None else centre) if recipe.centred else None
+        self.words = nn.Embedding(words, recipe.word, padding_idx=PAD)
+        if word_vectors is not None:
+            if word_vectors.shape != self.words.weight.shape:
+                given, wanted = tuple(word_vectors.shape), tuple(self.words.weight.shape)
+                raise DeixisError(f"initial word vectors are {given}, the model needs {wanted}: set model.word")
+            # As long as random ones are in the mean.
+            lengths = word_vectors.norm(dim=1)
+            with torch.no_grad():
+                self.words.weight[1:] = word_vectors[1:] * (recipe.word**0.5 / lengths[lengths > 0].mean())
+        self.recurrence: nn.RNN | nn.LSTM
+        if recipe.cell == "rnn":
+            self.recurrence = nn.RNN(recipe.word, recipe.hidden, nonlinearity="relu", batch_first=True)
+            if recipe.recurrent == "identity":
+                with torch.no_grad():
+                    self.recurrence.weight_hh_l0.copy_(torch.eye(recipe.hidden))  # type: ignore[operator]
+        else:
+            self.recurrence = nn.LSTM(recipe.word, recipe.hidden, batch_first=True)
+        self.picture = nn.Linear(channels, recipe.hidden * (1 if recipe.cell == "rnn" else 4), bias=False)  # W_hi
+        self.output = nn.Linear(recipe.hidden, words)
+        self.dropout = nn.Dropout(recipe.dropout)
+        if frequencies is not None:
+            # An id that was never seen counts as half seen.
+            seen = frequencies.double().clamp(min=0.5)
+            with torch.no_grad():
+                self.output.bias.copy_((seen / seen.sum()).log())
+
+    def begin(self, pictures: Tensor) -> State:
+        """The states after the start token and the pictures `(pictures, channels)`: h_1, and c_1 of an LSTM."""
+        cell: Any = self.recurrence
+        start = self.dropout(self.words(torch.full((len(pictures),), START, device=pictures.device)))
+        given = functional.linear(start, cell.weight_ih_l0, cell.bias_ih_l0) + cell.bias_hh_l0
+        if self.centre is not None:
+            width = self.centre.shape[1]
+            pictures = centred(pictures.view(-1, *self.centre.shape), self.centre).flatten(1) * width**0.5
+        given = given + self.picture(self.dropout(pictures))
+        if isinstance(cell, nn.RNN):
+            return (given.relu(),)
+        enters, _, new, leaves = given.chunk(4, -1)
+        memory = enters.sigmoid() * new.tanh()
+        return leaves.sigmoid() * memory.tanh(), memory
+
+    def read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """h_t after each further word, `(texts, longest, hidden)`, and the states after the last."""
+        words = self.dropout(self.words(ids))
+        before = tuple(part[None] for part in state)
+        if isinstance(self.recurrence, nn.RNN):
+            hidden, last = self.recurrence(words, before[0])
+            return hidden, (last[0],)
+        hidden, after = self.recurrence(words, before)
+        return hidden, tuple(part[0] for part in after)
+
+    def logits(self, pictures: Tensor, ids: Tensor) -> Tensor:
+        """`(texts, longest, words)`: of each word of the texts, from the picture and the words before it."""
+        state = self.begin(pictures)
+        hidden = state[0][:, None]
+        if ids.shape[1] > 1:
+            hidden = torch.cat([hidden, self.read(ids[:, :-1], state)[0]], 1)
+        told: Tensor = self.output(self.dropout(hidden))
+        return told
+
+    def log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
+        """`(texts,)`: log p of each text, its end included, given the picture in the same row."""
+        told = self.logits(pictures, ids).float()
+        lost = functional.cross_entropy(told.flatten(0, 1), ids.flatten(), ignore_index=PAD, reduction="none")
+        return -lost.view(ids.shape).sum(1)
+
+    @torch.no_grad()
+    def score_all(self, pictures: Tensor, ids: Tensor, block: int = BLOCK) -> Tensor:
+        """`(pictures, texts)`: log p of every text given every picture, at most `block` logits at a time."""
+        scores = pictures.new_empty(len(pictures), len(ids), dtype=torch.float32)
+        # Texts of one length go together, so that hardly a logit is spent on padding.
+        order = (ids != PAD).sum(1).argsort()
+        for columns in torch.split(order, max(1, block // (ids.shape[1] * self.output.out_features))):
+            own = ids[columns, : int((ids[columns] != PAD).sum(1).max())]
+            start = 0
+            for some in torch.split(pictures, max(1, block // (own.numel() * self.output.out_features))):
+                found = self.log_likelihood(some.repeat_interleave(len(own), 0), own.repeat(len(some), 1))
+                scores[start : start + len(some), columns] = found.view(-1, len(own))
+                start += len(some)
+        return scores
+
+    @torch.no_grad()
+    def speak(self, pictures: Tensor, decoding: DecodingRecipe, count: int = 1) -> list[list[Spoken]]:
+        """At most `count` sentences of each picture, best first, with their scores."""
+        found: list[list[Spoken]] = []
+        width = max(count, decoding.beam)
+        for some in torch.split(pictures, PICTURES):
+            # The words so far go along, for `distinct_runs`; `begin` has read the start, which the first step is given.
+            state = (*self.begin(some), torch.empty(len(some), 0, dtype=torch.int64, device=some.device))
+            spoken = beam_search(
+                lambda last, state: self._next(last, state, decoding),
+                state,
+                start=START,
+                end=END,
+                width=width,
+                longest=decoding.longest,
+            )
+            found += [_ranked(own, decoding.length_power)[:count] for own in spoken]
+        return found
+
+    def _next(self, last: Tensor, state: State, decoding: DecodingRecipe) -> tuple[Tensor, State]:
+        *own, said = state
+        hidden, first = own[0], not said.shape[1]
+        said = torch.cat([said, last[:, None]], 1)
+        if not first:
+            read, after = self.read(last[:, None], tuple(own))
+            hidden, own = read[:, 0], list(after)
+        told = self.output(hidden).float().log_softmax(-1)
+        told[:, [PAD, UNKNOWN, START, *([END] if first else [])]] = -torch.inf
+        if decoding.distinct_runs and said.shape[1] >= decoding.distinct_runs:
+            _forbid_repeats(told, said, decoding.distinct_runs)
+        return told, (*own, said)
+
+
+def _forbid_repeats(told: Tensor, said: Tensor, size: int) -> None:
+    """−∞ for each word that would end a run of `size` words which the sentence (rows, words) has already."""
+    runs = said.unfold(1, size, 1)  # (rows, runs, size)
+    before = said[:, said.shape[1] - size + 1 :]
+    repeated = (runs[..., :-1] == before[:, None]).all(-1)
+    row, run = repeated.nonzero(as_tuple=True)
+    told[row, runs[row, run, -1]] = -torch.inf
+
+
+def _ranked(spoken: Sequence[Spoken], power: float) -> list[Spoken]:
+    rated = [Spoken(each.words, each.score / (len(each.words) + 1) ** power) for each in spoken]
+    return sorted(rated, key=lambda each: -each.score)
+
+
+def text_ids(vocabulary: Vocabulary, texts: Sequence[Tokens]) -> NDArray[np.int64]:
+    """Texts as a captioner takes them: ids `(texts, longest)`, each with its end, 0 = padding."""
+    ids = np.full((len(texts), 1 + max(map(len, texts), default=0)), PAD, np.int64)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text) + 1] = vocabulary.encode(text, end=True)
+    return ids
+
+
+class CaptionMatcher:
+    """A captioner as a matcher: it describes pictures and regions, and ranks sentences by their likelihood.
+
+    Args:
+        background: (pictures, channels) inputs of some training pictures. A sentence counts by how much likelier a
+            picture makes it than these do, as in m-RNN: else short and common ones would suit every picture.
+        context: it learned from regions with the whole picture's vector beside their own.
+    """
+
+    def __init__(
+        self,
+        network: Captioner,
+        vocabulary: Vocabulary,
+        decoding: DecodingRecipe,
+        background: Tensor,
+        device: torch.device,
+        *,
+        context: bool = False,
+    ) -> None:
+        self.network, self.vocabulary, self.decoding = network.eval().to(device), vocabulary, decoding
+        self.background, self.context, self._device = background.float().to(device), context, device
+
+    def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
+        return self._said(captioner_input(image.image[None], image.image, self.context), count)[0]
+
+    def describe_regions(self, image: ImageFeatures, count: int) -> list[list[tuple[Tokens, float]]]:
+        """At most `count` descriptions of each region of a picture, best first."""
+        return self._said(captioner_input(regions_of(image)[0], image.image, self.context), count)
+
+    def told_by_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> Array:
+        """`(regions,)`: log p(text | region) − log p(text) of each region's own text."""
+        rows = self._send(captioner_input(regions_of(image)[0], image.image, self.context))
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        with torch.no_grad():
+            likelihood = self.network.log_likelihood(rows, ids)
+        different, place = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
+        prior = self._prior(torch.from_numpy(different).to(self._device))
+        told: Tensor = likelihood - prior[torch.from_numpy(place.reshape(-1)).to(self._device)]
+        return told.cpu().numpy()
+
+    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
+        return (likelihood - self._prior(ids)).cpu().numpy()
+
+    def _prior(self, ids: Tensor) -> Tensor:
+        """`(texts,)`: log p(text)."""
+        return self.network.score_all(self.background, ids).logsumexp(0) - float(np.log(len(self.background)))
+
+    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        """log p(text | picture), `(images, texts)`, the end of each text included."""
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        return self.network.score_all(self._send(self._inputs(images)), ids).cpu().numpy()
+
+    def _inputs(self, images: Sequence[ImageFeatures]) -> Array:
+        return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in images])
+
+    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
+        """The words whose vectors have the greatest cosine with a word's, and these cosines."""
+        if word not in self.vocabulary:
+            raise DeixisError(f"the vocabulary has no word {word!r}")
+        vectors = functional.normalize(self.network.words.weight.detach(), dim=1)
+        cosines = vectors @ vectors[self.vocabulary.encode([word])[0]]
+        # Neither special tokens nor the word itself.
+        cosines[: END + 1] = -torch.inf
+        cosines[self.vocabulary.encode([word])[0]] = -torch.inf
+        best = cosines.topk(min(count, len(self.vocabulary.words) - 1))
+        return [(self.vocabulary.token(i), v) for i, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def _said(self, rows: Array, count: int) -> list[list[tuple[Tokens, float]]]:
+        spoken = self.network.speak(self._send(rows), self.decoding, count)
+        return [[(self.vocabulary.decode(each.words), each.score) for each in own] for own in spoken]
+
+    def _send(self, rows: Array) -> Tensor:
+        return torch.from_numpy(np.array(rows, np.float32)).to(self._device)
+
+
+def captioner_input(regions: Array, picture: Array, context: bool) -> Array:
+    """Rows of regions, each with the whole picture's vector beside it where there is `context` (section 4)."""
+    if not context:
+        return regions
+    return np.concatenate([regions, np.broadcast_to(picture, regions.shape)], 1)

@@ -1,0 +1,270 @@
+"""Learning to describe pictures, or regions by an aligner's snippets (paper 4): recipes of the kind `captioner`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
+from deixis.errors import DeixisError, InputError
+from deixis.features.centring import mean_direction
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.files import atomic_write
+from deixis.metrics.caption_metrics import caption_scores
+from deixis.model import Tokens, read_images
+from deixis.papers.dvsa.captioner import (
+    Captioner,
+    CaptionerRecipe,
+    CaptionMatcher,
+    DecodingRecipe,
+    captioner_input,
+    text_ids,
+)
+from deixis.papers.dvsa.model import AlignmentMatcher, with_picture
+from deixis.text.coreference import DETERMINERS
+from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import PAD, Vocabulary
+from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
+from deixis.training.kept_runs import kept_run, recipe_of
+from deixis.training.recipe import Recipe
+from deixis.training.run_models import load_matcher as load_run
+from deixis.training.runs import read_weights
+from deixis.training.sampling import Numbers, shuffled
+from deixis.training.task import Batches, Loss
+
+#: Texts whose likelihood is taken together.
+TEXTS = 256
+#: Inputs of the training set over which the prior of a sentence is taken when captions are ranked, and their file.
+BACKGROUND = 100
+BACKGROUND_FILE = "background.safetensors"
+#: Words between two things that are part of neither.
+JOINING = frozenset({
+    "across", "along", "and", "are", "around", "as", "at", "be", "behind", "being", "beside", "between", "by", "during",
+    "for", "from", "has", "have", "in", "inside", "into", "is", "near", "next", "of", "off", "on", "onto", "or", "over",
+    "past", "through", "to", "toward", "towards", "under", "up", "was", "while", "who", "with",
+})  # fmt: skip
+
+
+class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: CaptionerRecipe = CaptionerRecipe()
+    #: Which words are known, and `vectors`.
+    text: TextRecipe = TextRecipe(kind="tokens", minimum_count=5)
+    word_vectors: Literal["random", "pretrained"] = "random"
+    #: Whole pictures and their captions, or regions and the snippets that an aligner gives them: the recipe of one,
+    #: which is trained and kept in the cache, or a finished run.
+    pairs: Literal["pictures", "regions"] = "pictures"
+    aligner: str = "paper4/brnn"
+    #: Regions: the whole picture's vector stands beside the region's own (section 4 of the supplement).
+    context: bool = False
+    batch: Annotated[int, Meta(ge=2)] = 100
+    decoding: DecodingRecipe = DecodingRecipe()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind: a captioner says words; it must be 'tokens'")
+        if self.context and self.pairs == "pictures":
+            raise ValueError("context is for pairs = 'regions': a whole picture has no other beside it")
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionData:
+    """Pictures or regions, and what is said of them."""
+
+    inputs: Tensor  # (inputs, channels), as stored
+    ids: Tensor  # (texts, longest), each with its end
+    lengths: Numbers  # (texts,), with the end
+    input_of: Tensor  # (texts,)
+    image_of: Numbers  # (texts,)
+    image_ids: tuple[str, ...]
+
+
+class CaptionBatch(NamedTuple):
+    texts: Tensor  # (texts,)
+    ids: Tensor  # (texts, longest of them)
+
+
+class CaptioningTask:
+    """A `Task`; validated by perplexity and, for whole pictures, by what it says of those of the validation split."""
+
+    def __init__(
+        self,
+        recipe: CaptioningRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        store: FeatureStore,
+        aligner: AlignmentMatcher | None,
+        device: torch.device,
+    ) -> None:
+        self.recipe = recipe
+        text = fitted_text(recipe.text, training, corpus, device)
+        assert isinstance(text, TokenIds)
+        self.text = text
+        val = [image for image in corpus.split("val") if image.id not in store.skipped]
+        known = [image for image in training if image.id not in store.skipped]
+        if not val or not known:
+            raise DeixisError("none of these images has features")
+        self.data, self.held_out = (
+            caption_data(images, store, text.vocabulary, aligner, recipe.context, device) for images in (known, val)
+        )
+        self.references = {image.id: [caption.text for caption in image.captions] for image in val}
+        vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors == "pretrained" else None
+        counts = torch.bincount(self.data.ids[self.data.ids != PAD], minlength=text.dim).cpu()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            network = Captioner(
+                self.data.inputs.shape[1],
+                text.dim,
+                recipe.model,
+                frequencies=counts if recipe.model.frequency_biases else None,
+                word_vectors=vectors,
+                centre=centres(self.data.inputs, recipe.context),
+            )
+        self.module: nn.Module = network.to(device)
+
+    @property
+    def one_form(self) -> bool:
+        """Texts are padded to the longest of their batch: there are as many forms as lengths."""
+        return True
+
+    def batches(self, epoch: int) -> Batches[CaptionBatch]:
+        data, recipe = self.data, self.recipe
+
+        def make(epoch: int, texts: Numbers, following: Numbers, random: np.random.Generator) -> CaptionBatch:
+            rows = torch.from_numpy(texts).to(data.ids.device, non_blocking=True)
+            return CaptionBatch(rows, data.ids[rows, : int(data.lengths[texts].max())])
+
+        return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
+
+    def loss(self, batch: CaptionBatch) -> Loss:
+        data, network = self.data, self.module
+        assert isinstance(network, Captioner)
+        logits = network.logits(data.inputs[data.input_of[batch.texts]].float(), batch.ids)
+        return Loss(functional.cross_entropy(logits.float().flatten(0, 1), batch.ids.flatten(), ignore_index=PAD))
+
+    def validate(self) -> Mapping[str, float]:
+        network, data = self.module, self.held_out
+        assert isinstance(network, Captioner)
+        total = sum(
+            float(network.log_likelihood(data.inputs[data.input_of[texts]].float(), data.ids[texts]).sum())
+            for texts in torch.split(torch.arange(len(data.ids), device=data.ids.device), TEXTS)
+        )
+        figures = {"perplexity": float(np.exp(-total / data.lengths.sum()))}
+        if self.recipe.pairs == "regions":
+            return figures
+        spoken = network.speak(data.inputs.float(), self.recipe.decoding)
+        said = [" ".join(self.text.vocabulary.decode(own[0].words)) for own in spoken]
+        return figures | caption_scores(dict(zip(data.image_ids, said, strict=True)), self.references)
+
+    def describe(self, batch: CaptionBatch) -> str:
+        images = self.data.image_of[batch.texts[:5].cpu().numpy()].tolist()
+        return "texts of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / TEXT)
+        random = np.random.default_rng(self.recipe.seed)
+        rows = random.choice(len(self.data.inputs), min(BACKGROUND, len(self.data.inputs)), replace=False)
+        chosen = self.data.inputs[torch.from_numpy(np.sort(rows)).to(self.data.inputs.device)]
+        with atomic_write(folder / BACKGROUND_FILE) as stream:
+            stream.write(safetensors.torch.save({"inputs": chosen.cpu()}))
+
+
+def caption_data(
+    images: Sequence[Image],
+    store: FeatureStore,
+    vocabulary: Vocabulary,
+    aligner: AlignmentMatcher | None,
+    context: bool,
+    device: torch.device,
+) -> CaptionData:
+    """Pictures and their captions; with an aligner, its regions and their snippets."""
+    inputs, input_of, image_of, texts = list[np.ndarray](), list[int](), list[int](), list[Tokens]()
+    rows = 0
+    for number, (image, features) in enumerate(zip(images, read_images(store, (i.id for i in images)), strict=True)):
+        captions = [tokens_of(caption) for caption in image.captions]
+        if aligner is None:
+            inputs.append(features.image[None])
+            input_of += [number] * len(captions)
+            texts += captions
+        else:
+            inputs.append(captioner_input(with_picture(features, aligner.regions)[0], features.image, context))
+            for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
+                for snippet in snippets:
+                    if words := naming(tokens[snippet.start : snippet.end]):
+                        input_of.append(rows + snippet.region)
+                        texts.append(words)
+        rows += len(inputs[-1])
+        image_of += [number] * (len(texts) - len(image_of))
+    return CaptionData(
+        inputs=torch.from_numpy(np.concatenate(inputs)).to(device),
+        ids=torch.from_numpy(text_ids(vocabulary, texts)).to(device),
+        lengths=np.array([1 + len(text) for text in texts], np.int64),
+        input_of=torch.tensor(input_of, device=device),
+        image_of=np.array(image_of, np.int64),
+        image_ids=tuple(image.id for image in images),
+    )
+
+
+def naming(snippet: Tokens) -> Tokens:
+    """The words of a snippet without punctuation and without what only joins it to its neighbours, "in" before it or
+    "in a" behind; none where they name nothing, as a lone "the" does not.
+
+    >>> naming(("with", "a", "red", "hat", "in", "the")), naming(("the", "."))
+    (('a', 'red', 'hat'), ())
+    """
+    words = [token for token in snippet if any(map(str.isalnum, token))]
+    while words and words[0] in JOINING:
+        del words[0]
+    while words and words[-1] in JOINING | DETERMINERS:
+        del words[-1]
+    return tuple(words)
+
+
+def centres(inputs: Tensor, context: bool) -> Tensor:
+    """The mean directions `(vectors, channels)` of a region's vector and, with context, of the picture's."""
+    own = inputs.view(len(inputs), 1 + context, -1)
+    return torch.stack([mean_direction(torch.split(own[:, number], 4096)) for number in range(own.shape[1])])
+
+
+RECIPE = CaptioningRecipe
+
+
+def feature_recipes(recipe: CaptioningRecipe) -> list[FeatureRecipe]:
+    """Of regions also the drawn ones, which are described when the run is judged and have no part in the learning."""
+    return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
+
+
+def build_task(
+    recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> CaptioningTask:
+    if recipe.pairs == "pictures":
+        return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
+    if recipe_of(recipe.aligner).recipe.kind != "alignment":
+        raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
+    store = find_store(stores, "proposals")
+    aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
+    return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
+
+
+def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
+    text, weights = load_text_features(folder / TEXT), read_weights(folder)
+    assert isinstance(text, TokenIds)
+    network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model, centre=weights.get("centre"))
+    network.load_state_dict(weights)
+    path = folder / BACKGROUND_FILE
+    try:
+        background = safetensors.torch.load(path.read_bytes())["inputs"]
+    except (OSError, KeyError, safetensors.SafetensorError) as fault:
+        raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
+    return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)

@@ -1,0 +1,282 @@
+"""Learning to align words and regions from pictures and sentences alone (paper 4): recipes of the kind `alignment`.
+
+Readings: the loss is the mean over the pairs of a batch of Σ_l max(0, S_kl − S_kk + 1) + Σ_l max(0, S_lk − S_kk + 1),
+where l runs over other pictures and other sentences; a caption of the same picture, or with the same words, is no
+negative. DeFrag's fragment hinge is the mean over what is labelled +1 and the mean over what is labelled −1, so that
+the many regions of other pictures do not drown the few of the own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.centring import mean_direction
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.model import Tokens, read_images
+from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
+from deixis.papers.dvsa.model import WHOLE, AlignmentMatcher, stacked, with_picture
+from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, pooled_products
+from deixis.text.dependencies import corpus_dependencies
+from deixis.text.features import TextRecipe, TokenIds, training_captions
+from deixis.text.recurrent import words_of
+from deixis.text.tokens import tokens_of
+from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.sampling import Numbers, shuffled, width_of
+from deixis.training.task import Batches, Loss
+from deixis.training.validation import retrieval_figures
+
+
+class AlignmentTaskRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: AlignmentRecipe = AlignmentRecipe()
+    #: Which words are known, and `vectors`.
+    text: TextRecipe = TextRecipe(kind="tokens")
+    #: What word vectors are at first, and whether they stay: the main paper fixes pretrained ones.
+    word_vectors: Literal["random", "pretrained", "fixed"] = "fixed"
+    #: The picture itself and its best proposals, together.
+    regions: Annotated[int, Meta(ge=1)] = 20
+    batch: Annotated[int, Meta(ge=2)] = 100
+    margin: Annotated[float, Meta(gt=0)] = 1.0
+    #: DeFrag: how much the hinge of single fragments counts beside the ranking.
+    fragment_weight: Annotated[float, Meta(ge=0)] = 0.0
+    #: What neighbouring words of one region add when the finished matcher makes snippets.
+    beta: Annotated[float, Meta(ge=0)] = 1.0
+    #: Above 0, the finished matcher gives a word the region that shares most with those of all chains, weighted by
+    #: their scores over this; at 0, as in the paper, the one of the best chain.
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text.kind != "tokens":
+            raise ValueError("text.kind: the aligner reads words; it must be 'tokens'")
+
+
+@dataclass(frozen=True, eq=False)
+class AlignmentData:
+    """Images as regions, captions as fragments. Build it with `alignment_data`."""
+
+    regions: Tensor  # (images, regions, channels), as stored
+    present: Tensor  # (images, regions)
+    ids: Tensor  # (captions, longest, width)
+    lengths: Numbers  # (captions,)
+    image_of: Tensor  # (captions,), ascending
+    string: Tensor  # (captions,), equal where their words are
+    image_ids: tuple[str, ...]
+
+
+class AlignmentBatch(NamedTuple):
+    pairs: Tensor  # (pairs,) captions, each with its image
+    ids: Tensor  # (pairs, longest, width) their fragments
+
+
+def alignment_data(
+    source: TrainingSet | Corpus,
+    store: FeatureStore,
+    fragments: Fragments,
+    regions: int,
+    *,
+    device: str | torch.device = "cpu",
+) -> AlignmentData:
+    """All images of a training set or split that have features, and their captions.
+
+    Args:
+        source: the images.
+        store: whole-picture vectors and regions of the same channels.
+        fragments: of the captions.
+        regions: at most so many of each picture, itself included.
+    """
+    images = [image for image in source if image.id not in store.skipped]
+    if not images:
+        raise DeixisError("none of these images has features")
+    picture, region = (store.plan.arrays[name].shape[0] for name in ("image", "regions"))
+    if region - picture not in (0, len(WHOLE)):
+        told = f"{picture} and {region}"
+        raise DeixisError(f"{store.folder}: pictures and regions must have as many channels, they have {told}")
+    features = read_images(store, (image.id for image in images))
+    rows, present = stacked([with_picture(each, regions)[0] for each in features])
+    captions: list[Tokens] = [tokens_of(caption) for image in images for caption in image.captions]
+    counts = torch.tensor([len(image.captions) for image in images])
+    strings = {caption: number for number, caption in enumerate(dict.fromkeys(map(tuple, captions)))}
+    return AlignmentData(
+        regions=rows.to(device),
+        present=present.to(device),
+        ids=torch.from_numpy(fragments.ids(captions)).to(device),
+        lengths=np.array([len(caption) for caption in captions], np.int64),
+        image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
+        string=torch.tensor([strings[tuple(caption)] for caption in captions], device=device),
+        image_ids=tuple(image.id for image in images),
+    )
+
+
+class AlignmentTask:
+    """A `Task`; validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self,
+        recipe: AlignmentTaskRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        store: FeatureStore,
+        device: torch.device,
+    ) -> None:
+        self.recipe = recipe
+        text = fitted_text(recipe.text, training, corpus, device)
+        assert isinstance(text, TokenIds)
+        self.fragments = make_fragments(recipe, text, training, corpus)
+        self.data = alignment_data(training, store, self.fragments, recipe.regions, device=device)
+        self.held_out = alignment_data(corpus.split("val"), store, self.fragments, recipe.regions, device=device)
+        vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
+        scale, centre = region_statistics(self.data)
+        channels = self.data.regions.shape[2]
+        self.module: nn.Module = make_network(recipe, channels, self.fragments, vectors, scale, centre).to(device)
+
+    @property
+    def one_form(self) -> bool:
+        """Fragments are padded to few different lengths: there is a form for each."""
+        return True
+
+    def batches(self, epoch: int) -> Batches[AlignmentBatch]:
+        data, recipe = self.data, self.recipe
+
+        def make(epoch: int, pairs: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
+            rows = torch.from_numpy(pairs).to(data.image_of.device, non_blocking=True)
+            return AlignmentBatch(rows, data.ids[rows, : width_of(data.lengths[pairs], rows.device)])
+
+        return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
+
+    def loss(self, batch: AlignmentBatch) -> Loss:
+        data, network = self.data, self.module
+        assert isinstance(network, AlignmentNetwork)
+        images, ids = data.image_of[batch.pairs], batch.ids
+        present, string = data.present[images], data.string[batch.pairs]
+        regions = network.embed_regions(data.regions[images].float())
+        fragments = network.embed_fragments(ids)
+        scores = network.score(regions, present, fragments, ids)
+        same = (images[:, None] == images) | (string[:, None] == string)
+        ranking, parts = max_margin(scores, same, self.recipe.margin)
+        if not self.recipe.fragment_weight:
+            return Loss(ranking, parts)
+        hinge = fragment_hinge(regions, present, fragments, ids[..., 0] != 0, same)
+        return Loss(ranking + self.recipe.fragment_weight * hinge, {**parts, "fragments": hinge})
+
+    def validate(self) -> Mapping[str, float]:
+        network, held_out = self.module, self.held_out
+        assert isinstance(network, AlignmentNetwork)
+        scores = network.score_all(held_out.regions, held_out.present, held_out.ids)
+        return retrieval_figures(scores, held_out.image_of)
+
+    def describe(self, batch: AlignmentBatch) -> str:
+        images = self.data.image_of[batch.pairs[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.fragments.save(folder / TEXT)
+
+
+def max_margin(scores: Tensor, same: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
+    """Ranking over the rows and columns of scores (pairs, pairs) whose diagonal matches; `same` are no negatives."""
+    right = scores.diagonal()
+    parts = {
+        "image_to_text": (scores - right[:, None] + margin).relu().masked_fill(same, 0).sum() / len(scores),
+        "text_to_image": (scores - right[None, :] + margin).relu().masked_fill(same, 0).sum() / len(scores),
+    }
+    return parts["image_to_text"] + parts["text_to_image"], parts
+
+
+def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Tensor, same: Tensor) -> Tensor:
+    """DeFrag's hinge max(0, 1 − y v·s) with labels chosen by multiple-instance learning.
+
+    A fragment may be shown by the regions of its own picture alone: there y is the sign of the product, and the best
+    region is +1 where none is positive. Regions of other pictures are −1, those of `same` ones are left out.
+
+    Args:
+        regions: (pairs, regions, dim); fragments (pairs, longest, dim), of which `real` are there.
+        same: (pairs, pairs).
+    """
+    with torch.autocast(regions.device.type, enabled=False):
+        regions, fragments = regions.float(), fragments.float()
+        own = fragments @ regions.transpose(1, 2)  # (pairs, longest, regions)
+        there = real[..., None] & present[:, None]
+        ranked = own.detach().masked_fill(~present[:, None], -torch.inf)
+        labels = (ranked > 0).scatter(-1, ranked.argmax(-1, keepdim=True), True)
+        positive, negative = there & labels, there & ~labels
+        # (pairs as pictures, pairs as sentences): Σ over regions and fragments.
+        totals = pooled_products(regions, present, *words_of(fragments, real), len(real), "hinge")
+        counts = present.sum(1)[:, None] * real.sum(1)
+        missed = totals.masked_fill(same, 0).sum() + (1 + own).relu().masked_fill(~negative, 0).sum()
+        shown = (1 - own).relu().masked_fill(~positive, 0).sum()
+        others = counts.masked_fill(same, 0).sum() + negative.sum()
+        return shown / positive.sum().clamp(min=1) + missed / others.clamp(min=1)
+
+
+def region_statistics(data: AlignmentData) -> tuple[float, Tensor]:
+    """What brings region features to length 1 in the mean, and the mean of their directions, `(channels,)`."""
+
+    def blocks() -> Iterator[Tensor]:
+        for rows, present in zip(torch.split(data.regions, 256), torch.split(data.present, 256), strict=True):
+            yield rows[present].float()
+
+    lengths = sum(float(rows.norm(dim=-1).double().sum()) for rows in blocks())
+    return int(data.present.sum()) / lengths, mean_direction(blocks())
+
+
+def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet, corpus: Corpus) -> Fragments:
+    if recipe.model.fragments == "words":
+        return WordFragments(text)
+    return EdgeFragments.of(text, training_captions(training), corpus_dependencies(corpus))
+
+
+def make_network(
+    recipe: AlignmentTaskRecipe,
+    channels: int,
+    fragments: Fragments,
+    vectors: Tensor | None = None,
+    scale: float = 1.0,
+    centre: Tensor | None = None,
+) -> AlignmentNetwork:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(recipe.seed)
+        return AlignmentNetwork(
+            channels,
+            fragments.text.dim,
+            recipe.model,
+            relations=1 + len(fragments.relations),
+            word_vectors=vectors,
+            fixed=recipe.word_vectors == "fixed",
+            # Who trains in half precision scores in it.
+            rounded=recipe.schedule.precision != "float32",
+            scale=scale,
+            centre=centre,
+        )
+
+
+RECIPE = AlignmentTaskRecipe
+
+
+def feature_recipes(recipe: AlignmentTaskRecipe) -> list[FeatureRecipe]:
+    return [recipe.region_features]
+
+
+def build_task(
+    recipe: AlignmentTaskRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> AlignmentTask:
+    return AlignmentTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+
+
+def load_matcher(folder: Path, recipe: AlignmentTaskRecipe, device: torch.device) -> AlignmentMatcher:
+    fragments, weights = load_fragments(folder / TEXT), read_weights(folder)
+    network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
+    network.load_state_dict(weights)
+    return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)

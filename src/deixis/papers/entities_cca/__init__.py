@@ -1,0 +1,1 @@
+"""Normalized CCA and Flickr30k Entities (Plummer et al.)."""

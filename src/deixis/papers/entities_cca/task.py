@@ -1,0 +1,206 @@
+"""Normalized CCA on stored features (paper 0, sections 3 and 4; the CCA rows of paper 1): recipes of the kind `cca`.
+
+Nothing is descended: covariances are summed once, and ridge and exponent are chosen on the validation split among
+those that the recipe names, each tried from the same sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.entities_cca.cca import NormalizedCCA
+from deixis.papers.entities_cca.model import CorrelationMatcher
+from deixis.papers.entities_cca.resampling import resample
+from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
+from deixis.text.features import TextRecipe, load_text_features
+from deixis.training.inputs import TEXT, find_store, fitted_text, region_recipes
+from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
+from deixis.training.recipe import FitRecipe
+from deixis.training.validation import LocalizationCheck, retrieval_figures
+
+CCA = "cca.safetensors"
+#: Pairs whose rows are gathered together: 4,096 of 18,000 float32 are 0.3 GB.
+BLOCK = 4096
+
+
+class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The region-phrase CCA under a stacked auxiliary embedding, and the features of its regions."""
+
+    features: FeatureRecipe
+    exemplars: Annotated[int, Meta(ge=0)] = 10
+    unit_regions: bool = False
+
+
+class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`exemplars`: keep so many random pairs of each phrase (Table 4 of paper 0); 0 keeps all."""
+
+    pairs: Literal["sentences", "phrases"]
+    text: TextRecipe = TextRecipe()
+    exemplars: Annotated[int, Meta(ge=0)] = 0
+    #: Proposals that are ranked, the best so many of each picture.
+    regions: Annotated[int, Meta(ge=1)] = 100
+    #: Features of regions count by their direction alone.
+    unit_regions: bool = False
+    components: Annotated[int, Meta(ge=1)] | None = None
+    ridges: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] = (0.01, 0.1, 1.0, 10.0)
+    powers: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 1.0, 2.0, 4.0)
+    auxiliary: AuxiliaryRecipe | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pairs == "sentences" and self.exemplars:
+            raise ValueError("exemplars are of phrases; sentences do not repeat")
+        if self.pairs == "sentences" and self.unit_regions:
+            raise ValueError("unit_regions: sentences have no regions; [auxiliary] has a setting of its own")
+        if self.pairs == "phrases" and self.auxiliary:
+            raise ValueError("an auxiliary embedding is stacked under sentences, not under phrases")
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return self.pairs == "phrases" or self.auxiliary is not None
+
+
+class CorrelationFit:
+    """What `deixis.training.fitting.fit` runs."""
+
+    def __init__(
+        self,
+        recipe: CorrelationRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+    ) -> None:
+        self.recipe, self._training, self._validation = recipe, training, corpus.split("val")
+        self._stores, self._device = stores, device
+        self.text = fitted_text(recipe.text, training, corpus, device)
+
+    def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
+        """Sum, solve and choose; the figures are those of the validation split, `training_pairs` beside them."""
+        recipe, device = self.recipe, self._device.type
+        if recipe.pairs == "phrases":
+            self.cca = NormalizedCCA(recipe.components, unit_x=recipe.unit_regions, device=device)
+            return self._fit_phrases(self.cca, recipe.exemplars, say)
+        if recipe.auxiliary is None:
+            self.cca = NormalizedCCA(recipe.components, device=device)
+        else:
+            auxiliary = NormalizedCCA(unit_x=recipe.auxiliary.unit_regions, device=device)
+            self._fit_phrases(auxiliary, recipe.auxiliary.exemplars, say)
+            self.cca = StackedAuxiliaryEmbedding(auxiliary, recipe.components, device=device)
+        blocks = _sentence_blocks(self._sentences(self._training))
+        return self._fit(self.cca, blocks, self._retrieval(self.cca), "rsum", say)
+
+    def save(self, folder: Path) -> None:
+        self.cca.save(folder / CCA)
+        self.text.save(folder / TEXT)
+
+    def weights(self) -> dict[str, Tensor]:
+        return {"correlations": torch.from_numpy(self.cca.correlations_.copy())}
+
+    def parameters(self) -> int:
+        stacked = [self.cca.auxiliary] if isinstance(self.cca, StackedAuxiliaryEmbedding) else []
+        fitted = ("correlations_", "x_mean_", "x_projection_", "y_mean_", "y_projection_")
+        return sum(getattr(cca, name).size for cca in (self.cca, *stacked) for name in fitted)
+
+    def _fit_phrases(self, cca: NormalizedCCA, exemplars: int, say: Callable[[str], None]) -> Mapping[str, float]:
+        chains = find_store(self._stores, "chains")
+        data = phrase_data(self._training, chains, None, self.text, device=self._device)
+        strings = data.pair_string.cpu().numpy()
+        generator = np.random.default_rng(self.recipe.seed)
+        kept = resample(strings.tolist(), exemplars, generator) if exemplars else np.arange(len(strings))
+        blocks = _phrase_blocks(data, torch.from_numpy(kept).to(self._device))
+        return self._fit(cca, blocks, self._localization(cca), "localization.r@1", say)
+
+    def _fit(
+        self,
+        cca: NormalizedCCA,
+        blocks: Iterator[tuple[Tensor, Tensor]],
+        check: Callable[[], Mapping[str, float]],
+        decides: str,
+        say: Callable[[str], None],
+    ) -> Mapping[str, float]:
+        """Sum the pairs, try ridges and exponents, keep the best by the deciding figure."""
+        for x, y in blocks:
+            cca.partial_fit(x, y)
+            most = min(x.shape[1], y.shape[1])
+            if cca.n_components is not None and cca.n_components > most:
+                raise DeixisError(f"components = {cca.n_components}: the narrower view has {most} numbers")
+        tried: list[tuple[float, float, Mapping[str, float]]] = []
+        for ridge in self.recipe.ridges:
+            cca.set_params(ridge=ridge).solve()
+            for power in self.recipe.powers:
+                cca.set_params(power=power)
+                figures = check()
+                tried.append((ridge, power, figures))
+                say(f"ridge {ridge:g}, power {power:g}: {decides} {figures[decides]:.2f}")
+        ridge, power, figures = max(tried, key=lambda trial: trial[2][decides])
+        cca.set_params(ridge=ridge, power=power).solve()
+        return {**figures, "ridge": ridge, "power": power, "training_pairs": float(cca.n_samples_seen_)}
+
+    def _sentences(self, source: TrainingSet | Corpus) -> SentenceData:
+        return sentence_data(
+            source, find_store(self._stores, "image"), self.text, device=self._device, dtype=torch.float32
+        )
+
+    def _localization(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
+        chains, proposals = find_store(self._stores, "chains"), find_store(self._stores, "proposals")
+        data = phrase_data(self._validation, chains, proposals, self.text, device=self._device)
+        check = LocalizationCheck(data, self.recipe.regions)
+
+        def figures() -> Mapping[str, float]:
+            strings = torch.from_numpy(cca.encode_y(data.strings)).to(self._device)
+            return check.figures(lambda rows: torch.from_numpy(cca.encode_x(rows)).to(self._device), strings)
+
+        return figures
+
+    def _retrieval(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
+        data = self._sentences(self._validation)
+
+        def figures() -> Mapping[str, float]:
+            scores = cca.encode_x(data.images) @ cca.encode_y(data.texts).T
+            return retrieval_figures(torch.from_numpy(scores).to(self._device), data.image_of)
+
+        return figures
+
+
+def _phrase_blocks(data: PhraseData, kept: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    for pairs in torch.split(kept, BLOCK):
+        yield data.regions[data.pair_region[pairs]].float(), data.strings[data.pair_string[pairs]]
+
+
+def _sentence_blocks(data: SentenceData) -> Iterator[tuple[Tensor, Tensor]]:
+    for captions in torch.split(torch.arange(len(data.texts), device=data.texts.device), BLOCK):
+        yield data.images[data.image_of[captions]].float(), data.texts[captions]
+
+
+RECIPE = CorrelationRecipe
+
+
+def feature_recipes(recipe: CorrelationRecipe) -> list[FeatureRecipe]:
+    if recipe.pairs == "phrases":
+        return region_recipes(recipe.feature_recipe)
+    return [recipe.feature_recipe, *(region_recipes(recipe.auxiliary.features) if recipe.auxiliary else [])]
+
+
+def load_matcher(folder: Path, recipe: CorrelationRecipe, device: torch.device) -> CorrelationMatcher:
+    kind = StackedAuxiliaryEmbedding if recipe.auxiliary else NormalizedCCA
+    text = load_text_features(folder / TEXT, device=device.type)
+    return CorrelationMatcher(kind.load(folder / CCA, device=device.type), text)
+
+
+def build_task(
+    recipe: CorrelationRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> CorrelationFit:
+    return CorrelationFit(recipe, training_set(corpus), corpus, stores, device)

@@ -1,0 +1,1 @@
+"""Hierarchical multimodal LSTM for dense visual-semantic embedding (Niu et al.)."""

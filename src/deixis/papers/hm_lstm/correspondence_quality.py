@@ -1,0 +1,220 @@
+"""How good learned correspondences are (paper 2, section 5.3.2), by the drawn boxes that training did not see.
+
+A noun phrase that is also an annotated phrase with a box, token for token, is right where its region has an IoU of 0.5
+with that box; the candidates' upper bound stands beside it, and who looks at no phrase. The paper's 82 % is people's
+judgment of all kinds of phrases and cannot be compared. A hierarchy is consistent where a phrase's region covers those
+of the phrases inside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus import Box, Caption, Corpus, Image, Phrase, training_set
+from deixis.corpus.boxes import box_array, iou_matrix, merge
+from deixis.errors import DeixisError
+from deixis.metrics.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
+from deixis.metrics.protocols import Told, boxes_seen
+from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
+from deixis.papers.hm_lstm.correspondences import FoundRegions, Numbers, read_correspondences
+from deixis.training.runs import read_plan
+from deixis.vision.localization_drawing import FoundPhrase
+
+#: Overlap with a drawn box from which on a region is right.
+IOU = 0.5
+#: Where a phrase stands: its image, the caption's number, first token, one past the last.
+Place = tuple[str, int, int, int]
+
+
+def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]) -> Result:
+    """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …
+
+    `whole_picture` is the same for the whole picture as every phrase's region, and `central_region` for the one that
+    overlaps the picture's others most: what is known without a look at the phrase.
+    """
+    start = time.monotonic()
+    found = read_correspondences(run)
+    places = _places(found)
+    known = set(found.image_ids)
+    images = [_measurable(image, places) for image in training_set(corpus) if image.id in known]
+    if not len(found.region):
+        raise DeixisError(f"{run} was trained without rounds: it has no correspondences to measure")
+    measured = {
+        f"round_{number}": {**_quality(found, region, images, places), "hierarchy": _hierarchy(found, number - 1)}
+        for number, region in enumerate(found.region, start=1)
+    }
+    measured["whole_picture"] = _quality(found, np.zeros_like(found.region[0]), images, places)
+    measured["central_region"] = _quality(found, _central(found)[found.image], images, places)
+    counts = {"images": len(images), "mentions": len(found.image)}
+    counts["measured"] = sum(len(gold_queries(image)[0]) for image in images)
+    return make_result(
+        Protocol("phrase-region correspondences", "none: one region a phrase", {"boxes": "merged", "iou": IOU}),
+        measured,
+        duration=time.monotonic() - start,
+        corpus=corpus_reference(corpus, "train"),
+        counts=counts,
+        box_supervision=_supervision(run),
+        **told,
+    )
+
+
+def _supervision(run: str | Path) -> BoxSupervision:
+    """What the run's features and training saw of drawn boxes."""
+    plan = read_plan(run)
+    # A store of drawn regions has no part in the learning.
+    own = next(each for each in plan.features if each.proposals != "chains")
+    proposals = (own.proposals, bool(own.proposals_saw_boxes)) if own.proposals else None
+    return boxes_seen((own.backbone or "(unnamed)", False), proposals, plan.learns_from_boxes)
+
+
+def _central(found: FoundRegions) -> NDArray[np.int16]:
+    """By image, which of its candidates overlaps all of them most."""
+    own = (found.candidates[first:last].astype(np.float64) for first, last in itertools.pairwise(found.offsets))
+    return np.array([iou_matrix(boxes, boxes).sum(0).argmax() for boxes in own], np.int16)
+
+
+def _places(found: FoundRegions) -> dict[Place, int]:
+    """The number of the mention at each place."""
+    return {
+        (found.image_ids[image], caption, first, last): mention
+        for mention, (image, caption, (first, last)) in enumerate(
+            zip(found.image.tolist(), found.caption.tolist(), found.spans.tolist(), strict=True)
+        )
+    }
+
+
+class ShownCaption(NamedTuple):
+    """A caption of a training image, and for each round where its phrases were found."""
+
+    image: Image
+    caption: Caption
+    rounds: tuple[tuple[FoundPhrase, ...], ...]
+
+
+def shown_captions(run: str | Path, corpus: Corpus, count: int, random: np.random.Generator) -> list[ShownCaption]:
+    """At most `count` captions, drawn at random among those with two phrases or more that can be measured."""
+    found = read_correspondences(run)
+    places = _places(found)
+    boxes = found.boxes
+    known = set(found.image_ids)
+    worth: list[tuple[Image, Caption, list[tuple[int, Phrase]]]] = []
+    for image in training_set(corpus):
+        for number, caption in enumerate(image.captions if image.id in known else ()):
+            mentions = [
+                (places[place], phrase)
+                for phrase in caption.phrases
+                if (place := (image.id, number, phrase.start, phrase.end)) in places and image.chain_boxes(phrase.chain)
+            ]
+            if len(mentions) >= 2:
+                worth.append((image, caption, mentions))
+    chosen = random.permutation(len(worth))[:count]
+    return [
+        ShownCaption(
+            image,
+            caption,
+            tuple(
+                tuple(_found(image, phrase, boxes[number, row], found.confidence[number, row]) for row, phrase in own)
+                for number in range(len(found.region))
+            ),
+        )
+        for image, caption, own in (worth[row] for row in sorted(chosen.tolist()))
+    ]
+
+
+def _found(image: Image, phrase: Phrase, box: NDArray[np.float32], confidence: float) -> FoundPhrase:
+    gold = merge(box_array(image.chain_boxes(phrase.chain)))
+    right = bool(iou_matrix(box[None].astype(np.float64), gold[None])[0, 0] >= IOU)
+    return FoundPhrase(phrase, Box(*box.tolist()), float(confidence), right)
+
+
+def _measurable(image: Image, places: dict[Place, int]) -> Image:
+    """The image with those of its phrases alone that are noun phrases of the captions' trees."""
+    captions = [
+        msgspec.structs.replace(
+            caption,
+            phrases=tuple(each for each in caption.phrases if (image.id, number, each.start, each.end) in places),
+        )
+        for number, caption in enumerate(image.captions)
+    ]
+    return msgspec.structs.replace(image, captions=tuple(captions))
+
+
+def _quality(
+    found: FoundRegions, region: NDArray[np.int16], images: Sequence[Image], places: dict[Place, int]
+) -> dict[str, Any]:
+    """How good these candidates `(mentions,)` are."""
+    rows = {image_id: place for place, image_id in enumerate(found.image_ids)}
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        """The image's candidates; the one that was found has the score 1, the others 0."""
+        place = rows[image.id]
+        boxes = found.candidates[found.offsets[place] : found.offsets[place + 1]]
+        scores = np.zeros((len(queries), len(boxes)))
+        captions = {caption: caption_number for caption_number, caption in enumerate(image.captions)}
+        for line, (caption, phrase) in zip(scores, queries, strict=True):
+            mention = places[image.id, captions[caption], phrase.start, phrase.end]
+            line[region[mention]] = 1
+        return Localized(boxes, scores)
+
+    measured = evaluate_localization(images, localize, recall_at=(1,))
+    types = {name: _figures(row) for name, row in measured.by_type.items()}
+    return {"overall": _figures(measured.overall), "by_type": types}
+
+
+def _figures(row: LocalizationRow) -> dict[str, float]:
+    right = row.recall[1]
+    share = {"share_of_upper_bound": 100 * right / row.upper_bound} if row.upper_bound else {}
+    return {"instances": row.instances, "right": right, "upper_bound": row.upper_bound, **share}
+
+
+def _hierarchy(found: FoundRegions, number: int) -> dict[str, float]:
+    """Percent of a phrase's region inside that of the phrase around it, and inside those of phrases beside it."""
+    boxes = found.boxes[number]
+    figures: dict[str, float] = {}
+    for name, pairs in (("inside", _nested(found)), ("beside", _side_by_side(found))):
+        inner, outer = boxes[pairs[:, 0]], boxes[pairs[:, 1]]
+        shared = np.minimum(inner[:, 2:], outer[:, 2:]) - np.maximum(inner[:, :2], outer[:, :2])
+        area = (inner[:, 2:] - inner[:, :2]).prod(1)
+        covered = np.maximum(shared, 0).prod(1)[area > 0] / area[area > 0]
+        figures[f"{name}_pairs"] = len(covered)
+        if len(covered):
+            figures[f"{name}_covered"] = 100 * float(covered.mean())
+    return figures
+
+
+def _captions(found: FoundRegions) -> Iterator[tuple[Numbers, NDArray[np.bool_]]]:
+    """By caption: its mentions, and which (row) lies strictly inside which (column)."""
+    changes = np.flatnonzero(np.diff(found.image) | np.diff(found.caption)) + 1
+    for mentions in np.split(np.arange(len(found.image)), changes):
+        first, last = found.spans[mentions].T
+        within = (first[:, None] >= first) & (last[:, None] <= last)
+        np.fill_diagonal(within, False)
+        yield mentions, within
+
+
+def _nested(found: FoundRegions) -> Numbers:
+    """Pairs `(pairs, 2)` of a mention and the smallest one around it."""
+    pairs = []
+    for mentions, within in _captions(found):
+        length = np.diff(found.spans[mentions], axis=1)[:, 0]
+        for row in np.flatnonzero(within.any(1)):
+            around = np.flatnonzero(within[row])
+            pairs.append((mentions[row], mentions[around[np.argmin(length[around])]]))
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def _side_by_side(found: FoundRegions) -> Numbers:
+    """Pairs of mentions of one caption, both ways, of which neither holds the other."""
+    pairs = [
+        mentions[np.argwhere(~(within | within.T | np.eye(len(mentions), dtype=bool)))]
+        for mentions, within in _captions(found)
+    ]
+    return np.concatenate([np.empty((0, 2), np.int64), *pairs])

@@ -1,0 +1,281 @@
+"""Which region each noun phrase of the training captions goes with (paper 2, section 3.3), round by round.
+
+The data are sentences with their trees and pictures with their regions; drawn boxes have no part in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.corpus import Corpus, Image, TrainingSet
+from deixis.errors import DeixisError, InputError
+from deixis.features.arrays import RaggedArray
+from deixis.features.store import FeatureStore
+from deixis.files import atomic_write
+from deixis.papers.hm_lstm.forest import NOUN_PHRASE
+from deixis.papers.hm_lstm.network import HMLSTM, TEXTS, TreeTexts
+from deixis.text.tokens import tokens_of
+
+#: The file in a run folder.
+CORRESPONDENCES = "correspondences.safetensors"
+#: Phrases whose candidates are scored together: 20 of 512 float32 are 41 kB a phrase.
+PHRASES = 4096
+#: Images whose regions are read together.
+_IMAGES = 256
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class TreeData:
+    """Sentences as trees, and what their pictures show. Build it with `tree_data`.
+
+    Rows of `visual` come picture by picture: the whole picture, then its best regions. Mentions are the noun phrases of
+    the captions' trees, caption by caption, in the order of `Forest.add`.
+    """
+
+    visual: Tensor  # (rows, channels) as stored
+    offsets: Numbers  # (images + 1,): where each picture's rows begin
+    boxes: NDArray[np.float32]  # (rows, 4) in the original picture's pixels
+    image_of: Numbers  # (captions,)
+    tree: Numbers  # (captions,): numbers in the forest, equal for equal strings
+    mention_offsets: Numbers  # (captions + 1,): where each caption's mentions begin
+    mention_string: Numbers  # (mentions,), equal for equal strings
+    spans: Numbers  # (mentions, 2): first token, and one past the last
+    image_ids: tuple[str, ...]
+
+    @property
+    def mentions(self) -> int:
+        return int(self.mention_offsets[-1])
+
+    @property
+    def mention_caption(self) -> Numbers:
+        return np.repeat(np.arange(len(self.image_of)), np.diff(self.mention_offsets))
+
+
+def tree_data(
+    source: TrainingSet | Corpus, store: FeatureStore, texts: TreeTexts, regions: int, device: torch.device
+) -> TreeData:
+    """The images of a training set or split that have features.
+
+    Args:
+        store: vectors of whole pictures, and of regions, of one length.
+        texts: have the trees.
+        regions: at most so many a picture, the first ones.
+    """
+    images = [image for image in source if image.id not in store.skipped]
+    if not images:
+        raise DeixisError("none of these images has features")
+    captions = [tokens_of(caption) for image in images for caption in image.captions]
+    tree = texts.transform(captions)
+    spans = [each.spans(NOUN_PHRASE) for each in texts.bank.trees(captions)]
+    strings: dict[tuple[str, ...], int] = {}
+    string = [
+        strings.setdefault(tokens[start:end], len(strings))
+        for tokens, own in zip(captions, spans, strict=True)
+        for start, end in own
+    ]
+    visual, boxes, offsets = _read_visual(images, store, regions, device)
+    return TreeData(
+        visual=visual,
+        offsets=offsets,
+        boxes=boxes,
+        image_of=np.repeat(np.arange(len(images)), [len(image.captions) for image in images]),
+        tree=tree,
+        mention_offsets=np.cumsum([0, *map(len, spans)]),
+        mention_string=np.array(string, np.int64),
+        spans=np.array([span for own in spans for span in own], np.int64).reshape(-1, 2),
+        image_ids=tuple(image.id for image in images),
+    )
+
+
+def _read_visual(
+    images: Sequence[Image], store: FeatureStore, most: int, device: torch.device
+) -> tuple[Tensor, NDArray[np.float32], Numbers]:
+    """Features, boxes and offsets, straight into the tensors they stay in."""
+    wide = store.plan.arrays["image"].shape
+    if "regions" not in store.plan.arrays or store.plan.arrays["regions"].shape != wide:
+        raise DeixisError(
+            "this recipe needs vectors of pictures and of regions of one length: a feature recipe with [regions], "
+            "without context and coordinates"
+        )
+    numbers = store.numbers(image.id for image in images)
+    features, places = store["regions"], store["boxes"]
+    assert isinstance(features, RaggedArray)
+    counts = 1 + np.minimum(features.lengths[numbers], most)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    sizes = store["size"]
+    boxes = np.zeros((offsets[-1], 4), np.float32)
+    dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
+    visual = torch.empty((int(offsets[-1]), *wide), dtype=dtype, device=device)
+    for begin in range(0, len(images), _IMAGES):
+        parts = []
+        for place in range(begin, min(begin + _IMAGES, len(images))):
+            number, start, end = int(numbers[place]), offsets[place], offsets[place + 1]
+            parts += [store["image"][number][None], features[number][:most]]
+            boxes[start, 2:] = sizes[number]
+            boxes[start + 1 : end] = places[number][:most]
+        rows = slice(int(offsets[begin]), int(offsets[min(begin + _IMAGES, len(images))]))
+        visual[rows] = torch.from_numpy(np.concatenate(parts)).to(device, dtype)
+    return visual, boxes, offsets
+
+
+class Correspondences(nn.Module):
+    """The rounds' correspondences, as buffers: so they are in every checkpoint, and a run goes on within a round.
+
+    A state with fewer rounds, or as many, changes nothing here: weights of an earlier epoch may come back (the best
+    one at a run's end, averaged ones while it is validated), but what a round found stays found.
+    """
+
+    rounds: Tensor
+    region: Tensor
+    confidence: Tensor
+
+    def __init__(self, rounds: int, mentions: int) -> None:
+        super().__init__()
+        #: How many rounds have been made.
+        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
+        #: By round and mention: the row within the picture's rows, and the cosine.
+        self.register_buffer("region", torch.zeros((rounds, mentions), dtype=torch.int16))
+        self.register_buffer("confidence", torch.zeros((rounds, mentions)))
+
+    def add(self, region: Tensor, confidence: Tensor) -> None:
+        number = int(self.rounds)
+        self.region[number] = region.to(torch.int16)
+        self.confidence[number] = confidence
+        self.rounds += 1
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        if f"{prefix}rounds" in state_dict and int(state_dict[f"{prefix}rounds"]) <= int(self.rounds):
+            return
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+@torch.no_grad()
+def find_correspondences(
+    network: HMLSTM, texts: TreeTexts, data: TreeData, temperature: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """For each mention a row of its picture, counted from the picture's first, and their cosine.
+
+    Args:
+        temperature: 0 takes the best-matching row, as section 3.3 does. Above, a row is the phrase's own with the
+            softmax of the cosines over the temperature, and the row is taken that is expected to overlap it most;
+            phrases, regions and pictures are less their means there, since none of these tells two regions apart.
+    """
+    device = data.visual.device
+    was_training = network.training
+    network.eval()
+    embedded = torch.cat([network.embed_visual(part.float()) for part in torch.split(data.visual, 1 << 15)])
+    phrases, images = _embedded_phrases(network, texts, data)
+    network.train(was_training)
+    rows = torch.from_numpy(data.offsets).to(device)
+    counts = rows.diff()
+    candidates = torch.arange(int(counts.max()), device=device)
+    whole = torch.zeros(len(embedded), dtype=torch.bool, device=device).index_fill(0, rows[:-1], value=True)
+    compared = _less_means(embedded, whole) if temperature else embedded
+    centre = phrases.mean(0) if temperature else 0
+    boxes = torch.from_numpy(data.boxes).to(device)
+    regions, confidences = [], []
+    for part, image in zip(torch.split(phrases, PHRASES), torch.split(images, PHRASES), strict=True):
+        real = candidates < counts[image, None]
+        own = torch.where(real, rows[image, None] + candidates, 0)
+        scores = torch.einsum("pd,prd->pr", functional.normalize(part - centre, dim=-1), compared[own])
+        scores = scores.masked_fill(~real, -torch.inf)
+        if temperature:
+            scores = torch.einsum("pr,prq->pq", (scores / temperature).softmax(1), _overlaps(boxes[own]))
+            scores = scores.masked_fill(~real, -torch.inf)
+        best = scores.argmax(1)
+        regions.append(best)
+        confidences.append((part * embedded[own.gather(1, best[:, None])[:, 0]]).sum(1))
+    return torch.cat(regions), torch.cat(confidences)
+
+
+def _embedded_phrases(network: HMLSTM, texts: TreeTexts, data: TreeData) -> tuple[Tensor, Tensor]:
+    """All mentions `(mentions, dim)`, and their pictures `(mentions,)`."""
+    device = data.visual.device
+    phrases, images = [], []
+    for start in range(0, len(data.tree), TEXTS):
+        plan = texts.forest.plan(data.tree[start : start + TEXTS]).to(device)
+        phrases.append(network.embed_nodes(plan, plan.phrase))
+        images.append(torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)[plan.phrase_tree])
+    return torch.cat(phrases), torch.cat(images)
+
+
+def _less_means(embedded: Tensor, whole: Tensor) -> Tensor:
+    """Regions less the mean of regions, and whole pictures less the mean of these, at unit length."""
+    centres = torch.stack(
+        [rows.mean(0) if len(rows) else embedded[0] * 0 for rows in (embedded[~whole], embedded[whole])]
+    )
+    return functional.normalize(embedded - centres[whole.long()], dim=-1)
+
+
+def _overlaps(boxes: Tensor) -> Tensor:
+    """Intersection over union of boxes `(…, n, 4)` with one another, `(…, n, n)`."""
+    first, second = boxes[..., :, None, :], boxes[..., None, :, :]
+    sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
+    shared = sides.clamp(min=0).prod(-1)
+    area = (boxes[..., 2:] - boxes[..., :2]).prod(-1)
+    return shared / (area[..., :, None] + area[..., None, :] - shared).clamp(min=1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class FoundRegions:
+    """The correspondences of a run, to be looked at: `read_correspondences`."""
+
+    image_ids: tuple[str, ...]
+    image: Numbers  # (mentions,) place in `image_ids`
+    caption: Numbers  # (mentions,): the caption's number within its image, as trained on
+    spans: Numbers  # (mentions, 2): tokens of the caption
+    region: NDArray[np.int16]  # (rounds, mentions): which of the image's candidates
+    confidence: NDArray[np.float32]  # (rounds, mentions): the cosine
+    #: The candidates of all images, `(rows, 4)`, each image's whole picture first, and where each image's begin.
+    candidates: NDArray[np.float32]
+    offsets: Numbers
+
+    @property
+    def boxes(self) -> NDArray[np.float32]:
+        """The boxes of the regions that were found, `(rounds, mentions, 4)`."""
+        return self.candidates[self.offsets[self.image] + self.region.astype(np.int64)]
+
+
+def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -> None:
+    """Write the rounds that were made."""
+    made = int(found.rounds)
+    caption = data.mention_caption
+    image = data.image_of[caption]
+    first = np.searchsorted(data.image_of, np.arange(len(data.image_ids)))
+    arrays = {
+        "image": image,
+        "caption": caption - first[image],
+        "spans": data.spans,
+        "region": found.region[:made].cpu().numpy(),
+        "confidence": found.confidence[:made].cpu().numpy(),
+        "candidates": data.boxes,
+        "offsets": data.offsets,
+    }
+    ids = msgspec.json.encode(data.image_ids).decode()
+    with atomic_write(folder / CORRESPONDENCES) as stream:
+        contiguous = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+        stream.write(safetensors.numpy.save(contiguous, {"image_ids": ids}))
+
+
+def read_correspondences(run: str | Path) -> FoundRegions:
+    """The correspondences of each round of a finished run."""
+    path = Path(run) / CORRESPONDENCES
+    try:
+        with safetensors.safe_open(path, "numpy") as file:
+            ids = msgspec.json.decode((file.metadata() or {})["image_ids"], type=tuple[str, ...])
+            return FoundRegions(ids, **{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    except (OSError, KeyError, TypeError, safetensors.SafetensorError, msgspec.DecodeError) as fault:
+        raise InputError(path, f"does not hold correspondences ({fault})") from None

@@ -1,0 +1,107 @@
+"""Plans of one form: those of many batches of trees padded to the same numbers of nodes and edges, level by level.
+
+Nodes that are added stand behind the real ones of their kind, and nobody real is above them; edges that are added go
+from the added nodes of a level to added leaves. So the states of real nodes and their gradients stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deixis.papers.hm_lstm.forest import NO_WORD, Level, Plan, starts_of
+
+Numbers = NDArray[np.int64]
+#: Sizes are multiples of so many.
+STEP = 8
+
+
+class Frame:
+    """Room for plans that are no larger, level by level, than some others were, or by a tenth."""
+
+    def __init__(self, plans: Iterable[Plan]) -> None:
+        counts = [_counts(plan.levels) for plan in plans]
+        most = np.max([_extended(own, max(map(len, counts))) for own in counts], axis=0)
+        sizes = STEP * -(-(most * 11 // 10) // STEP)
+        #: By level. At least one other node is added to each, for edges to begin at.
+        self.nouns, self.others, self.edges = sizes[:, 0], sizes[:, 1] + STEP, sizes[:, 2]
+        self.worded = most[:, 3] > 0
+        self.row_start, self.edge_start = starts_of(self.nouns + self.others), starts_of(self.edges)
+
+    @cached_property
+    def fixed(self) -> tuple[tuple[Level, ...], dict[str, Numbers]]:
+        """What all plans in it have in common. Of a level that has words, every node has one, if only `NO_WORD`."""
+        sizes, rows = self.nouns + self.others, np.arange(self.row_start[-1])
+        noun = rows < np.repeat(self.row_start[:-1] + self.nouns, sizes)
+        worded = np.repeat(self.worded, sizes)
+        word_row = np.flatnonzero(worded)
+        word_start = np.searchsorted(word_row, self.row_start)
+        bounds = [self.row_start[:-1], self.row_start[:-1] + self.nouns, self.row_start[1:]]
+        bounds += [self.edge_start[:-1], self.edge_start[1:], word_start[:-1], word_start[1:]]
+        arrays = {
+            "word_row": word_row,
+            "word_of": np.where(worded, np.cumsum(worded) - 1, -1),
+            "nouns": np.flatnonzero(noun),
+            "others": np.flatnonzero(~noun),
+        }
+        return tuple(Level(*line) for line in np.stack(bounds, 1).tolist()), arrays
+
+    def fill(self, plan: Plan) -> Plan | None:
+        """A plan on the host in this form; None where there is no room for it."""
+        if len(plan.levels) > len(self.nouns):
+            return None
+        nouns, others, edges, words = _extended(_counts(plan.levels), len(self.nouns)).T
+        larger = (nouns > self.nouns) | (others >= self.others) | (edges > self.edges) | ((words > 0) & ~self.worded)
+        if larger.any():
+            return None
+        levels, arrays = self.fixed
+        # Where the plan's rows are now: noun phrases may have been added before a level's other nodes.
+        level, place = _numbered(nouns + others)
+        new = self.row_start[level] + place + (place >= nouns[level]) * (self.nouns - nouns)[level]
+        child, parent = np.empty((2, self.edge_start[-1]), np.int64)
+        level, place = _numbered(edges)
+        at = self.edge_start[level] + place
+        child[at], parent[at] = new[plan.child.numpy()], new[plan.parent.numpy()]
+        # Edges that are added are dealt out evenly, in the order of the nodes that they begin at.
+        first, added, missing = self.row_start[:-1] + self.nouns + others, self.others - others, self.edges - edges
+        level, place = _numbered(missing)
+        at = self.edge_start[level] + edges[level] + place
+        child[at] = first[0] + place * added[0] // missing[level]
+        parent[at] = first[level] + place * added[level] // missing[level]
+        rows = int(self.row_start[-1])
+        word = np.full(rows, NO_WORD)
+        word[new[plan.word_row.numpy()]] = plan.word.numpy()
+        arrays = {
+            **arrays,
+            "child": child,
+            "parent": parent,
+            "word": word[arrays["word_row"]],
+            "down_start": starts_of(np.bincount(parent, minlength=rows)),
+            "up_start": starts_of(np.bincount(child, minlength=rows)),
+            "upward": np.argsort(child, kind="stable"),
+            "root": new[plan.root.numpy()],
+            "phrase": new[plan.phrase.numpy()],
+        }
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return plan._replace(levels=levels, rows=rows, **tensors)
+
+
+def _counts(levels: Sequence[Level]) -> Numbers:
+    """`(levels, 4)`: noun phrases, other nodes, edges, words."""
+    start, nouns_end, end, *rest = np.array(levels, np.int64).reshape(-1, len(Level._fields)).T
+    return np.stack([nouns_end - start, end - nouns_end, rest[1] - rest[0], rest[3] - rest[2]], 1)
+
+
+def _extended(counts: Numbers, levels: int) -> Numbers:
+    return np.pad(counts, ((0, levels - len(counts)), (0, 0)))
+
+
+def _numbered(counts: Numbers) -> tuple[Numbers, Numbers]:
+    """For things of which a level has so many: the level of each, and its number there."""
+    level = np.repeat(np.arange(len(counts)), counts)
+    return level, np.arange(len(level)) - starts_of(counts)[level]

@@ -1,0 +1,338 @@
+"""Learning the HM-LSTM by alternation (paper 2, Fig. 3): recipes of the kind `hm-lstm`.
+
+First a coarse stage with the losses at the roots alone. Then rounds: correspondences of noun phrases and regions are
+found with the weights at hand (section 3.3), and all losses are learned for some epochs with them. A round begins with
+the first batch of its first epoch.
+
+Readings: in eq. 9, contrasts at the root are the other pairs of the batch; those of a phrase are the other phrases of
+its image, as printed, or of the whole batch. A pair with the same string, or with the same region of the same image, is
+no contrast. Eq. 10 is divided by the number of sentences.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.errors import DeixisError
+from deixis.features.centring import mean_direction
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.hm_lstm.correspondences import (
+    Correspondences,
+    Numbers,
+    find_correspondences,
+    save_correspondences,
+    tree_data,
+)
+from deixis.papers.hm_lstm.forest import NOUN_PHRASE, Plan
+from deixis.papers.hm_lstm.frames import Frame
+from deixis.papers.hm_lstm.network import HMLSTM, HMMatcher, HMRecipe, TreeTexts
+from deixis.text.features import MeanFeatures, TextRecipe, text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.treebank import Tokens, Treebank, corpus_treebank
+from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
+from deixis.text.vocabulary import SPECIALS, Vocabulary
+from deixis.training.bucket_padding import larger, longer, pays, size_for
+from deixis.training.inputs import find_store, region_recipes
+from deixis.training.placing import send
+from deixis.training.recipe import Recipe
+from deixis.training.running import TOWER_FILE, trained_backbone
+from deixis.training.runs import read_weights
+from deixis.training.sampling import shuffled, spread
+from deixis.training.task import Batches, Loss
+from deixis.training.validation import retrieval_figures
+
+VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
+#: Words of a phrase in the bank, and phrases in it, at most.
+LONGEST_PHRASE, MOST_PHRASES = 12, 50_000
+#: Before "of" and without an article these are what is left of a preposition, "in front of several vehicles".
+PLACES = frozenset(
+    {"back", "bottom", "center", "centre", "corner", "edge", "end", "front", "middle", "rear", "side", "top"}
+)
+#: Tags that no phrase begins with, and none ends with, but by a parser's slip.
+NOT_FIRST = frozenset({"VB", "IN", "TO", "CC", "EX", "MD", "WD", "WR"})
+NOT_LAST = frozenset({"IN", "TO", "DT", "CC", "PO"})
+Count = Annotated[int, Meta(ge=1)]
+#: Batches by which it is found how much room others need.
+FRAMED = 64
+
+
+class TreeRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[text]` section: where trees come from (`deixis.text.treebank`), and word vectors (`TextRecipe.vectors`)."""
+
+    trees: str = "spacy-md"
+    vectors: str = TextRecipe().vectors
+
+
+class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """`contrasts` are those of a phrase: of its own image, or of the whole batch."""
+
+    margin: Annotated[float, Meta(gt=0)] = 0.2
+    #: Of the losses at phrases, beside that at the root.
+    phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
+    contrasts: Literal["image", "batch"] = "image"
+
+
+class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally.
+
+    `temperature` is that of the choice of regions (`find_correspondences`); 0 takes the best-matching one, as printed.
+    """
+
+    coarse: Count = 12
+    rounds: Annotated[int, Meta(ge=0)] = 3
+    temperature: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    text: TreeRecipe = TreeRecipe()
+    model: HMRecipe = HMRecipe()
+    loss: HMLossRecipe = HMLossRecipe()
+    alternation: AlternationRecipe = AlternationRecipe()
+    #: Proposals of a picture, beside the whole of it.
+    regions: Count = 19
+    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    drawn_regions: bool = False
+    #: Image-sentence pairs of a mini-batch.
+    batch: Annotated[int, Meta(ge=2)] = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        left, rounds = self.schedule.epochs - self.alternation.coarse, self.alternation.rounds
+        if left < rounds or (left % rounds if rounds else left):
+            raise ValueError(
+                f"alternation: of {self.schedule.epochs} epochs, {self.alternation.coarse} are coarse; "
+                f"the other {left} are no equal share for each of {rounds} rounds"
+            )
+
+    def round_of(self, epoch: int) -> int:
+        """The round that an epoch belongs to, 0 for the coarse stage."""
+        fine = epoch - self.alternation.coarse
+        length = (self.schedule.epochs - self.alternation.coarse) // max(1, self.alternation.rounds)
+        return 0 if fine <= 0 else 1 + (fine - 1) // length
+
+
+class HMBatch(NamedTuple):
+    """Sentences as a plan, the rows of visual features, and who contrasts with whom."""
+
+    plan: Plan
+    captions: Numbers
+    visual: Tensor  # rows of the whole pictures, then of the regions of all phrases (none in the coarse stage)
+    root_contrast: Tensor  # (sentences, sentences)
+    phrase_contrast: Tensor  # (phrases, phrases)
+    weights: Tensor  # (phrases,): confidences
+    real: Tensor | None = None  # () how many of the rows of `visual` are no padding; None: all
+
+
+def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:
+    """Eq. 9 by pair `(pairs,)`.
+
+    Args:
+        visual, texts: unit rows, the first of one with the first of the other.
+        contrast: `(pairs, pairs)`, whether the second is a contrast to the first; symmetric.
+    """
+    scores = visual @ texts.T
+    own = scores.diagonal()[:, None]
+    hinges = torch.relu(margin - own + scores) + torch.relu(margin - own + scores.T)
+    return torch.where(contrast, hinges, 0).sum(1)
+
+
+class HMModule(nn.Module):
+    """The network, and what of its training must be in every checkpoint."""
+
+    def __init__(self, network: HMLSTM, correspondences: Correspondences) -> None:
+        super().__init__()
+        self.network, self.correspondences = network, correspondences
+
+
+class HMTask:
+    """A `Task`, validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self, recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
+    ) -> None:
+        self.recipe, self.device, self.training = recipe, device, training
+        #: Goes with the run, so that other pictures get the features it learned from.
+        self.tower = trained_backbone(recipe, corpus, device)
+        vocabulary, vectors = known_words(recipe, training, corpus)
+        self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
+        self.data = tree_data(training, store, self.texts, recipe.regions, device)
+        self.held_out = tree_data(corpus.split("val"), store, self.texts, 0, device)
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            centre = mean_direction(torch.split(self.data.visual, 1 << 15)) if recipe.model.centred_regions else None
+            network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model, centre)
+        self.module = HMModule(network, Correspondences(recipe.alternation.rounds, self.data.mentions)).to(device)
+        #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
+        tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
+        self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
+        self.frame = self._frame() if pays(recipe.schedule, device) else None
+
+    def _frame(self) -> Frame:
+        """Room for most batches, as some are."""
+        random, count = np.random.default_rng(self.recipe.seed), min(self.recipe.batch, len(self.data.tree))
+        some = (random.choice(self.data.tree, count, replace=False) for _ in range(FRAMED))
+        return Frame(map(self.texts.forest.plan, some))
+
+    @property
+    def one_form(self) -> bool:
+        """The few batches that have no room in the frame are of forms of their own, and stepped as ever."""
+        return self.frame is not None
+
+    def batches(self, epoch: int) -> Batches[HMBatch]:
+        number = self.recipe.round_of(epoch)
+        found = self.module.correspondences
+        if number > int(found.rounds):
+            found.add(
+                *find_correspondences(self.module.network, self.texts, self.data, self.recipe.alternation.temperature)
+            )
+
+        def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> HMBatch:
+            return self._batch(captions, number)
+
+        return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
+
+    def _batch(self, captions: Numbers, number: int) -> HMBatch:
+        """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device."""
+        data, found = self.data, self.module.correspondences
+        plan = self.texts.forest.plan(data.tree[captions])
+        framed = self.frame.fill(plan) if self.frame else None
+        plan = (framed or plan).to(self.device)
+        first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
+        sent = np.concatenate([captions, spread(first, last if number else first)[0]])
+        caption, mention = send(torch.from_numpy(sent), self.device).tensor_split([len(captions)])
+        image, string = self.image_of[caption], self.string_of[caption]
+        root = (image[:, None] != image) & (string[:, None] != string)
+        rows = self.first_row[image]
+        if not number:
+            # Which no loss asks for.
+            plan = plan._replace(phrase=plan.phrase[:0], phrase_tree=plan.phrase_tree[:0])
+            return HMBatch(plan, captions, rows, root, root[:0, :0], rows.new_zeros(0, dtype=torch.float32))
+        owner, name = image[plan.phrase_tree], self.name_of[mention]
+        chosen = self.first_row[owner] + found.region[number - 1, mention]
+        # Rows of `visual` are different regions, of whatever image.
+        phrase = (name[:, None] != name) & (chosen[:, None] != chosen)
+        if self.recipe.loss.contrasts == "image":
+            phrase &= owner[:, None] == owner
+        weights = found.confidence[number - 1, mention].clamp(min=0)
+        if framed is None:
+            return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
+        size, real = size_for(len(chosen)), torch.full((), len(captions) + len(chosen), device=self.device)
+        plan = plan._replace(phrase=longer(plan.phrase, size), phrase_tree=longer(plan.phrase_tree, size))
+        visual, phrase = torch.cat([rows, longer(chosen, size)]), larger(phrase, size, size)
+        return HMBatch(plan, captions, visual, root, phrase, longer(weights, size), real)
+
+    def loss(self, batch: HMBatch) -> Loss:
+        """Eq. 10, divided by the number of sentences."""
+        network, sentences, margin = self.module.network, len(batch.captions), self.recipe.loss.margin
+        plan = batch.plan
+        nodes = torch.cat([plan.root, plan.phrase]) if len(batch.visual) > sentences else plan.root
+        texts = network.embed_nodes(plan, nodes, batch.real)
+        visual = network.embed_visual(self.data.visual[batch.visual].float(), batch.real)
+        root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
+        by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
+        phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / sentences
+        return Loss(root + phrases, {"roots": root, "noun_phrases": phrases})
+
+    def validate(self) -> Mapping[str, float]:
+        network, held_out = self.module.network, self.held_out
+        texts = network.embed_trees(self.texts.forest, held_out.tree, self.device)
+        whole = torch.from_numpy(held_out.offsets[:-1]).to(self.device)
+        images = network.embed_visual(held_out.visual[whole].float())
+        return retrieval_figures(images @ texts.T, torch.from_numpy(held_out.image_of).to(self.device))
+
+    def describe(self, batch: HMBatch) -> str:
+        images = self.data.image_of[batch.captions[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+    def save(self, folder: Path) -> None:
+        self.texts.vocabulary.save(folder / VOCABULARY)
+        self.texts.bank.save(folder / TREES)
+        save_correspondences(folder, self.module.correspondences, self.data)
+        captions = [tokens_of(caption) for image in self.training for caption in image.captions]
+        write_trees(folder / PHRASES, phrase_bank(captions, self.texts.bank))
+        if self.tower:
+            shutil.copyfile(self.tower, folder / TOWER_FILE)
+
+
+def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTree]:
+    """The noun phrases of captions, the commonest first, each with the tree that it has where it first occurs."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    trees: dict[tuple[str, ...], Tree] = {}
+    for tokens, tree in zip(captions, bank.trees(captions), strict=True):
+        for phrase, own in noun_phrases(tokens, tree, NOUN_PHRASE):
+            if len(phrase) <= LONGEST_PHRASE and _reads_well(phrase, own):
+                counts[phrase] += 1
+                trees.setdefault(phrase, own)
+    return [(phrase, trees[phrase]) for phrase, _ in counts.most_common(MOST_PHRASES)]
+
+
+def _reads_well(phrase: Tokens, tree: Tree) -> bool:
+    """No mark at its ends, no verb, preposition or part of one before all, nothing left open at its end ("a child
+    with"): a parser's slips are not said of a picture.
+    """
+    tags = [leaf.label[:2] for leaf in tree.leaves()]
+    whole = all(map(str.isalnum, (phrase[0][0], phrase[-1][-1])))
+    preposition = phrase[0] in PLACES and tuple(phrase[1:2]) == ("of",)
+    return whole and not preposition and tags[0] not in NOT_FIRST and tags[-1] not in NOT_LAST
+
+
+def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
+    """The words of the training captions, and those of the rest of the corpus that have a vector; and all vectors.
+
+    Vectors have unit length: at that of spaCy's, about 50, the gates of the leaves would be shut or open for good. A
+    word without one gets random numbers of the same spread, decided by the seed; padding and the unknown word zeros.
+    """
+    counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+    everything = [tokens_of(caption) for image in corpus for caption in image.captions]
+    fitted = text_features(TextRecipe(kind="mean", vectors=recipe.text.vectors), training, also=everything)
+    assert isinstance(fitted, MeanFeatures)
+    others = sorted({token for tokens in everything for token in tokens} - set(counts))
+    found = fitted.vectors.look_up(others)[1]
+    counts.update({word: 0 for word, has in zip(others, found, strict=True) if has})
+    vocabulary = Vocabulary(counts, minimum_count=0)
+    vectors, found = fitted.vectors.look_up(vocabulary.words)
+    if not found.any():
+        raise DeixisError(f"{recipe.text.vectors} has no vector of any word of the training captions")
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    drawn = np.random.default_rng(recipe.seed).normal(0, vectors[found].std(), vectors.shape)
+    vectors[~found] = drawn[~found]
+    special = np.zeros((len(SPECIALS), vectors.shape[1]), np.float32)
+    return vocabulary, torch.from_numpy(np.concatenate([special, vectors]))
+
+
+RECIPE = HMLSTMRecipe
+
+
+def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
+    return region_recipes(recipe.feature_recipe)[: 1 + recipe.drawn_regions]
+
+
+def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
+    return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+
+
+def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
+    weights = _network_weights(folder)
+    network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
+    network.load_state_dict(weights)
+    # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
+    parser = "auto" if "." in recipe.text.trees else recipe.text.trees
+    bank = Treebank(dict(read_trees(folder / TREES)), parser)
+    texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
+    return HMMatcher(network, texts, device)
+
+
+def _network_weights(folder: Path) -> dict[str, Tensor]:
+    prefix = "network."
+    return {name.removeprefix(prefix): value for name, value in read_weights(folder).items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""Two-branch neural networks for image-text matching (Wang et al.)."""

@@ -1,0 +1,175 @@
+"""Pictures with sentences and regions with phrases in one embedding network: recipes of the kind `joint`.
+
+Beyond paper 1, which trains one network for each (sections 4 and 5) and says that its attempts at one for both failed.
+The same layers embed pictures and regions, sentences and phrases, but each pair of them has a normalization of its own:
+most regions of a batch are background, so that means and variances common to both would be right for neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus, training_set
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.two_branch.loss import LossRecipe
+from deixis.papers.two_branch.model import JointMatcher
+from deixis.papers.two_branch.network import TwoBranchEmbedding
+from deixis.papers.two_branch.phrase_sampling import PhraseSamplerRecipe
+from deixis.papers.two_branch.phrases_task import PhraseRecipe, PhraseTask
+from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
+from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, load_two_branch, make_network
+from deixis.training.inputs import find_store, region_recipes
+from deixis.training.runs import read_weights
+from deixis.training.sampling import SentenceSamplerRecipe
+from deixis.training.task import Batches, Loss, SizedBatches
+
+#: What of the weights is the sentences' own.
+NORMS, CENTRE = "sentence_norms.", "sentence_centre"
+
+
+class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`loss` and `sampler` are the sentences'; the total is their loss + `phrase_weight` × that of the phrases."""
+
+    sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
+    phrase_loss: LossRecipe
+    phrase_sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+    phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
+    #: Proposals that are ranked, the best so many of each picture.
+    regions: Annotated[int, Meta(ge=1)] = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.alone()  # What either of them refuses is refused here.
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
+
+    def alone(self) -> tuple[SentenceRecipe, PhraseRecipe]:
+        """The two recipes that it joins."""
+        own = {name: getattr(self, name) for name in TwoBranchRecipe.__struct_fields__}
+        sentences = SentenceRecipe(**own, sampler=self.sampler)
+        return sentences, PhraseRecipe(
+            **(own | {"loss": self.phrase_loss}), regions=self.regions, sampler=self.phrase_sampler
+        )
+
+
+class JointBatch(NamedTuple):
+    """A batch of each; None where this step has none."""
+
+    sentences: Batch | None
+    phrases: Batch | None
+
+
+class JointModule(nn.Module):
+    """One network, what of it is the sentences' own, and both losses, which may learn temperatures."""
+
+    def __init__(self, sentences: SentenceTask, phrases: PhraseTask) -> None:
+        super().__init__()
+        self.network = phrases.module.network
+        whole = sentences.module.network
+        self.sentence_norms = share_layers(whole, self.network)
+        self.register_buffer("sentence_centre", whole.centre)
+        self.loss, self.phrase_loss = sentences.module.loss, phrases.module.loss
+
+
+def share_layers(own: TwoBranchEmbedding, other: TwoBranchEmbedding) -> nn.ModuleDict:
+    """Give a network the layers of another, all but its normalizations, which are returned."""
+    own.encoder, norms = other.encoder, nn.ModuleDict()
+    for side, branch, layers in (("images", own.images, other.images), ("texts", own.texts, other.texts)):
+        for number, layer in enumerate(layers):
+            if isinstance(layer, nn.BatchNorm1d):
+                norms[side] = branch[number]
+            else:
+                branch[number] = layer
+    return norms
+
+
+class JointTask:
+    """Validated by retrieval and by phrase localization."""
+
+    def __init__(self, recipe: JointRecipe, sentences: SentenceTask, phrases: PhraseTask) -> None:
+        self.sentences, self.phrases, self._weight = sentences, phrases, recipe.phrase_weight
+        self.module = JointModule(sentences, phrases)
+
+    @property
+    def one_form(self) -> bool:
+        return self.sentences.one_form and self.phrases.one_form
+
+    def batches(self, epoch: int) -> Batches[JointBatch]:
+        """Every pair of both once; as many steps as the one has batches that has more, the other's spread evenly."""
+        both = self.sentences.batches(epoch), self.phrases.batches(epoch)
+        steps = max(map(len, both))
+        return Batches(steps, map(JointBatch, *(spread_evenly(batches, steps) for batches in both)))
+
+    def loss(self, batch: JointBatch) -> Loss:
+        total = torch.zeros((), device=self.phrases.device)
+        parts: dict[str, Tensor | float] = {}
+        for name, task, own, weight in (
+            ("sentences", self.sentences, batch.sentences, 1.0),
+            ("phrases", self.phrases, batch.phrases, self._weight),
+        ):
+            if own is not None:
+                loss = task.loss(own)
+                total = total + weight * loss.total
+                parts |= {f"{name}.{part}": value for part, value in loss.parts.items()}
+        return Loss(total, parts)
+
+    def validate(self) -> Mapping[str, float]:
+        """The figures of both, and `both`: the mean of retrieval's six recalls and of localization's R@1."""
+        figures = {**self.sentences.validate(), **self.phrases.validate()}
+        return {**figures, "both": (figures["rsum"] / 6 + figures["localization.r@1"]) / 2}
+
+    def describe(self, batch: JointBatch) -> str:
+        both = (self.sentences, batch.sentences), (self.phrases, batch.phrases)
+        return "; ".join(task.describe(own) for task, own in both if own is not None)
+
+    def save(self, folder: Path) -> None:
+        self.sentences.save(folder)
+
+
+def spread_evenly(batches: SizedBatches[Batch], steps: int) -> Iterator[Batch | None]:
+    """The batches, and None between them, so that there are `steps`, as far apart as they can be.
+
+    >>> list(spread_evenly(["a", "b"], 5))
+    [None, None, 'a', None, 'b']
+    """
+    coming, count = iter(batches), len(batches)
+    for step in range(steps):
+        yield next(coming) if (step + 1) * count // steps > step * count // steps else None
+
+
+RECIPE = JointRecipe
+
+
+def load_matcher(folder: Path, recipe: JointRecipe, device: torch.device) -> JointMatcher:
+    parts = load_two_branch(folder, recipe, device)
+    stored = read_weights(folder)
+    whole = make_network(recipe.model, stored["network.images.0.weight"].shape[1], parts.text.dim)
+    share_layers(whole, parts.network).load_state_dict(
+        {name.removeprefix(NORMS): value for name, value in stored.items() if name.startswith(NORMS)}
+    )
+    if whole.centre is not None:
+        whole.centre.copy_(stored[CENTRE])
+    return JointMatcher(whole, parts, device)
+
+
+def feature_recipes(recipe: JointRecipe) -> list[FeatureRecipe]:
+    return region_recipes(recipe.feature_recipe)
+
+
+def build_task(recipe: JointRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> JointTask:
+    training, (sentences, phrases) = training_set(corpus), recipe.alone()
+    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+    return JointTask(
+        recipe,
+        SentenceTask(sentences, training, corpus, find_store(stores, "image"), device),
+        PhraseTask(phrases, training, corpus, chains, proposals, device),
+    )

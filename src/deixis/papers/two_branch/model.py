@@ -1,0 +1,70 @@
+"""Trained models as matchers (`deixis.model`): features and words in, embeddings and scores out, in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deixis.model import ImageFeatures, Localized, Tokens
+from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
+from deixis.text.features import TextFeatures
+from deixis.training.feature_model import BLOCK, Array, Embedding
+
+
+class EmbeddingMatcher(Embedding):
+    """Paper 1's embedding network: encodes, and localizes by the cosine of region and phrase."""
+
+    def __init__(self, network: TwoBranchEmbedding, text: TextFeatures, device: torch.device) -> None:
+        super().__init__(text, device)
+        self.network, self.text = network.eval().to(device), text
+
+    def embed_visual(self, features: Array) -> Array:
+        return self._in_blocks(self.network.embed_images, features)
+
+    def _embed_text(self, features: Array) -> Array:
+        return self._in_blocks(self.network.embed_texts, features)
+
+    @torch.no_grad()
+    def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Array) -> Array:
+        parts = []
+        for start in range(0, len(rows), BLOCK):
+            # A copy, since a view of a store's file cannot be written to.
+            block = torch.from_numpy(np.array(rows[start : start + BLOCK])).to(self._device)
+            parts.append(function(block.float() if block.is_floating_point() else block).cpu().numpy())
+        return np.concatenate(parts)
+
+
+class SimilarityMatcher(EmbeddingMatcher):
+    """Paper 1's similarity network: scores pairs, which lie in no common space, and localizes by the same logit."""
+
+    network: SimilarityNetwork
+
+    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+        return self.compare(self.encode_texts(texts), self.encode_images(images)).T
+
+    @torch.no_grad()
+    def compare(self, texts: Array, visual: Array) -> Array:
+        columns = torch.from_numpy(visual).to(self._device)
+        rows = max(1, (1 << 24) // max(1, columns.numel()))
+        parts = [
+            self.network.compare(columns[None], torch.from_numpy(texts[start : start + rows]).to(self._device)[:, None])
+            for start in range(0, len(texts), rows)
+        ]
+        return torch.cat(parts).cpu().numpy()
+
+
+class JointMatcher(EmbeddingMatcher):
+    """Two networks of the same layers: one encodes whole pictures and sentences, the other localizes phrases."""
+
+    def __init__(self, network: TwoBranchEmbedding, phrases: EmbeddingMatcher, device: torch.device) -> None:
+        super().__init__(network, phrases.text, device)
+        self._phrases = phrases
+
+    def prepare_phrases(self, phrases: Sequence[Tokens]) -> None:
+        self._phrases.prepare_phrases(phrases)
+
+    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
+        return self._phrases.localize(image, phrases)

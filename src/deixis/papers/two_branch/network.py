@@ -1,0 +1,135 @@
+"""Two-branch networks (paper 1, section 3): images and texts in one space, or a learned similarity of the two.
+
+`TwoBranchEmbedding` (3.2.1) sends each side through its branch to unit vectors, whose distance is what ranks.
+`SimilarityNetwork` (3.3) has the same branches, multiplies their outputs element by element and sends the product
+through further layers to one logit. Losses and sampling are in the learning room.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deixis.errors import DeixisError
+from deixis.features.centring import centred
+from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, Share, Width
+from deixis.training.masked_norm import Layers, RowNorm
+
+Widths = Annotated[tuple[Width, ...], Meta(min_length=1)]
+
+#: Outputs of the layers over the product (section 4.3). With fewer layers the last ones stay, as the paper names no
+#: widths for its remark on one and two.
+FUSION_WIDTHS = (512, 256, 1)
+#: Numbers that one block of products may hold in `score_all`: 64 MB in float32.
+BLOCK = 1 << 24
+
+
+class EmbeddingRecipe(Struct, tag="embedding", tag_field="kind", frozen=True, forbid_unknown_fields=True):
+    """Widths of the fully connected layers of each branch; one width is the paper's linear structure.
+
+    The defaults are those for phrases; for sentences the paper has (2048, 512) and dropout 0.5, and (1024, 512) for
+    texts after an LSTM.
+    """
+
+    image: Widths = (1024, 512)
+    text: Widths = (1024, 512)
+    dropout: Share = 0.0
+    #: Image or region features count by their direction alone, less the mean one of the training data.
+    centred: bool = False
+    recurrent: RecurrentRecipe | None = None
+
+
+class SimilarityRecipe(EmbeddingRecipe, tag="similarity", tag_field="kind", frozen=True, forbid_unknown_fields=True):
+    """Branches as in `EmbeddingRecipe`, and how many fully connected layers follow their product."""
+
+    layers: Literal[1, 2, 3] = 3
+
+
+class Branch(Layers):
+    """FC–ReLU–dropout–…–FC–BN (3.2.1); a single FC stands alone (4.2, "linear"). The caller makes rows unit length."""
+
+    def __init__(self, inputs: int, widths: tuple[int, ...], dropout: float) -> None:
+        layers: list[nn.Module] = []
+        for width in widths[:-1]:
+            layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(dropout)]
+            inputs = width
+        layers.append(nn.Linear(inputs, widths[-1]))
+        if len(widths) > 1:
+            layers.append(RowNorm(widths[-1]))
+        super().__init__(*layers)
+
+
+class TwoBranchEmbedding(nn.Module):
+    """Images and texts as unit vectors of one space.
+
+    Args:
+        image_dim: of the image or region features.
+        text_dim: of the text features; for a recurrent branch the number of token ids, padding included.
+        word_vectors: (text_dim, word) what the word vectors of a recurrent branch are at first.
+    """
+
+    def __init__(
+        self, image_dim: int, text_dim: int, recipe: EmbeddingRecipe, word_vectors: Tensor | None = None
+    ) -> None:
+        super().__init__()
+        if recipe.image[-1] != recipe.text[-1]:
+            raise DeixisError(f"the branches end in {recipe.image[-1]} and {recipe.text[-1]} numbers; they must agree")
+        if word_vectors is not None and recipe.recurrent is None:
+            raise DeixisError("word vectors were given to a text branch that reads no token ids")
+        self.dim = recipe.image[-1]
+        #: What `centred` takes away; who trains fills it in.
+        self.centre = nn.Buffer(torch.zeros(image_dim)) if recipe.centred else None
+        self.encoder = RecurrentEncoder(text_dim, recipe.recurrent, word_vectors) if recipe.recurrent else None
+        self.images = Branch(image_dim, recipe.image, recipe.dropout)
+        self.texts = Branch(self.encoder.dim if self.encoder else text_dim, recipe.text, recipe.dropout)
+
+    def embed_images(self, images: Tensor, count: Tensor | None = None) -> Tensor:
+        """(images, image_dim), of which the first `count` may be all that are real, to unit rows (images, dim)."""
+        if self.centre is not None:
+            # About as large, number by number, as what the first layer's initial weights are made for.
+            images = centred(images, self.centre) * len(self.centre) ** 0.5
+        return functional.normalize(self.images(images, count), dim=-1)
+
+    def embed_texts(self, texts: Tensor, count: Tensor | None = None) -> Tensor:
+        """(texts, text_dim) features, or (texts, longest) token ids, to unit rows (texts, dim)."""
+        return functional.normalize(self.texts(self.encoder(texts) if self.encoder else texts, count), dim=-1)
+
+
+class SimilarityNetwork(TwoBranchEmbedding):
+    """The branches, their element-wise product, and FC layers with ReLU between them; p_ij of eq. 7 is a logit."""
+
+    def __init__(
+        self, image_dim: int, text_dim: int, recipe: SimilarityRecipe, word_vectors: Tensor | None = None
+    ) -> None:
+        super().__init__(image_dim, text_dim, recipe, word_vectors)
+        inputs, layers = self.dim, list[nn.Module]()
+        for width in FUSION_WIDTHS[-recipe.layers :]:
+            layers += [nn.Linear(inputs, width), nn.ReLU()]
+            inputs = width
+        self.fusion = nn.Sequential(*layers[:-1])
+
+    def compare(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Logits (…) of embedded images and texts (…, dim), pair by pair, broadcast."""
+        logits: Tensor = self.fusion(images * texts)
+        return logits.squeeze(-1)
+
+    def score_pairs(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Logits (pairs,) of features, the first image with the first text and so on."""
+        return self.compare(self.embed_images(images), self.embed_texts(texts))
+
+    @torch.no_grad()
+    def score_all(self, images: Tensor, texts: Tensor, block: int = BLOCK) -> Tensor:
+        """Logits (images, texts) of every image with every text, at most `block` numbers of products at a time."""
+        image_rows, text_rows = self.embed_images(images), self.embed_texts(texts)
+        columns = max(1, min(len(text_rows), block // self.dim))
+        rows = max(1, block // (self.dim * columns))
+        scores = image_rows.new_empty(len(image_rows), len(text_rows))
+        for top in range(0, len(image_rows), rows):
+            part = image_rows[top : top + rows, None]
+            for left in range(0, len(text_rows), columns):
+                scores[top : top + rows, left : left + columns] = self.compare(part, text_rows[left : left + columns])
+        return scores

@@ -1,0 +1,116 @@
+"""Region-phrase embedding and similarity (paper 1, section 4): recipes of the kind `phrases`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import numpy as np
+import torch
+from msgspec import Meta
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.two_branch.loss import RankingRecipe
+from deixis.papers.two_branch.network import SimilarityNetwork
+from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
+from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, TwoBranchTask, load_two_branch
+from deixis.training.distributed import ALONE, Held, Ranks
+from deixis.training.inputs import find_store, fitted_text, region_recipes
+from deixis.training.pair_data import phrase_data
+from deixis.training.sampling import PairBatch, RankingBatch
+from deixis.training.task import Batches
+from deixis.training.validation import LocalizationCheck
+
+
+class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    #: Proposals that are ranked, the best so many of each picture.
+    regions: Annotated[int, Meta(ge=1)] = 200
+    sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        constrained = isinstance(self.loss, RankingRecipe) and any(self.loss.weights[2:])
+        if constrained and self.sampler.neighbourhood != "sampling":
+            raise ValueError("loss.weights: λ₃ and λ₄ need sampler.neighbourhood = 'sampling'")
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
+
+
+class PhraseTask(TwoBranchTask):
+    """Validated by phrase localization among the proposals of the validation split."""
+
+    def __init__(
+        self,
+        recipe: PhraseRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        chains: FeatureStore,
+        proposals: FeatureStore,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        # What is fitted is kept in the cache, and found there.
+        with ranks.in_turn():
+            text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device, ranks)
+        self.data = phrase_data(training, chains, proposals, text, device=device, ranks=ranks, may_stay=True)
+        if ranks.first:
+            self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
+            self.check = LocalizationCheck(self.held_out, recipe.regions)
+        self.centre_visual()
+        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.phrases])
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, lengths)
+
+    @property
+    def visual(self) -> Held:
+        return Held(self.data.regions, self.data.first_region)
+
+    @property
+    def texts(self) -> Held:
+        return Held(self.data.strings, self.data.first_string)
+
+    @property
+    def one_form(self) -> bool:
+        """Regions come in other numbers every time, unless these are padded."""
+        return self.pads
+
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
+        pairs = isinstance(self.module.network, SimilarityNetwork)
+        return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
+
+    def validate(self) -> Mapping[str, float]:
+        network = self.module.network
+        strings = torch.cat([network.embed_texts(part) for part in torch.split(self.held_out.strings, 4096)])
+        if isinstance(network, SimilarityNetwork):
+            return self.check.figures(network.embed_images, strings, network.compare)
+        return self.check.figures(network.embed_images, strings)
+
+    def describe(self, batch: Batch) -> str:
+        images = self.data.pair_image.cpu()[batch.pairs[:5]].tolist()
+        return "phrases of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+
+RECIPE = PhraseRecipe
+load_matcher = load_two_branch
+
+
+def feature_recipes(recipe: PhraseRecipe) -> list[FeatureRecipe]:
+    return region_recipes(recipe.feature_recipe)
+
+
+def build_task(
+    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> PhraseTask:
+    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
+
+
+def build_share(
+    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> PhraseTask:
+    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)

@@ -1,0 +1,116 @@
+"""Image-sentence embedding and similarity (paper 1, section 5): recipes of the kind `sentences`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.papers.two_branch.loss import RankingRecipe
+from deixis.papers.two_branch.network import SimilarityNetwork
+from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, TwoBranchTask, load_two_branch
+from deixis.training.distributed import ALONE, Held, Ranks
+from deixis.training.inputs import find_store, fitted_text, region_recipes
+from deixis.training.pair_data import sentence_data
+from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.task import Batches
+from deixis.training.validation import retrieval_figures
+
+
+class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
+    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    drawn_regions: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.loss, RankingRecipe):
+            _, _, among_images, among_texts = self.loss.weights
+            if among_images:
+                raise ValueError("loss.weights: sentences have no neighbours among images, so λ₃ must be 0")
+            if among_texts and self.sampler.neighbourhood != "sampling":
+                raise ValueError("loss.weights: λ₄ needs sampler.neighbourhood = 'sampling'")
+
+
+class SentenceTask(TwoBranchTask):
+    """Validated by retrieval in both directions on the validation split."""
+
+    def __init__(
+        self,
+        recipe: SentenceRecipe,
+        training: TrainingSet,
+        corpus: Corpus,
+        store: FeatureStore,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        # What is fitted is kept in the cache, and found there.
+        with ranks.in_turn():
+            text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, store.image_vectors().shape[1], device, ranks)
+        self.data = sentence_data(training, store, text, device=device, ranks=ranks, may_stay=True)
+        self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
+        self.centre_visual()
+        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.captions])
+        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed, lengths)
+
+    @property
+    def visual(self) -> Held:
+        return Held(self.data.images, self.data.first_image)
+
+    @property
+    def texts(self) -> Held:
+        return Held(self.data.texts, self.data.first_text)
+
+    @property
+    def adds(self) -> bool:
+        """Whether batches have more than their pairs, in other numbers every time."""
+        return self.sampler.recipe.neighbourhood != "none" and not isinstance(self.module.network, SimilarityNetwork)
+
+    @property
+    def pads(self) -> bool:
+        return self.adds and super().pads
+
+    @property
+    def one_form(self) -> bool:
+        return self.pads or (self.stays and not self.adds)
+
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
+        pairs = isinstance(self.module.network, SimilarityNetwork)
+        return self.sampler.pairs(epoch) if pairs else self.sampler.triplets(epoch)
+
+    def validate(self) -> Mapping[str, float]:
+        network, held_out = self.module.network, self.held_out
+        assert held_out is not None, "the first process validates"
+        if isinstance(network, SimilarityNetwork):
+            return retrieval_figures(network.score_all(held_out.images, held_out.texts), held_out.image_of)
+        texts = torch.cat([network.embed_texts(part) for part in torch.split(held_out.texts, 4096)])
+        return retrieval_figures(network.embed_images(held_out.images) @ texts.T, held_out.image_of)
+
+    def describe(self, batch: Batch) -> str:
+        images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
+        return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
+
+
+RECIPE = SentenceRecipe
+load_matcher = load_two_branch
+
+
+def feature_recipes(recipe: SentenceRecipe) -> list[FeatureRecipe]:
+    return region_recipes(recipe.feature_recipe) if recipe.drawn_regions else [recipe.feature_recipe]
+
+
+def build_task(
+    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+) -> SentenceTask:
+    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device)
+
+
+def build_share(
+    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
+) -> SentenceTask:
+    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)

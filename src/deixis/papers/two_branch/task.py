@@ -1,0 +1,186 @@
+"""Learning the two-branch networks of paper 1, whatever their pairs are: sentences (section 5) or phrases (section 4).
+
+`deixis.papers.two_branch.sentences_task` and `deixis.papers.two_branch.phrases_task` say what the pairs are and how
+they are validated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deixis.corpus import TrainingSet
+from deixis.features.centring import mean_direction
+from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
+from deixis.papers.two_branch.model import EmbeddingMatcher, SimilarityMatcher
+from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
+from deixis.text.features import TextFeatures, TextRecipe, load_text_features
+from deixis.training.bucket_padding import padded, pays
+from deixis.training.contrastive import InfoNCERecipe
+from deixis.training.distributed import ALONE, Held, Ranks, Sharing, summed
+from deixis.training.inputs import TEXT, initial_vectors
+from deixis.training.recipe import Recipe
+from deixis.training.runs import read_weights
+from deixis.training.sampling import PairBatch, RankingBatch
+from deixis.training.task import Batches, Loss
+
+#: Rows of visual features worked on together: 32,768 of 1,280 float32 are 168 MB.
+ROWS = 1 << 15
+Batch = RankingBatch | PairBatch
+
+
+class TwoBranchRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The sections that sentences and phrases share."""
+
+    text: TextRecipe
+    model: EmbeddingRecipe | SimilarityRecipe
+    loss: LossRecipe
+    #: Begin a recurrent branch with the vectors that `text.vectors` names.
+    word_vectors: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs = isinstance(self.model, SimilarityRecipe)
+        if pairs != isinstance(self.loss, LogisticRecipe):
+            raise ValueError("model.kind 'similarity' and loss.kind 'logistic' go together")
+        if (self.model.recurrent is None) != (self.text.kind != "tokens"):
+            raise ValueError("text.kind 'tokens' and a [model.recurrent] section go together")
+
+
+class TwoBranchTask(ABC):
+    """A `Task`: the network, its loss, and the rows of visual and text features that its batches name."""
+
+    def __init__(
+        self,
+        recipe: TwoBranchRecipe,
+        training: TrainingSet,
+        text: TextFeatures,
+        visual_dim: int,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.recipe, self.text, self.device = recipe, text, device
+        with ranks.in_turn():
+            vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
+        self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
+        self.sharing = Sharing(ranks, self.module)
+
+    def centre_visual(self) -> None:
+        """Tell the network the mean direction of the training data's visual features, all processes' together."""
+        centre, rows = self.module.network.centre, self.visual.values
+        if centre is None:
+            return
+        total = torch.zeros(len(centre) + 1, dtype=torch.float64, device=self.device)
+        if len(rows):
+            total[:-1], total[-1] = mean_direction(torch.split(rows, ROWS)).double() * len(rows), len(rows)
+        if self.sharing.ranks.together:
+            total = summed(total)
+        centre.copy_(total[:-1] / total[-1])
+
+    @property
+    @abstractmethod
+    def visual(self) -> Held:
+        """Visual features of the training data."""
+
+    @property
+    @abstractmethod
+    def texts(self) -> Held:
+        """Text features, or token ids, of the training data."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether all that a step needs is on the device, and nothing is asked of it
+        (`deixis.training.masked_norm`)."""
+        recurrent = self.recipe.model.recurrent
+        here = all(held.values.device.type == self.device.type for held in (self.texts, self.visual))
+        return here and not (recurrent and recurrent.bidirectional)
+
+    @property
+    def pads(self) -> bool:
+        """Whether batches are brought to few forms: a mean over pairs would count those that are padding."""
+        sums, alone = not isinstance(self.recipe.loss, InfoNCERecipe), not self.sharing.ranks.together
+        return self.stays and sums and alone and pays(self.recipe.schedule, self.device)
+
+    @abstractmethod
+    def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
+        """An epoch's batches as the sampler makes them."""
+
+    def batches(self, epoch: int) -> Batches[Any]:
+        loss, made, pads = self.recipe.loss, self.sampled(epoch), self.pads
+        constrained = isinstance(loss, RankingRecipe) and any(loss.weights[2:]) and epoch > loss.constraints_after
+
+        def ready(batch: Batch) -> Batch:
+            if isinstance(batch, RankingBatch) and not constrained:
+                # Which no loss asks for.
+                batch = batch._replace(contrast=batch.contrast._replace(images=None, texts=None, constrained=False))
+            return padded(batch) if pads else batch
+
+        return Batches(len(made), map(ready, made))
+
+    @abstractmethod
+    def validate(self) -> Mapping[str, float]: ...
+
+    @abstractmethod
+    def describe(self, batch: Batch) -> str: ...
+
+    def loss(self, batch: Batch) -> Loss:
+        network = self.module.network
+        columns = None if batch.columns is None else len(batch.columns)
+        images = self.sharing.embedded(
+            batch.images, self.visual, lambda rows: network.embed_images(rows.float(), batch.real_images)
+        )
+        texts = self.sharing.embedded(
+            batch.texts, self.texts, lambda rows: network.embed_texts(rows[:, :columns], batch.real_texts)
+        )
+        if isinstance(batch, PairBatch):
+            assert isinstance(network, SimilarityNetwork)
+            compare, image, text = network.compare, batch.image, batch.text
+            logits = self.sharing.divided(
+                len(image), self.device, lambda pairs: compare(images[image[pairs]], texts[text[pairs]])
+            )
+            total, parts = self.module.loss(logits, batch.labels)
+        else:
+            total, parts = self.module.loss(images, texts, batch.contrast)
+        return Loss(total, {**parts, **batch.statistics})
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / TEXT)
+
+
+class TwoBranchModule(nn.Module):
+    """The network and the loss, which may learn a temperature."""
+
+    network: TwoBranchEmbedding
+
+    def __init__(self, recipe: TwoBranchRecipe, visual_dim: int, text_dim: int, vectors: Tensor | None = None) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            self.network = make_network(recipe.model, visual_dim, text_dim, vectors)
+            self.loss = make_loss(recipe.loss)
+
+
+def make_network(
+    recipe: EmbeddingRecipe, visual_dim: int, text_dim: int, vectors: Tensor | None = None
+) -> TwoBranchEmbedding:
+    if isinstance(recipe, SimilarityRecipe):
+        return SimilarityNetwork(visual_dim, text_dim, recipe, vectors)
+    return TwoBranchEmbedding(visual_dim, text_dim, recipe, vectors)
+
+
+def load_two_branch(folder: Path, recipe: TwoBranchRecipe, device: torch.device) -> EmbeddingMatcher:
+    """The matcher of a finished run of sentences or phrases."""
+    text = load_text_features(folder / TEXT, device=device.type)
+    prefix = "network."
+    stored = read_weights(folder)
+    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+    # What the images' branch takes stands in its first layer.
+    network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
+    network.load_state_dict(weights)
+    kind = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
+    return kind(network, text, device)

@@ -1,0 +1,1 @@
+"""Where the embeddings of an index are searched: FAISS in the process, or Milvus."""

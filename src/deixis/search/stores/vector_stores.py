@@ -1,0 +1,199 @@
+"""Where the rows of a collection are searched: in this process, or in Milvus.
+
+    (nothing)              in the process: every row up to about a million of them, approximately past that
+    exact, approximate     in the process, the one or the other
+    milvus://HOST:PORT     a Milvus server or cluster
+    FILE.db                milvus-lite in a file
+
+The rows on the disk and the catalogue are what counts. Everything here follows them and can be made again from them:
+a reader compares what an index has not got yet row by row, and leaves out what it has too much (`live_index`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+import numpy as np
+
+from deixis.adapters.encoders import Rows
+from deixis.errors import DeixisError, InputError
+from deixis.search.catalogue import Catalogue
+from deixis.search.stores.approximate import ApproximateIndex, rows_to_train
+from deixis.search.stores.exact import Ids, NearestRows, VectorIndex
+from deixis.search.stores.live import LiveIndex, exact_index
+from deixis.search.stores.milvus import SCHEME, MilvusIndex, is_milvus
+from deixis.search.vectors import BLOCK, PictureRows
+
+EXACT, APPROXIMATE = "exact", "approximate"
+#: More rows than this are searched approximately where nobody says otherwise.
+EXACT_ROWS = 1_000_000
+#: The approximate index, in a generation's folder.
+NEAREST = "nearest.faiss"
+#: In the catalogue: which store, the collection's name in Milvus, and the last id that Milvus surely has.
+STORE, NAME, LAST = "store", "milvus_collection", "milvus_last"
+
+
+def check_store(store: str) -> str:
+    """A store's name as it is remembered; one that cannot be is a `DeixisError`."""
+    if store in ("", EXACT, APPROXIMATE) or re.fullmatch(rf"{SCHEME}[\w.-]+:\d+", store):
+        return store
+    if is_milvus(store) and not store.startswith(SCHEME):
+        return os.path.abspath(store)
+    raise DeixisError(f"unknown store {store!r}; known: {EXACT}, {APPROXIMATE}, {SCHEME}HOST:PORT, FILE.db")
+
+
+def nearest_rows(generation: Path, catalogue: Catalogue, rows: PictureRows) -> NearestRows:
+    """What answers for the pictures of a generation."""
+    store, dim = catalogue.setting(STORE), catalogue.identity.dim
+    if is_milvus(store):
+        index = MilvusIndex(store, catalogue.setting(NAME), dim, create=False)
+        held = rows.ids[rows.ids <= int(catalogue.setting(LAST) or 0)]
+        if index.count() < len(held):
+            # Milvus has lost some; which, only the whole list tells.
+            held = index.ids()
+        return LiveIndex(index, held, rows.ids, dim, rows.of)
+    if _is_approximate(store, len(rows.ids)):
+        approximate = _load(generation / NEAREST, dim, rows)
+        if approximate is not None:
+            # Those have no rows to be compared with any more.
+            approximate.remove(np.setdiff1d(approximate.ids(), rows.ids))
+            return LiveIndex(approximate, approximate.ids(), rows.ids, dim, rows.of)
+    return exact_index(rows.ids, dim, rows.of)
+
+
+class Follower:
+    """Keeps a generation's store in line with the catalogue, for the index' one writer."""
+
+    def __init__(self, generation: Path, catalogue: Catalogue) -> None:
+        self._generation, self._catalogue = generation, catalogue
+        self._store, self._dim = catalogue.setting(STORE), catalogue.identity.dim
+        self._milvus: MilvusIndex | None = None
+        if is_milvus(self._store):
+            self._milvus = MilvusIndex(self._store, catalogue.meta(NAME), self._dim)
+            try:
+                rows = self._rows()
+                _follow(self._milvus, rows)
+            except BaseException:
+                self.close()
+                raise
+            self._mark(int(rows.ids.max(initial=0)))
+
+    def add(self, ids: Ids, rows: Rows) -> None:
+        """New rows, just after the catalogue has named them."""
+        if self._milvus is not None and len(ids):
+            self._milvus.add(ids, rows)
+            self._mark(int(ids.max()))
+
+    def finish(self) -> None:
+        """At the end of a run: what takes longer."""
+        if self._milvus is not None:
+            self._milvus.flush()
+        rows, path = self._rows(), self._generation / NEAREST
+        if _is_approximate(self._store, len(rows.ids)):
+            self._save_approximate(path, rows)
+        else:
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self._milvus is not None:
+            self._milvus.close()
+
+    def _rows(self) -> PictureRows:
+        catalogue = self._catalogue
+        return PictureRows(self._generation, catalogue.places(), catalogue.rows, catalogue.identity)
+
+    def _mark(self, last: int) -> None:
+        with self._catalogue.transaction():
+            self._catalogue.set_meta(LAST, str(last))
+
+    def _save_approximate(self, path: Path, rows: PictureRows) -> None:
+        index = _load(path, self._dim, rows)
+        if index is None or index.outgrown_by(len(rows.ids)):
+            sample = np.random.default_rng(0).choice(rows.ids, rows_to_train(len(rows.ids)), replace=False)
+            index = ApproximateIndex.trained(rows.of(np.sort(sample)), len(rows.ids), rows.of)
+        elif np.array_equal(index.ids(), rows.ids):
+            return
+        _follow(index, rows)
+        index.save(path)
+
+
+def bring_store_up_to_date(generation: Path) -> None:
+    """At the end of a run, before a generation is put in use."""
+    catalogue = Catalogue.write(generation)
+    try:
+        follower = Follower(generation, catalogue)
+        try:
+            follower.finish()
+        finally:
+            follower.close()
+    finally:
+        catalogue.close()
+
+
+def _is_approximate(store: str, rows: int) -> bool:
+    return rows > 0 and (store == APPROXIMATE or (not store and rows > EXACT_ROWS))
+
+
+def _load(path: Path, dim: int, rows: PictureRows) -> ApproximateIndex | None:
+    try:
+        return ApproximateIndex.load(path, dim, rows.of) if path.exists() else None
+    except InputError:
+        # The next run of the writer makes it again.
+        return None
+
+
+def _follow(index: VectorIndex, rows: PictureRows) -> None:
+    held = index.ids()
+    index.remove(np.setdiff1d(held, rows.ids))
+    missing = np.setdiff1d(rows.ids, held)
+    for start in range(0, len(missing), BLOCK):
+        part = missing[start : start + BLOCK]
+        index.add(part, rows.of(part))
+
+
+def choose_store(catalogue: Catalogue, store: str) -> None:
+    """Have a generation searched elsewhere from now on; what it had in Milvus is removed, if that can be reached."""
+    before = _Rented(catalogue)
+    if store == before.store:
+        return
+    name = f"deixis_{secrets.token_hex(8)}" if is_milvus(store) else ""
+    if name:
+        # One that cannot be reached is told before anything is changed.
+        MilvusIndex(store, name, catalogue.identity.dim).close()
+    with catalogue.transaction():
+        for key, value in ((STORE, store), (NAME, name), (LAST, "0")):
+            catalogue.set_meta(key, value)
+    before.drop()
+
+
+def drop_rows(generation: Path, unless_of: Path) -> bool:
+    """Remove what a generation has in Milvus, unless another one has it too; False if Milvus cannot be reached."""
+    rented = []
+    for folder in (generation, unless_of):
+        catalogue = Catalogue.read(folder)
+        rented.append(_Rented(catalogue))
+        catalogue.close()
+    return rented[0].name == rented[1].name or rented[0].drop()
+
+
+class _Rented:
+    """What a generation has in Milvus."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.store, self.name = catalogue.setting(STORE), catalogue.setting(NAME)
+        self._dim = catalogue.identity.dim
+
+    def drop(self) -> bool:
+        """Whether it is gone."""
+        if not self.name:
+            return True
+        try:
+            index = MilvusIndex(self.store, self.name, self._dim)
+        except DeixisError:
+            return False
+        index.drop()
+        index.close()
+        return True

@@ -1,0 +1,124 @@
+"""Pictures as a training step takes them: read once at one size, then cropped, mirrored and recoloured at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deixis.corpus import Corpus, Image
+from deixis.errors import InputError
+from deixis.vision.proposer import normalize, squashed
+from deixis.vision.reading import Skipped, read_picture
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+#: Pictures are kept a little larger than the network sees them, so that windows have something to choose from.
+MARGIN = 1.125
+
+
+def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -> Rows:
+    """Rows of `count` captions of an image at the most."""
+    first, last = starts[image], starts[image + 1]
+    return np.asarray(first + random.permutation(last - first)[:count])
+
+
+@dataclass(frozen=True)
+class SquashedPictures:
+    """Pictures as bytes `(n, 3, side, side)`, their images, and the originals' sizes (width, height)."""
+
+    images: tuple[Image, ...]
+    sizes: tuple[tuple[int, int], ...]
+    pixels: Tensor
+
+
+def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skipped: Skipped) -> SquashedPictures:
+    """Decode pictures side by side; those that cannot be read are noted in `skipped` and left out."""
+    images = tuple(images)
+
+    def read(image: Image) -> tuple[tuple[int, int], Tensor] | InputError:
+        try:
+            picture = read_picture(corpus, image)
+        except InputError as fault:
+            return fault
+        # Where the corpus does not know the original's size, the picture at hand is taken for the original.
+        return (image.width or picture.width, image.height or picture.height), squashed(picture, side)
+
+    pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8)
+    kept: list[Image] = []
+    sizes: list[tuple[int, int]] = []
+    with ThreadPoolExecutor() as pool:
+        for image, outcome in zip(images, pool.map(read, images), strict=True):
+            if isinstance(outcome, InputError):
+                skipped.add(image, outcome)
+                continue
+            size, pixels[len(kept)] = outcome
+            kept.append(image)
+            sizes.append(size)
+    return SquashedPictures(tuple(kept), tuple(sizes), pixels[: len(kept)])
+
+
+class Views(NamedTuple):
+    """The window of each source picture that becomes the new one: its corner and sides in [0, 1], −1 if mirrored."""
+
+    start: Tensor  # (n, 2)
+    sides: Tensor  # (n, 2)
+    flip: Tensor  # (n,)
+
+
+def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
+    """Windows with sides in [1 − zoom, 1.15], their aspect changed a little, half of them mirrored."""
+
+    def uniform(*shape: int) -> Tensor:
+        return torch.rand(*shape, device=generator.device, generator=generator)
+
+    size = 1.15 - (zoom + 0.15) * uniform(count, 1)
+    sides = size * torch.exp((uniform(count, 2) - 0.5) * 0.3)
+    start = (1 - sides) * uniform(count, 2)
+    return Views(start, sides, torch.where(uniform(count) < 0.5, -1.0, 1.0))
+
+
+def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
+    """Bytes `(n, 3, …)` → the windows as normalized pictures `(n, 3, side, side)`."""
+    if not len(pictures):
+        return torch.empty(0, 3, side, side, device=pictures.device)
+    # Affine maps in grid_sample's units, where the source runs from −1 to 1.
+    theta = torch.zeros(len(pictures), 2, 3, device=pictures.device)
+    theta[:, 0, 0], theta[:, 1, 1] = views.sides[:, 0] * views.flip, views.sides[:, 1]
+    theta[:, :, 2] = 2 * views.start + views.sides - 1
+    grid = F.affine_grid(theta, [len(pictures), 3, side, side], align_corners=False)
+    return F.grid_sample(normalize(pictures), grid, align_corners=False)
+
+
+def random_colours(count: int, generator: torch.Generator) -> Tensor:
+    """Factors of brightness, contrast and saturation `(3, count, 1, 1, 1)`, a fifth from 1 at most."""
+    drawn = [torch.rand((count, 1, 1, 1), device=generator.device, generator=generator) for _ in range(3)]
+    return 1 + 0.4 * (torch.stack(drawn) - 0.5)
+
+
+def recoloured(pictures: Tensor, colours: Tensor) -> Tensor:
+    brightness, contrast, saturation = colours.unbind()
+    grey = pictures.mean(1, keepdim=True)
+    return ((pictures - grey) * saturation + grey) * contrast + (brightness - 1)
+
+
+def view_boxes(boxes: Tensor, views: Views) -> Tensor:
+    """Boxes `(n, g, 4)` in the windows, clipped; zeros where less than 40% of the area is left, or nearly nothing."""
+    count = len(boxes)
+    seen = (boxes.reshape(count, -1, 2, 2) - views.start[:, None, None]) / views.sides[:, None, None]
+    seen = seen.reshape(count, -1, 4)
+    mirrored = torch.stack([1 - seen[..., 2], seen[..., 1], 1 - seen[..., 0], seen[..., 3]], -1)
+    seen = torch.where(views.flip[:, None, None] < 0, mirrored, seen)
+    clipped = seen.clamp(0, 1)
+    kept = (box_area(clipped) > 0.4 * box_area(seen)) & (box_area(boxes) > 0)
+    kept &= (clipped[..., 2:] - clipped[..., :2]).amin(-1) > 0.01
+    return clipped * kept[..., None]
+
+
+def box_area(boxes: Tensor) -> Tensor:
+    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)

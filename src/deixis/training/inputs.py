@@ -1,0 +1,75 @@
+"""What tasks of several papers take in: feature stores by role, fitted text features, initial word vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from deixis.corpus import Corpus, TrainingSet
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
+from deixis.text.features import TextFeatures, TextRecipe, TokenIds, text_features
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import SPECIALS
+from deixis.training.recipe import regions_of
+
+#: Merged boxes of a picture: none is left out, and whoever asks for them shares one store.
+ALL_CHAINS = 2000
+
+
+#: The folder of fitted text features in a run.
+TEXT = "text"
+
+
+def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> TextFeatures:
+    """Text features fitted to the training captions; the vectors of all words of the corpus are kept beside them."""
+    also = [tokens_of(caption) for image in corpus for caption in image.captions]
+    return text_features(recipe, training, also=also, device=device.type)
+
+
+def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeatures) -> Tensor:
+    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`, at unit length; zeros for words without.
+
+    Files of word vectors differ in length (spaCy's have about 50), at which a recurrence's gates would begin shut.
+    """
+    if not isinstance(text, TokenIds):
+        raise DeixisError("word_vectors = true is for text.kind 'tokens' alone")
+    # A text of one word has that word's vector as its mean.
+    mean = text_features(msgspec.structs.replace(recipe, kind="mean", minimum_count=1), training)
+    words = torch.from_numpy(mean.transform([(word,) for word in text.vocabulary.words]))
+    return torch.cat([words.new_zeros(len(SPECIALS), words.shape[1]), functional.normalize(words)])
+
+
+def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
+    """Features of proposals, and of the merged drawn boxes, all of them, by the same backbone."""
+    drawn = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS)
+    return [proposals, msgspec.structs.replace(proposals, regions=drawn)]
+
+
+def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
+    """The feature store for `image` (whole pictures), `chains` (merged drawn boxes) or `proposals`.
+
+    Where several would do, the first; a store of whole pictures alone goes before one that has regions too.
+    """
+    boxes = [(store.plan.provenance.get("regions") or {}).get("boxes", "") for store in stores]
+    if role == "image":
+        found = sorted(stores, key=lambda store: "regions" in store.plan.arrays)
+    else:
+        found = [
+            store
+            for store, kind in zip(stores, boxes, strict=True)
+            if kind and (kind == "chains") == (role == "chains")
+        ]
+    if not found:
+        needed = {
+            "image": "whole pictures (--features with any recipe)",
+            "chains": "merged drawn boxes (the feature recipe `chains`)",
+            "proposals": "proposals (a feature recipe with [regions])",
+        }[role]
+        raise DeixisError(f"this recipe needs a feature store of {needed}; give it with --features STORE")
+    return found[0]

@@ -1,0 +1,53 @@
+"""Runs that other runs stand on: named by their recipe, they are trained once for a corpus and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError
+from deixis.features.store import FeatureStore
+from deixis.files import cache_folder, in_turn
+from deixis.training.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
+from deixis.training.run_records import make_run_plan
+from deixis.training.running import run_recipe
+from deixis.training.runs import is_finished, read_plan
+
+
+def recipe_of(name: str) -> RecipeFile:
+    """The recipe of this name or path, or that of a finished run in this folder."""
+    if is_finished(name):
+        return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
+    if made_by := _maker(name):
+        command = f"deixis train {made_by} --seed {name.rpartition('-seed')[2]} --out {name}"
+        raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
+    return load_recipe(name)
+
+
+def recipe_name(name: str) -> str:
+    """What the recipe of `recipe_of` is called, told by the folder's name where the run is gone."""
+    return recipe_of(name).recipe.name if is_finished(name) else _maker(name) or name
+
+
+def _maker(folder: str) -> str | None:
+    """The recipe whose run a folder `…/RECIPE-seed0` is by its name."""
+    path, _, seed = folder.rpartition("-seed")
+    found = [recipe for recipe in package_recipes() if path.endswith(f"/{recipe}")]
+    return found[0] if found and seed.isdecimal() else None
+
+
+def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
+    """The finished run in the folder `name`, or that of the recipe `name`, trained now unless it is kept."""
+    if is_finished(name):
+        return Path(name)
+    file = recipe_of(name)
+    plan = make_run_plan(file.recipe, corpus, stores)
+    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:32]
+    with in_turn(folder):
+        run_recipe(file, corpus, stores, folder, device)
+    return folder

@@ -1,0 +1,352 @@
+"""What the papers' models learn from, as tensors on one device: image-sentence pairs, and region-phrase pairs.
+
+Everything is read from feature stores and text features once, some images at a time, straight into the tensors it
+stays in: 200 half-precision regions of 1,280 channels of 6,000 images are 3 GB, and little more is in memory.
+Nothing is learned here: what learns takes a training set, and validation uses the same tensors of another split.
+Of several processes that train together each reads the features of some consecutive images alone; numbers of images,
+captions, strings and regions count those of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from deixis.corpus import Corpus, Image, TrainingSet
+from deixis.corpus.boxes import box_array, iou_matrix, merge
+from deixis.errors import DeixisError
+from deixis.features.arrays import Ragged, RaggedArray
+from deixis.features.store import FeatureStore
+from deixis.text.features import TextFeatures, Tokens
+from deixis.text.tokens import tokens_of
+from deixis.training.distributed import ALONE, Ranks
+from deixis.training.placing import place_of
+
+#: Overlap with the drawn box from which a region is a positive of a phrase, and below which a negative (paper 1, 4.1).
+POSITIVE, NEGATIVE = 0.7, 0.3
+#: Images whose regions are read together: 64 of 200 half-precision regions of 1,280 channels are 33 MB.
+_IMAGES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class SentenceData:
+    """Images and their captions. Build it with `sentence_data`."""
+
+    images: Tensor  # (images held here, channels) float
+    texts: Tensor  # (captions held here, dim) float, or ids (captions held here, longest) int64
+    image_of: Tensor  # (captions,) int64, ascending
+    image_ids: tuple[str, ...]
+    captions: tuple[Tokens, ...]
+    #: Images that the store skipped, since their pictures are broken.
+    without_features: int
+    #: The first image and the first caption that are held here.
+    first_image: int = 0
+    first_text: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PhraseData:
+    """Region-phrase pairs: every mention with a box, and its image's regions. Build it with `phrase_data`.
+
+    Rows of `regions` come image by image: first the merged drawn box of each chain that has boxes, in the order of
+    `image.chains`, then the proposals, best first. Images without a pair are left out.
+    """
+
+    strings: Tensor  # (strings held here, dim) float, or ids (…, longest) int64: each phrase string once
+    pair_string: Tensor  # (pairs,) int64
+    pair_image: Tensor  # (pairs,)
+    pair_chain: Tensor  # (pairs,), a number of its own for every chain of every image
+    pair_region: Tensor  # (pairs,): the row of the chain's merged drawn box
+    regions: Tensor  # (rows held here, channels) float
+    region_image: Tensor  # (rows,) int64
+    region_boxes: Tensor  # (rows, 4) float32, in the original picture's pixels
+    #: Where each image's rows begin, and, last, where they end; and how many of them are drawn.
+    image_offsets: Tensor  # (images + 1,)
+    drawn: Tensor  # (images,)
+    #: By pair: the drawn box itself and the proposals of IoU ≥ 0.7 with it; rows of its image of IoU < 0.3 with it.
+    #: Pair k has `positive_rows[positive_offsets[k] : positive_offsets[k + 1]]`.
+    positive_rows: Tensor
+    positive_offsets: Tensor  # (pairs + 1,)
+    negative_rows: Tensor
+    negative_offsets: Tensor  # (pairs + 1,)
+    image_ids: tuple[str, ...]
+    phrases: tuple[Tokens, ...]
+    #: Visual phrases without a box, left out; images that a store skipped.
+    without_box: int
+    without_features: int
+    #: The first row and the first string that are held here.
+    first_region: int = 0
+    first_string: int = 0
+
+
+def sentence_data(
+    source: TrainingSet | Corpus,
+    store: FeatureStore,
+    text: TextFeatures,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    ranks: Ranks = ALONE,
+    may_stay: bool = False,
+) -> SentenceData:
+    """All images of a training set or split that have features, and their captions.
+
+    Args:
+        source: the images.
+        store: has the whole-picture vectors, `image`.
+        text: fitted text features.
+        device: where the tensors go.
+        dtype: of images and of texts that are numbers; half precision saves memory where batches are cast.
+        ranks: the processes that share the images.
+        may_stay: leave features in main memory where the device has no room for them.
+    """
+    images = _with_features(source, store)
+    captions = [tokens_of(caption) for image in images for caption in image.captions]
+    counts = torch.tensor([len(image.captions) for image in images])
+    own = ranks.share(len(images))
+    vectors = store.image_vectors().gather(store.numbers(image.id for image in images[own.start : own.stop]))
+    first_text, last_text = int(counts[: own.start].sum()), int(counts[: own.stop].sum())
+    numbers = vectors.size + (last_text - first_text) * text.dim
+    place = place_of(numbers * dtype.itemsize, device) if may_stay else device
+    return SentenceData(
+        images=torch.from_numpy(vectors).to(place, dtype),
+        texts=encode_texts(text, captions, range(first_text, last_text), device=place, dtype=dtype),
+        image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
+        image_ids=tuple(image.id for image in images),
+        captions=tuple(captions),
+        without_features=len(source) - len(images),
+        first_image=own.start,
+        first_text=first_text,
+    )
+
+
+def phrase_data(
+    source: TrainingSet | Corpus,
+    chains: FeatureStore,
+    proposals: FeatureStore | None,
+    text: TextFeatures,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    ranks: Ranks = ALONE,
+    may_stay: bool = False,
+) -> PhraseData:
+    """Every phrase with a box of a training set or split, and the regions of its image.
+
+    Args:
+        source: the images.
+        chains: regions at the merged drawn boxes (the feature recipe `chains`).
+        proposals: regions that nobody drew, of the same backbone; None: the drawn boxes alone.
+        text: fitted text features.
+        device: where the tensors go.
+        dtype: of the regions; by default as they are stored, so that batches are cast. Strings are float32.
+        ranks: the processes that share the images and the strings.
+        may_stay: leave the regions' features in main memory where the device has no room for them.
+    """
+    stores = (chains,) if proposals is None else (chains, proposals)
+    present = _with_features(source, *stores)
+    mentions = _Mentions.of(present)
+    images = [present[number] for number in mentions.images]
+    merged = [_merged_boxes(image) for image in images]
+    own_images, own_strings = ranks.share(len(images)), ranks.share(len(mentions.strings))
+    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, own_images, may_stay)
+    drawn = np.array([len(own) for own in merged], np.int64)
+    chain_region = np.concatenate(
+        [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
+    )
+    positives, negatives = (of_items(rows, mentions.chain) for rows in _overlapping(boxes, offsets, drawn))
+
+    def send(array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return PhraseData(
+        strings=encode_texts(text, mentions.strings, own_strings, device=device),
+        pair_string=send(mentions.string),
+        pair_image=send(mentions.image),
+        pair_chain=send(mentions.chain),
+        pair_region=send(chain_region[mentions.chain]),
+        regions=regions,
+        region_image=send(np.repeat(np.arange(len(images)), np.diff(offsets))),
+        region_boxes=send(boxes),
+        image_offsets=send(offsets),
+        drawn=send(drawn),
+        positive_rows=send(positives.values),
+        positive_offsets=send(positives.offsets),
+        negative_rows=send(negatives.values),
+        negative_offsets=send(negatives.offsets),
+        image_ids=tuple(image.id for image in images),
+        phrases=tuple(mentions.strings),
+        without_box=mentions.without_box,
+        without_features=len(source) - len(present),
+        first_region=int(offsets[own_images.start]),
+        first_string=own_strings.start,
+    )
+
+
+def encode_texts(
+    text: TextFeatures,
+    texts: Sequence[Tokens],
+    own: range | None = None,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Texts, or those of them in the range `own`, as features on a device, block by block.
+
+    Ids stay whole numbers, as many as the longest of all texts has.
+    """
+    chosen = texts if own is None else texts[own.start : own.stop]
+    if text.recipe.kind == "tokens":
+        ids = torch.from_numpy(text.transform(chosen))
+        longest = max(map(len, texts), default=0)
+        return functional.pad(ids, (0, longest - ids.shape[1])).to(device)
+    out = torch.empty((len(chosen), text.dim), dtype=dtype, device=device)
+    start = 0
+    for block in text.stream(chosen):
+        out[start : start + len(block)] = torch.from_numpy(block).to(device, dtype)
+        start += len(block)
+    return out
+
+
+def of_items(rows: Ragged, items: NDArray[np.int64]) -> Ragged:
+    """The rows of some items, in that order, an item as often as it is named."""
+    lengths = np.diff(rows.offsets)[items]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    shift = np.repeat(rows.offsets[items] - offsets[:-1], lengths)
+    return Ragged(rows.values[shift + np.arange(len(shift))], offsets)
+
+
+@dataclass(frozen=True)
+class _Mentions:
+    """The phrases with a box: by mention its string, its image and its chain, all counted from 0 over `images`."""
+
+    images: list[int]  # numbers of the images that have one
+    strings: list[Tokens]
+    string: NDArray[np.int64]
+    image: NDArray[np.int64]
+    chain: NDArray[np.int64]
+    without_box: int
+
+    @classmethod
+    def of(cls, images: Sequence[Image]) -> _Mentions:
+        chosen: list[int] = []
+        strings: dict[Tokens, int] = {}
+        rows: list[tuple[int, int, int]] = []
+        first_chain = without_box = 0
+        for number, image in enumerate(images):
+            boxed = [chain.id for chain in image.chains if chain.boxes]
+            chain_number = {chain: first_chain + place for place, chain in enumerate(boxed)}
+            before = len(rows)
+            for caption in image.captions:
+                tokens = tokens_of(caption) if caption.phrases else ()
+                for phrase in caption.phrases:
+                    if phrase.chain in chain_number:
+                        text = tokens[phrase.start : phrase.end]
+                        rows.append((strings.setdefault(text, len(strings)), len(chosen), chain_number[phrase.chain]))
+                    else:
+                        without_box += phrase.visual
+            if len(rows) > before:
+                chosen.append(number)
+                first_chain += len(boxed)
+        if not rows:
+            raise DeixisError("no phrase of these images has a box: there are no region-phrase pairs")
+        table = np.array(rows, np.int64)
+        string, image_of, chain = (table[:, column].copy() for column in range(3))
+        return cls(chosen, list(strings), string, image_of, chain, without_box)
+
+
+def _with_features(source: TrainingSet | Corpus, *stores: FeatureStore) -> list[Image]:
+    """The images, without those whose pictures are broken; one that a store was never asked for is an error."""
+    images = [image for image in source if not any(image.id in store.skipped for store in stores)]
+    for store in stores:
+        store.numbers(image.id for image in images)
+    if not images:
+        raise DeixisError("none of these images has features")
+    return images
+
+
+def _merged_boxes(image: Image) -> NDArray[np.float64]:
+    """One box a chain that has boxes, `(chains, 4)`."""
+    boxes = [merge(box_array(image.boxes[number] for number in chain.boxes)) for chain in image.chains if chain.boxes]
+    return np.array(boxes, np.float64).reshape(-1, 4)
+
+
+def _read_regions(
+    images: Sequence[Image],
+    merged: Sequence[NDArray[np.float64]],
+    stores: Sequence[FeatureStore],
+    device: str | torch.device,
+    dtype: torch.dtype | None,
+    held: range,
+    may_stay: bool,
+) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
+    """Regions `(rows, channels)` of the images `held`, all images' boxes `(rows, 4)`, and where their rows begin.
+
+    Of the stores the first has the drawn boxes' regions, in the order of `merged`.
+    """
+    chains, shapes = stores[0], [store.plan.arrays["regions"].shape for store in stores]
+    if shapes[0] != shapes[-1]:
+        raise DeixisError(f"{chains.folder} has regions of {shapes[0]} numbers, {stores[1].folder} of {shapes[1]}")
+    numbers = [store.numbers(image.id for image in images) for store in stores]
+    counts = [cast(RaggedArray, store["regions"]).lengths[own] for store, own in zip(stores, numbers, strict=True)]
+    for image, own, count in zip(images, merged, counts[0].tolist(), strict=True):
+        if len(own) != count:
+            raise DeixisError(
+                f"{chains.folder} has {count} regions of image {image.id!r}, whose corpus has boxes of {len(own)} "
+                "chains: it must be extracted from this corpus with the recipe `chains`"
+            )
+    offsets = np.concatenate([[0], np.cumsum(sum(counts[1:], counts[0]))])
+    stored = torch.from_numpy(np.empty(0, stores[-1].plan.arrays["regions"].numpy_dtype)).dtype
+    before, beyond = offsets[held.start], offsets[held.stop]
+    shape, chosen_type = (int(beyond - before), *shapes[0]), dtype or stored
+    place = place_of(int(np.prod(shape)) * chosen_type.itemsize, device) if may_stay else device
+    regions = torch.empty(shape, dtype=chosen_type, device=place)
+    boxes = np.empty((int(offsets[-1]), 4), np.float32)
+    edges = sorted({*range(0, len(images), _IMAGES), held.start, held.stop, len(images)})
+    for start, end in pairwise(edges):
+        chosen = slice(start, end)
+        first, last = offsets[start], offsets[end]
+        # Drawn rows before proposed ones, image by image.
+        order = np.argsort(
+            np.concatenate([np.repeat(np.arange(c[chosen].size), c[chosen]) for c in counts]), kind="stable"
+        )
+        found = [
+            cast(RaggedArray, store["boxes"]).gather(own[chosen]).values
+            for store, own in zip(stores[1:], numbers[1:], strict=True)
+        ]
+        boxes[first:last] = np.concatenate([*merged[chosen], *found])[order]
+        if start not in held:
+            continue
+        parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
+        rows = np.concatenate([part.values for part in parts])[order]
+        regions[first - before : last - before] = torch.from_numpy(rows).to(place, regions.dtype)
+    return regions, boxes, offsets
+
+
+def _overlapping(
+    boxes: NDArray[np.float32], offsets: NDArray[np.int64], drawn: NDArray[np.int64]
+) -> tuple[Ragged, Ragged]:
+    """The positive and the negative rows of every chain."""
+    values: tuple[list[NDArray[np.int64]], ...] = ([], [])
+    lengths: tuple[list[NDArray[np.int64]], ...] = ([], [])
+    for start, end, count in zip(offsets[:-1], offsets[1:], drawn, strict=True):
+        overlap = iou_matrix(boxes[start : start + count], boxes[start:end])
+        itself = np.eye(count, end - start, dtype=bool)
+        # Another chain's drawn box is no positive: only proposals, and the own box even where it has no extent.
+        positive = (overlap >= POSITIVE) & (np.arange(end - start) >= count) | itself
+        for kind, chosen in enumerate((positive, (overlap < NEGATIVE) & ~itself)):
+            values[kind].append(start + np.nonzero(chosen)[1])
+            lengths[kind].append(chosen.sum(1))
+    positives, negatives = (
+        Ragged(np.concatenate(rows), np.concatenate([[0], np.cumsum(np.concatenate(sizes))]))
+        for rows, sizes in zip(values, lengths, strict=True)
+    )
+    return positives, negatives

@@ -1,0 +1,264 @@
+"""Recipes: a TOML file that says all of a training, checked on load with the faulty field named.
+
+    name = "paper1/sentences-bi"
+    kind = "sentences"              # what is learned: one of KINDS
+    about = "One line for people."
+    corpus = "flickr8k"             # a path, or a name for which `--corpus` gives the path
+    features = "regions"            # a built-in feature recipe, or a table of one
+    seed = 0
+    rows = ["paper1/table2/embedding-bi"]    # what it reproduces among the papers' tables
+    readings = []                   # readings of the papers that it uses
+    [schedule]                      # see `deixis.training.schedule`
+    …                               # and the sections of its kind: [text], [model], [loss], [sampler]
+
+A recipe of the package goes by its path below `deixis/recipes`, without `.toml`: `paper1/sentences-bi`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from importlib import import_module
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, cast
+
+import msgspec
+from msgspec import Meta
+
+from deixis.errors import DeixisError, InputError
+from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe
+from deixis.metrics.paper_tables import paper_tables
+from deixis.training.schedule import Schedule
+
+if TYPE_CHECKING:
+    import torch
+
+    from deixis.corpus.records import Corpus
+    from deixis.features.store import FeatureStore
+    from deixis.training.fitting import Fits
+    from deixis.training.task import Task
+
+#: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
+KINDS: dict[str, str] = {
+    "alignment": "deixis.papers.dvsa.task",
+    "base": "deixis.base.base_task",
+    "captioner": "deixis.papers.dvsa.captioner_task",
+    "cca": "deixis.papers.entities_cca.task",
+    "concept-pictures": "deixis.papers.concepts_order.tuned_concepts_task",
+    "concepts": "deixis.papers.concepts_order.concepts_task",
+    "concepts-order": "deixis.papers.concepts_order.task",
+    "grounding": "deixis.base.grounding_task",
+    "hm-lstm": "deixis.papers.hm_lstm.task",
+    "joint": "deixis.papers.two_branch.joint_task",
+    "order-pictures": "deixis.papers.concepts_order.pictures_task",
+    "phrases": "deixis.papers.two_branch.phrases_task",
+    "pictures": "deixis.base.pictures_task",
+    "sentences": "deixis.papers.two_branch.sentences_task",
+}
+
+
+class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every recipe has. A kind extends it with its own sections, each a struct beside the code it configures."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    kind: str
+    about: str = ""
+    corpus: Annotated[str, Meta(min_length=1)]
+    features: str | FeatureRecipe
+    seed: Annotated[int, Meta(ge=0)] = 0
+    rows: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.features, str) and self.features not in BUILT_IN:
+            raise ValueError(f"features: unknown feature recipe {self.features!r}; built in: {', '.join(BUILT_IN)}")
+        for row in self.rows:
+            if row not in _known_rows():
+                raise ValueError(f"rows: the papers' tables have no row {row!r}; `deixis results papers` lists them")
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        """Whether drawn boxes have a part in the training; model cards tell it."""
+        return False
+
+    @property
+    def feature_recipe(self) -> FeatureRecipe:
+        return BUILT_IN[self.features] if isinstance(self.features, str) else self.features
+
+    @property
+    def region_features(self) -> FeatureRecipe:
+        """The same, for a kind that looks at regions."""
+        regions_of(self.feature_recipe)
+        return self.feature_recipe
+
+
+def regions_of(features: FeatureRecipe) -> RegionRecipe:
+    if features.regions is None:
+        raise DeixisError("this recipe looks at regions: `features` needs a [features.regions] section")
+    return features.regions
+
+
+class Recipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A recipe of what is learned step by step."""
+
+    schedule: Schedule
+
+
+class Kind(Protocol):
+    """What a module of `KINDS` has: its recipe, and what is made from one."""
+
+    RECIPE: type[FitRecipe]
+
+    def feature_recipes(self, recipe: Any) -> Sequence[FeatureRecipe]:
+        """The features that it learns from."""
+
+    # A kind whose network makes its own features also has `run_features(folder)`: those of a finished run.
+    # A kind that several processes can train together also has `build_share(…, ranks)`: one process' part of the task.
+
+    def build_task(
+        self, recipe: Any, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+    ) -> Task[Any] | Fits: ...
+
+    def load_matcher(self, folder: Path, recipe: Any, device: torch.device) -> Any:
+        """The matcher (`deixis.model`) of a finished run."""
+
+
+class RecipeFile(NamedTuple):
+    """A recipe as given, and with every setting."""
+
+    text: str
+    recipe: FitRecipe
+
+
+def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
+    """Read a recipe by its name in the package or by its path, and check it.
+
+    Args:
+        name: `paper1/sentences-bi`, or a `.toml` file.
+        overrides: settings to change, `schedule.epochs=3`; a value that is no TOML is taken as text.
+
+    Raises:
+        InputError: naming the file and the field.
+    """
+    path = _find(str(name))
+    try:
+        text = path.read_text("utf-8")
+        settings = tomllib.loads(text)
+    except OSError as fault:
+        raise InputError(str(path), fault.strerror or str(fault)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise InputError(str(path), f"is no TOML: {fault}") from None
+    for override in overrides:
+        apply_override(settings, override)
+    if any(not override.startswith("seed=") for override in overrides):
+        # With other settings it makes no row of a paper any more.
+        settings.pop("rows", None)
+    # A mistake in what was changed is not looked for in the file.
+    source = f"{name} with {', '.join(overrides)}" if overrides else str(path)
+    return RecipeFile(text, check_recipe(settings, source))
+
+
+def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
+    """The typed recipe of a kind; whatever is wrong is an `InputError` that names the source and the field."""
+    name = settings.get("kind")
+    if name not in KINDS:
+        known = ", ".join(KINDS) or "none"
+        raise InputError(source, f"{name!r} is no kind of recipe; known: {known}", "kind")
+    try:
+        return msgspec.convert(settings, kind_of(name).RECIPE)
+    except msgspec.ValidationError as fault:
+        problem, _, place = str(fault).partition(" - at `$")
+        raise InputError(source, problem, place.strip("`.")) from None
+
+
+def kind_of(name: str) -> Kind:
+    return cast(Kind, import_module(KINDS[name]))
+
+
+def apply_override(settings: dict[str, Any], override: str) -> None:
+    """Change one setting in place: `schedule.epochs=3`.
+
+    >>> settings = {"schedule": {"epochs": 30}}
+    >>> apply_override(settings, "schedule.epochs=3")
+    >>> apply_override(settings, "schedule.optimizer=sgd")
+    >>> settings
+    {'schedule': {'epochs': 3, 'optimizer': 'sgd'}}
+    """
+    path, equals, value = override.partition("=")
+    names = path.strip().split(".")
+    if not equals or not all(names):
+        raise DeixisError(f"{override!r} is no setting; write it as schedule.epochs=3")
+    table: Any = settings
+    for depth, name in enumerate(names[:-1], start=1):
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise DeixisError(f"{override!r}: {'.'.join(names[:depth])} is no table of settings")
+    try:
+        table[names[-1]] = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[names[-1]] = value.strip()
+
+
+class RecipeSummary(msgspec.Struct, frozen=True):
+    """The head of a recipe, read without importing what it configures."""
+
+    name: str
+    kind: str
+    corpus: str
+    about: str = ""
+    rows: tuple[str, ...] = ()
+
+
+def package_recipes() -> dict[str, RecipeSummary]:
+    """The recipes of the package by name."""
+    found = _toml_files(_package_folder())
+    return {name: msgspec.toml.decode(file.read_bytes(), type=RecipeSummary) for name, file in sorted(found)}
+
+
+def _package_folder() -> Traversable:
+    return files("deixis") / "recipes"
+
+
+def _toml_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir():
+            yield from _toml_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".toml"):
+            yield f"{prefix}{entry.name.removesuffix('.toml')}", entry
+
+
+def _find(name: str) -> Traversable:
+    if name.endswith(".toml"):
+        return Path(name)
+    known = dict(_toml_files(_package_folder()))
+    if name not in known:
+        *most, last = nearest(name, known)
+        raise DeixisError(
+            f"no recipe {name!r} in the package: did you mean {', '.join(most)} or {last}? "
+            "(`deixis recipes` lists all; a file of your own must end in .toml)"
+        )
+    return known[name]
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Three names that may be meant: those that end the same first, then those of the same folder."""
+    folder, _, own = name.rpartition("/")
+
+    def nearness(other: str) -> tuple[bool, bool, float, float]:
+        place, _, last = other.rpartition("/")
+        return last == own, place in (folder, name), _likeness(own, last), _likeness(name, other)
+
+    return sorted(known, key=nearness, reverse=True)[:3]
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other).ratio()
+
+
+def _known_rows() -> frozenset[str]:
+    """Rows as results name them: `paper1/table2/similarity`, or a whole table where one run gives all its rows."""
+    tables = paper_tables()
+    return frozenset(tables) | {f"{name}/{row.id}" for name, table in tables.items() for row in table.rows}

@@ -1,0 +1,251 @@
+"""The rows of the papers' tables: which recipes make them, trained and judged one after another, each result a file."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import torch
+
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError, InputError
+from deixis.features.feature_recipe import made_by
+from deixis.features.store import FeatureStore
+from deixis.files import taken
+from deixis.metrics.results import Result, load, save
+from deixis.training.judging import Combination, judge, judge_combined
+from deixis.training.recipe import FitRecipe, load_recipe, nearest, package_recipes
+from deixis.training.running import left_out, recipe_features, refuse_too_few_captions, run_recipe, stores_for
+from deixis.training.runs import is_finished
+from deixis.training.trainer import Progress
+
+#: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
+FOLDS = {"coco-mini": 2}
+#: Seconds until those who are at the rest are asked again.
+PAUSE = 2.0
+
+COMBINATIONS = (
+    Combination("paper0/table5/weighted-distance", "paper0/sentences", "paper0/phrases-n10", 0.3, 1.5, True),
+    Combination(
+        "paper1/table5/weighted-distance", "paper1/sentences-constraints", "paper1/phrases-constraints", 0.2, 1.0, False
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Material:
+    """A corpus that recipes name, and its feature stores; features that are not given are extracted and kept."""
+
+    corpus: Corpus
+    stores: Sequence[FeatureStore] = ()
+
+
+def recipes_of(names: Sequence[str]) -> list[str]:
+    """The recipes that make these rows or tables (`paper1/table2`), that a folder holds (`paper1`), or of this name."""
+    known = package_recipes()
+    found: dict[str, None] = {}
+    for name in names:
+        own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
+        own += [part for each in COMBINATIONS if _within(each.row, name) for part in (each.sentences, each.phrases)]
+        if not own:
+            tables = {row.rpartition("/")[0] for head in known.values() for row in head.rows}
+            *most, last = nearest(name, sorted({*known, *tables}))
+            near = f"{', '.join(most)} or {last}"
+            raise DeixisError(
+                f"no recipe makes {name!r}: did you mean {near}? (`deixis recipes` lists what each makes)"
+            )
+        found |= dict.fromkeys(own)
+    return list(found)
+
+
+def reproduce(
+    names: Sequence[str],
+    materials: Mapping[str, Material],
+    device: torch.device,
+    *,
+    runs: Path,
+    results: Path,
+    seeds: Sequence[int] = (0,),
+    split: str = "test",
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Iterator[Path]:
+    """Train and judge every recipe of some rows; what is finished already is not done again.
+
+    Several processes may do so at once, with the same folders: each takes what no other is at.
+
+    Args:
+        names: rows, tables, or recipes.
+        materials: by the names that recipes call corpora.
+        runs: where run folders go, `NAME-seed0` below it.
+        results: where result files go, under the recipe's name.
+        split: that results are of; choose on `val`, and score `test` once.
+        say: told of each step.
+
+    Yields:
+        The result files, those found included.
+    """
+    chosen = recipes_of(names)
+    known = package_recipes()
+    missing = sorted({known[name].corpus for name in chosen} - materials.keys())
+    if missing:
+        raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
+    combined = [each for each in COMBINATIONS if {each.sentences, each.phrases} <= set(chosen)]
+    for name in chosen:
+        # What must be refused is refused before anything is trained.
+        for seed in seeds:
+            _results(results, f"{name}-seed{seed}", materials[known[name].corpus].corpus)
+    places = _Places(runs, results, split, device, progress, say)
+    # A combination is made of two runs: their results alone, from elsewhere, are not enough.
+    needed = {
+        (name, seed)
+        for seed in seeds
+        for each in combined
+        if not (results / f"{each.row}-seed{seed}.json").exists()
+        for name in (each.sentences, each.phrases)
+    }
+    rows = {
+        f"{name}-seed{seed}": partial(places.row, name, seed, materials[known[name].corpus], (name, seed) in needed)
+        for seed in seeds
+        for name in chosen
+    }
+    both = {
+        f"{each.row}-seed{seed}": partial(places.combination, each, seed, materials[known[each.sentences].corpus])
+        for seed in seeds
+        for each in combined
+    }
+    for work in (rows, both):
+        yield from places.in_any_order(work)
+
+
+class _Places:
+    """Where runs and results go, and who is told."""
+
+    def __init__(
+        self,
+        runs: Path,
+        results: Path,
+        split: str,
+        device: torch.device,
+        progress: Callable[[Progress], None] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.runs, self.results, self.split, self.device = runs, results, split, device
+        self.progress, self.say = progress, say
+
+    def in_any_order(self, work: Mapping[str, Callable[[], list[Path]]]) -> Iterator[Path]:
+        """What all of it makes. What another process is at is left for later, when it will have been made."""
+        waiting, told = deque(work.items()), set[str]()
+        left = len(waiting)
+        while waiting:
+            name, make = waiting.popleft()
+            with taken(self.runs / ".turns" / f"{name}.lock") as ours:
+                made = make() if ours else None
+            if made is not None:
+                yield from made
+                left = len(waiting)
+                continue
+            if name not in told:
+                self.say(f"{name}: another process is at it")
+                told.add(name)
+            waiting.append((name, make))
+            left -= 1
+            if left <= 0:
+                time.sleep(PAUSE)
+                left = len(waiting)
+
+    def row(self, name: str, seed: int, own: Material, run_needed: bool) -> list[Path]:
+        """The results of a recipe, which is trained if there are none, or if its run is needed and is not there."""
+        file, corpus_name = f"{name}-seed{seed}", package_recipes()[name].corpus
+        found = _results(self.results, file, own.corpus)
+        if found:
+            scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
+            told = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
+            here = is_finished(self.runs / file)
+            self.say(told if here else f"{told}; its run is not here (--results ELSEWHERE makes both)")
+            if here or not run_needed:
+                return found
+        self.say(f"{file}: training")
+        recipe = load_recipe(name, [f"seed={seed}"])
+        refuse_too_few_captions(recipe.recipe, own.corpus)
+        stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
+        if told := left_out(stores):
+            self.say(f"{file}: {told}")
+        run = self.runs / file
+        run_recipe(recipe, own.corpus, stores, run, self.device, progress=self.progress, say=self.say)
+        if not found:
+            self.say(f"{file}: scoring {self.split}")
+            judged = own.stores or stores_for(
+                recipe.recipe, own.corpus, run=run, split=self.split, device=self.device.type
+            )
+            folds = FOLDS.get(corpus_name, 1)
+            for result in judge(run, own.corpus, judged, self.device, split=self.split, folds=folds):
+                result = _claiming(result, file, [recipe.recipe], stores, self.say)
+                save(result, self.results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
+        return _results(self.results, file, own.corpus)
+
+    def combination(self, each: Combination, seed: int, own: Material) -> list[Path]:
+        path = self.results / f"{each.row}-seed{seed}.json"
+        if path.exists():
+            _refuse_another_corpus(path, own.corpus)
+            self.say(f"{each.row}, seed {seed}: scored already, in {self.results}")
+            return [path]
+        self.say(f"{each.row}, seed {seed}: scoring {self.split}")
+        whole, parts = (self.runs / f"{name}-seed{seed}" for name in (each.sentences, each.phrases))
+        recipes = [load_recipe(name).recipe for name in (each.sentences, each.phrases)]
+        stores = own.stores or [
+            store for recipe in recipes for store in stores_for(recipe, own.corpus, device=self.device.type)
+        ]
+        result = judge_combined(whole, parts, own.corpus, stores, self.device, each, split=self.split)
+        save(_claiming(result, each.row, recipes, stores, self.say), path)
+        return [path]
+
+
+def _claiming(
+    result: Result, name: str, recipes: Sequence[FitRecipe], stores: Sequence[FeatureStore], say: Callable[[str], None]
+) -> Result:
+    """The result with the rows that it names, or with none where its features are not those of the recipes."""
+    if all(_as_asked(recipe, stores) for recipe in recipes):
+        return result
+    say(f"{name}: its features are not those of the recipe, so it stands in no paper's table")
+    return msgspec.structs.replace(result, rows=())
+
+
+def _as_asked(recipe: FitRecipe, stores: Sequence[FeatureStore]) -> bool:
+    """Whether the stores hold the features that a recipe asks for."""
+    made_of = [store.plan.provenance for store in stores]
+    return all(any(made_by(features, own) for own in made_of) for features in recipe_features(recipe))
+
+
+def _within(row: str, name: str) -> bool:
+    return row == name or row.startswith(f"{name}/")
+
+
+def _results(folder: Path, file: str, corpus: Corpus) -> list[Path]:
+    """The results of a run; a file that is no result is an error here, not in the table made of it."""
+    found = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
+    for path in found:
+        _refuse_another_corpus(path, corpus)
+    return found
+
+
+def _refuse_another_corpus(path: Path, corpus: Corpus) -> None:
+    """What was scored on other images is no result of these."""
+    told = load(path).corpus
+    if told is None:
+        return
+    try:
+        same = corpus.split_hash(told.split or None) == told.split_hash
+    except DeixisError:  # It has no such split.
+        same = False
+    if not same:
+        raise InputError(
+            path,
+            f"is a result on other images ({told.name or 'a corpus without a name'}, {told.split or 'all of it'}) than "
+            "those of the corpus that is given; choose another folder with --results",
+        )

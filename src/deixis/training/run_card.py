@@ -1,0 +1,92 @@
+"""The model card of a run: what was trained, on what, how well, with which boxes, and the command that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deixis.training.run_records import RunPlan, Start, TrainingReport
+
+LICENCE = (
+    "Deixis is under the Apache License 2.0. The pictures, captions and pretrained weights that this model was trained "
+    "from have licences of their own, which may limit what these weights may be used for."
+)
+
+
+def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start], batches: Mapping[str, float]) -> str:
+    """Markdown for the README.md of a run folder; `batches` are the means of what was counted in one."""
+    recipe = plan.recipe
+    sections = [
+        f"# {recipe['name']}",
+        f"A Deixis model of kind `{recipe['kind']}`, {report.parameters:,} parameters. {recipe['about']}".strip(),
+        "## Trained on\n\n" + _data(plan),
+        "## Box supervision\n\n" + box_statement(plan),
+        "## Validation\n\n" + _figures(plan, report),
+        *(["## A batch, on average\n\n" + _batches(plan, batches)] if batches else []),
+        "## How it was made\n\n" + _making(plan, report, starts),
+        "## Licence\n\n" + LICENCE,
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def box_statement(plan: RunPlan) -> str:
+    """Whether anything behind the model saw a drawn box."""
+    own = "This training learned from drawn boxes." if plan.learns_from_boxes else "This training used no drawn box."
+    seen = {True: "were learned from drawn boxes", False: "saw no drawn box", None: "are the corpus' own or unknown"}
+    regions = [
+        " It was shown regions at drawn boxes."
+        if store.proposals == "chains"
+        else f" The regions are {store.proposals} proposals, which {seen[store.proposals_saw_boxes]}."
+        for store in plan.features
+        if store.proposals
+    ]
+    return own + "".join(dict.fromkeys(regions))
+
+
+def _data(plan: RunPlan) -> str:
+    lines = []
+    if plan.corpus is not None:
+        lines.append(f"Corpus {plan.corpus.name or '(unnamed)'}, fingerprint `{plan.corpus.fingerprint}`.")
+        lines += ["", "| split | images | SHA-256 of its image ids |", "|---|---:|---|"]
+        lines += [f"| {name or '(none)'} | {one.images:,} | `{one.hash}` |" for name, one in plan.corpus.splits.items()]
+        lines += ["", "Learned from the split `train` without held-out pictures; epochs were compared on `val`.", ""]
+    lines += [f"- Features: {store.backbone}, fingerprint `{store.fingerprint}`" for store in plan.features]
+    return "\n".join(lines).strip() or "Data that the task brought along."
+
+
+def _figures(plan: RunPlan, report: TrainingReport) -> str:
+    rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in report.figures.items())
+    table = f"| figure | value |\n|---|---:|\n{rows}"
+    if not report.epochs:
+        return f"Fitted in one go.\n\n{table}"
+    figure = plan.recipe["schedule"]["figure"]
+    why = f"the best of {report.epochs} by {figure}" if figure else "the last"
+    stopped = "; training stopped early" if report.stopped_early else ""
+    return f"Epoch {report.epoch}, {why}{stopped}.\n\n{table}"
+
+
+def _batches(plan: RunPlan, means: Mapping[str, float]) -> str:
+    printed = _printed_means(plan.recipe)
+    rows = [f"| {name} | {mean:,.1f} | {printed.get(name, '')} |" for name, mean in means.items()]
+    return "\n".join(["| count | here | paper 1 |", "|---|---:|---:|", *rows])
+
+
+def _printed_means(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Section 4.5 of paper 1, for region-phrase networks with as many pairs to a batch."""
+    if recipe["kind"] != "phrases" or recipe["sampler"]["batch"] != 100:
+        return {}
+    if recipe["model"]["kind"] == "similarity":
+        return {"pairs": "2,138"}
+    return {"triplets": "5,378" if recipe["sampler"]["neighbourhood"] == "none" else "10,756"}
+
+
+def _making(plan: RunPlan, report: TrainingReport, starts: Sequence[Start]) -> str:
+    last = starts[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in last.versions.items() if name != "platform")
+    begun = f", in {len(starts)} starts" if len(starts) > 1 else ""
+    readings = "".join(f"\n- Reading: {reading}" for reading in plan.recipe["readings"])
+    rows = "".join(f"\n- Row: {row}" for row in plan.recipe["rows"])
+    return (
+        f"    {last.command}\n\n- Seed {plan.recipe['seed']}\n- {report.seconds:,.0f} s on {last.device}{begun}"
+        f"\n- {versions}\n- Settings: `recipe.toml` as given, `run.json` in full{rows}{readings}"
+    )

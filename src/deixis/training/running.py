@@ -1,0 +1,149 @@
+"""A recipe from beginning to end: its features, its task, its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+
+from deixis.corpus import Corpus, training_set
+from deixis.errors import DeixisError
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.kept import features_for
+from deixis.features.store import FeatureStore
+from deixis.text.features import TextRecipe, check_components
+from deixis.training.distributed import ALONE, FollowingRun, Ranks
+from deixis.training.fitting import Fits, fit
+from deixis.training.recipe import KINDS, FitRecipe, Recipe, RecipeFile, kind_of
+from deixis.training.run_records import TrainingReport, make_run_plan
+from deixis.training.runs import RunFolder, is_finished, read_model
+from deixis.training.trainer import Progress, train
+from deixis.vision import TOWER
+
+#: In the folder of a run whose features are those of a backbone that was trained: that backbone.
+TOWER_FILE = "tower.safetensors"
+
+
+def run_recipe(
+    file: RecipeFile,
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    out: str | Path,
+    device: torch.device,
+    *,
+    ranks: Ranks = ALONE,
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> TrainingReport:
+    """Train a recipe into a run folder; one that was begun is continued, a finished one left as it is.
+
+    Of several processes that share a run the first alone writes, and the same number of them need not continue it.
+    """
+    recipe, kind = file.recipe, kind_of(file.recipe.kind)
+    refuse_unshared(recipe, ranks)
+    if not hasattr(kind, "build_share"):
+        ranks = ALONE
+    plan = make_run_plan(recipe, corpus, stores)
+    with RunFolder(out, plan, file.text) if ranks.first else FollowingRun(out) as run:
+        report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
+        if report:
+            return msgspec.json.decode(report, type=TrainingReport)
+        if ranks.together:
+            task = kind.build_share(recipe, corpus, stores, device, ranks)  # type: ignore[attr-defined]
+        else:
+            task = kind.build_task(recipe, corpus, stores, device)
+        if isinstance(task, Fits):
+            assert isinstance(run, RunFolder)
+            return fit(task, run, device=device, say=say)
+        assert isinstance(recipe, Recipe)
+        return train(
+            task, recipe.schedule, run, seed=recipe.seed, device=device, ranks=ranks, progress=progress, say=say
+        )
+
+
+def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
+    """A `DeixisError` where several processes cannot train a recipe together."""
+    if ranks.count == 1 or hasattr(kind_of(recipe.kind), "build_share"):
+        return
+    shared = ", ".join(name for name in KINDS if hasattr(kind_of(name), "build_share"))
+    raise DeixisError(
+        f"{recipe.name} is of the kind {recipe.kind!r}, which one process trains: start it without torchrun "
+        f"(several processes share recipes of the kinds {shared})"
+    )
+
+
+def refuse_too_few_captions(recipe: FitRecipe, corpus: Corpus) -> None:
+    """A `DeixisError` where a corpus has too few captions for a recipe's text features, before pictures are opened."""
+    text = getattr(recipe, "text", None)
+    if isinstance(text, TextRecipe) and text.pca:
+        check_components(text, sum(len(image.captions) for image in training_set(corpus)))
+
+
+def left_out(stores: Sequence[FeatureStore]) -> str:
+    """What to say of pictures that could not be read, and so have no features; nothing where all could."""
+    skipped = {image: reason for store in stores for image, reason in store.skipped.items()}
+    if not skipped:
+        return ""
+    some = "; ".join(f"{image} {reason}" for image, reason in [*skipped.items()][:3])
+    count = "1 picture is" if len(skipped) == 1 else f"{len(skipped):,} pictures are"
+    return f"{count} left out: {some}{'; …' if len(skipped) > 3 else ''}"
+
+
+def stores_for(
+    recipe: FitRecipe,
+    corpus: Corpus,
+    *,
+    run: Path | None = None,
+    split: str | None = None,
+    device: str = "cpu",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[FeatureStore]:
+    """The features that a recipe asks for, or its finished `run`, from the cache or extracted into it.
+
+    Args:
+        split: all that is needed of features which a run makes itself; those that it learned from are there already.
+    """
+    wanted = recipe_features(recipe, run)
+    if split is not None and run and hasattr(kind_of(recipe.kind), "run_features"):
+        corpus = corpus.split(split)
+    if not run and isinstance(recipe.features, FeatureRecipe):
+        tower = trained_backbone(recipe, corpus, torch.device(device))
+        wanted = [with_backbone(each, tower) for each in wanted] if tower else wanted
+    return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
+
+
+def recipe_features(recipe: FitRecipe, run: Path | None = None) -> Sequence[FeatureRecipe]:
+    """The features that a recipe learns from, or that its finished `run` is used with."""
+    kind = kind_of(recipe.kind)
+    made = getattr(kind, "run_features", None)
+    if made and run:
+        own: Sequence[FeatureRecipe] = made(run)
+        return own
+    found = kind.feature_recipes(recipe)
+    return [with_backbone(each, run / TOWER_FILE) for each in found] if run and (run / TOWER_FILE).exists() else found
+
+
+def with_backbone(features: FeatureRecipe, tower: Path) -> FeatureRecipe:
+    """Features of a trained backbone, whose file is `tower`; others as they are."""
+    if not features.backbone.startswith(TOWER):
+        return features
+    return msgspec.structs.replace(features, backbone=f"{TOWER}{tower}")
+
+
+def trained_backbone(recipe: FitRecipe, corpus: Corpus, device: torch.device) -> Path | None:
+    """The file of the trained backbone that a recipe's features name: of a run, or of the recipe of one.
+
+    None where they name none. A recipe's run is trained now unless it is kept.
+    """
+    # A run that others stand on is itself run from here.
+    from deixis.training.kept_runs import kept_run, recipe_of
+
+    name = recipe.feature_recipe.backbone.removeprefix(TOWER)
+    if name == recipe.feature_recipe.backbone:
+        return None
+    if Path(name).is_file():
+        return Path(name)
+    stores = [] if is_finished(name) else stores_for(recipe_of(name).recipe, corpus, device=device.type)
+    return kept_run(name, corpus, stores, device) / TOWER_FILE

@@ -1,0 +1,284 @@
+"""A run folder: everything a training leaves behind, and what it needs to go on after a kill.
+
+    recipe.toml         the recipe as it was given
+    run.json            what decides the outcome: the recipe with every setting, the corpus' hashes, the feature stores
+    environment.json    each start: command, device, versions, where in the run
+    log.jsonl           a line a step and a line an epoch
+    checkpoints/        while it runs
+    model.safetensors   the weights that were kept, float32
+    README.md           the model card
+    curves.png          loss and validation figures
+    model.json          written last: a run is finished when it is there
+
+One process writes at a time. A folder of another recipe is refused, a finished one is left as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, TypeVar
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from deixis.errors import DeixisError, InputError
+from deixis.files import LOCK, atomic_write, hold_folder, write_text
+from deixis.metrics.results import command_line, flatten, versions
+from deixis.training.checkpoints import (
+    Checkpoint,
+    Position,
+    read_checkpoint,
+    read_tensors,
+    write_checkpoint,
+    write_tensors,
+)
+from deixis.training.curves import draw_curves
+from deixis.training.run_card import model_card
+from deixis.training.run_records import ModelRecord, Note, Record, RunPlan, Start, TrainingReport, batch_means
+
+RECIPE, PLAN, ENVIRONMENT, LOG, CHECKPOINTS = "recipe.toml", "run.json", "environment.json", "log.jsonl", "checkpoints"
+WEIGHTS, CARD, CURVES, MODEL = "model.safetensors", "README.md", "curves.png", "model.json"
+
+Struct = TypeVar("Struct")
+
+
+class RunFolder:
+    """The one writer of a run, as a context manager: it holds a lock that dies with its process.
+
+    Where several processes train one model, the first alone has a `RunFolder`.
+
+    Args:
+        folder: made where it is not there.
+        plan: what is trained. A folder that was begun with another plan is refused.
+        recipe: the text of the recipe as it was given.
+
+    Raises:
+        InputError: the folder holds another run, or other things.
+        DeixisError: another process is writing it.
+    """
+
+    def __init__(self, folder: str | Path, plan: RunPlan, recipe: str = "") -> None:
+        self.folder, self.plan, self._recipe = Path(folder), plan, recipe
+        self._log: IO[bytes] | None = None
+
+    def __enter__(self) -> RunFolder:
+        self._refuse_strangers()
+        self._lock = hold_folder(self.folder, "run")
+        try:
+            with self._faults():
+                self._begin()
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            self._log.close()
+        if fault is not None:
+            self._forget_if_empty()
+        self._lock.release()
+
+    def _forget_if_empty(self) -> None:
+        """A start that failed before anything was learned leaves no folder that another recipe would be refused."""
+        log, ours = self.folder / LOG, {self.folder / name for name in (RECIPE, ENVIRONMENT, LOG, LOCK, PLAN)}
+        if set(self.folder.iterdir()) - ours or (log.exists() and log.stat().st_size):
+            return
+        for path in ours:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def _refuse_strangers(self) -> None:
+        """Before anything is touched: a folder is ours if it has a plan, or nothing but what comes before the plan."""
+        if not self.folder.exists() or (self.folder / PLAN).exists():
+            return
+        before_plan = {self.folder / LOCK, self.folder / RECIPE, *self.folder.glob(".*.part")}
+        if not self.folder.is_dir() or set(self.folder.iterdir()) - before_plan:
+            raise InputError(self.folder, "is there and is no run; choose a folder of its own")
+
+    def _begin(self) -> None:
+        for leftover in (*self.folder.glob(".*.part"), *self.folder.glob(f"{CHECKPOINTS}/.*.part")):
+            leftover.unlink()
+        if (self.folder / PLAN).exists():
+            _check_same(self.folder, read_plan(self.folder), self.plan)
+            return
+        write_text(self.folder / RECIPE, self._recipe)
+        _write_json(self.folder / PLAN, self.plan)
+
+    @property
+    def finished(self) -> bool:
+        return is_finished(self.folder)
+
+    def resume(self, device: torch.device) -> Checkpoint | None:
+        """The checkpoint to go on from, where there is one; the log ends where it was then."""
+        checkpoint = read_checkpoint(self.folder / CHECKPOINTS)
+        position = checkpoint.position if checkpoint else Position()
+        with self._faults():
+            self._log = (self.folder / LOG).open("ab")
+            self._log.truncate(min(position.log_bytes, self._log.tell()))
+            self._log.seek(0, os.SEEK_END)
+            starts = read_starts(self.folder) if (self.folder / ENVIRONMENT).exists() else []
+            _write_json(self.folder / ENVIRONMENT, [*starts, _start(device, position)])
+        if checkpoint is not None and checkpoint.damage is not None:
+            self.log(Note(f"{checkpoint.damage}; the run goes on from the checkpoint before it"))
+        return checkpoint
+
+    def log(self, record: Record) -> None:
+        assert self._log is not None, "resume() opens the log"
+        with self._faults():
+            self._log.write(msgspec.json.encode(record) + b"\n")
+            self._log.flush()
+
+    def checkpoint(self, position: Position, tensors: Mapping[str, Tensor]) -> None:
+        """Save all that the rest of the run depends on."""
+        assert self._log is not None, "resume() opens the log"
+        with self._faults():
+            os.fsync(self._log.fileno())
+            position.log_bytes = self._log.tell()
+            write_checkpoint(self.folder / CHECKPOINTS, position, tensors)
+
+    def finish(self, weights: Mapping[str, Tensor], report: TrainingReport) -> None:
+        """Write the weights, the card and the curves, and with the last file mark the run as finished."""
+        whole = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
+        with self._faults():
+            digest = write_tensors(self.folder / WEIGHTS, whole)
+            write_text(self.folder / CARD, self._card(report))
+            if report.epochs:
+                try:
+                    write_curves(self.folder)
+                except DeixisError as fault:
+                    self.log(Note(str(fault)))
+            recipe = self.plan.recipe
+            _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
+        # Of no more use, and several times as large as the weights.
+        shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
+
+    def _card(self, report: TrainingReport) -> str:
+        try:
+            batches = batch_means(read_log(self.folder))
+        except InputError:
+            batches = {}  # A damaged log, which the curves' note tells of.
+        return model_card(self.plan, report, read_starts(self.folder), batches)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What the system refuses (no space, no permission) is told in one line."""
+        try:
+            yield
+        except OSError as fault:
+            told = f"cannot be written ({fault.strerror or fault}); what was saved before is whole"
+            raise DeixisError(f"{self.folder}: {told}") from None
+
+
+def read_plan(folder: str | Path) -> RunPlan:
+    """What a run folder is of; a folder that is none is an `InputError`."""
+    path = Path(folder) / PLAN
+    if not path.exists():
+        raise InputError(folder, f"is not a run (it has no {PLAN})")
+    return _read_json(path, RunPlan)
+
+
+def is_finished(folder: str | Path) -> bool:
+    return (Path(folder) / MODEL).exists()
+
+
+def read_model(folder: str | Path) -> ModelRecord:
+    """The outcome of a finished run."""
+    read_plan(folder)
+    if not is_finished(folder):
+        raise InputError(folder, "is not finished; run the same `deixis train` again")
+    return _read_json(Path(folder) / MODEL, ModelRecord)
+
+
+def read_weights(folder: str | Path) -> dict[str, Tensor]:
+    """The weights of a finished run, checked against the hash in its `model.json`."""
+    tensors, header = read_tensors(Path(folder) / WEIGHTS)
+    if header["sha256"] != read_model(folder).weights_sha256:
+        raise InputError(Path(folder) / WEIGHTS, f"does not belong to the {MODEL} beside it")
+    return tensors
+
+
+def read_starts(folder: str | Path) -> list[Start]:
+    """The processes that trained a run."""
+    return _read_json(Path(folder) / ENVIRONMENT, list[Start])
+
+
+def read_log(folder: str | Path) -> list[Record]:
+    """The log so far; a line that is being written is left out."""
+    path = Path(folder) / LOG
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    decoder = msgspec.json.Decoder(Record)
+    records: list[Record] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(decoder.decode(line))
+        except msgspec.DecodeError as fault:
+            raise InputError(path, f"is damaged ({fault})", f"line {number}") from None
+    return records
+
+
+def write_curves(folder: str | Path) -> Path:
+    """Draw the log to `curves.png`; without matplotlib a `DeixisError` tells what to install."""
+    path = Path(folder) / CURVES
+    picture = draw_curves(read_log(folder), read_plan(folder).recipe)
+    with atomic_write(path) as stream:
+        stream.write(picture)
+    return path
+
+
+def refuse_another(folder: str | Path, asked: RunPlan) -> None:
+    """A folder of another recipe or corpus is an `InputError`, told before there are features to compare."""
+    if (Path(folder) / PLAN).exists():
+        found = read_plan(folder)
+        _check_same(Path(folder), msgspec.structs.replace(found, features=asked.features), asked)
+
+
+def _check_same(folder: Path, found: RunPlan, asked: RunPlan) -> None:
+    theirs, ours = dict(flatten(found.identity)), dict(flatten(asked.identity))
+    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    if other:
+        name = other[0]
+        first = f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here"
+        more = f", and {len(other) - 1} more" if len(other) > 1 else ""
+        raise InputError(folder, f"holds a run of another recipe ({first}{more}); choose another folder")
+
+
+def _start(device: torch.device, position: Position) -> Start:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return Start(
+        started=datetime.now(UTC).replace(microsecond=0),
+        command=command_line(sys.argv[1:]),
+        device=f"{device.type}: {name}",
+        threads=torch.get_num_threads(),
+        versions=versions(),
+        epoch=position.epoch,
+        step=position.step,
+        processes=dist.get_world_size() if dist.is_initialized() else 1,
+    )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+
+
+def _read_json(path: Path, type: type[Struct]) -> Struct:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type)
+    except OSError as fault:
+        raise InputError(path, fault.strerror or str(fault)) from None
+    except msgspec.DecodeError as fault:
+        raise InputError(path, f"is damaged ({fault})") from None

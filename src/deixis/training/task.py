@@ -1,0 +1,104 @@
+"""What the trainer asks of whatever is to be learned: a module, batches, a loss, figures.
+
+A task holds its own data and settings (corpus, features, sampler, margins); the trainer (`deixis.training.trainer`)
+knows none of them. Each paper's learning is a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from torch import Tensor, nn
+
+Batch = TypeVar("Batch")
+One = TypeVar("One", covariant=True)
+
+
+class Loss(NamedTuple):
+    """The scalar to step down, and its parts by name: they are averaged and logged."""
+
+    total: Tensor
+    parts: Mapping[str, Tensor | float] = {}
+
+    def detached(self) -> Loss:
+        """The same figures without the graph behind them."""
+        parts = {name: value.detach() if isinstance(value, Tensor) else value for name, value in self.parts.items()}
+        return Loss(self.total.detach(), parts)
+
+
+class Batches(Generic[Batch]):
+    """The batches of one epoch: how many, and one after another, made when they are asked for."""
+
+    def __init__(self, count: int, batches: Iterable[Batch]) -> None:
+        self._count, self._batches = count, batches
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._batches)
+
+
+class SizedBatches(Protocol[One]):
+    """`Batches`, a list, a sampler: whatever can be counted and walked through."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[One]: ...
+
+
+class Task(Protocol[Batch]):
+    """Something to learn. Epochs are counted from 1.
+
+    A run that was killed is continued in the middle of an epoch, so whatever a later step depends on is decided by
+    the seed and the epoch, or is a parameter or buffer of the module: these are saved, nothing else is. The trainer
+    seeds torch before every step, so dropout and other draws from torch's own generator need no care.
+    """
+
+    #: Everything that is learned, already on its device.
+    module: nn.Module
+
+    def batches(self, epoch: int) -> SizedBatches[Batch]:
+        """The epoch's batches, decided by the seed and the epoch alone, whatever ran before.
+
+        A task that changes by epoch (paper 1: constraints in the last two of ten) makes its batches accordingly; a
+        batch carries all that its loss depends on.
+        """
+        ...
+
+    def loss(self, batch: Batch) -> Loss: ...
+
+    def validate(self) -> Mapping[str, float]:
+        """Figures on the validation split, by name; the schedule names the one that decides.
+
+        Called in evaluation mode and without gradients, with the averaged weights where the schedule averages. One
+        call comes before the first epoch, to see that the figure is there.
+        """
+        ...
+
+    def describe(self, batch: Batch) -> str:
+        """Names a batch in an error: its image ids."""
+        ...
+
+
+@runtime_checkable
+class OfOneForm(Protocol):
+    """A task whose step may be recorded and repeated (`deixis.training.cuda_graphs`)."""
+
+    @property
+    def one_form(self) -> bool:
+        """Whether losses of batches with tensors of equal shapes differ by the numbers in these tensors alone.
+
+        Then nothing in the loss waits for the device, or is made otherwise from one epoch to the next.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A task whose model needs more than its weights (a vocabulary, fitted text features)."""
+
+    def save(self, folder: Path) -> None:
+        """Write that into the run folder; called once, with the weights that are kept, before the run is finished."""
+        ...

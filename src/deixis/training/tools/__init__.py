@@ -1,0 +1,1 @@
+"""Training of what other rooms run: chunker, entity types, coreference, proposer."""

@@ -1,0 +1,344 @@
+"""The trainer of every model: epochs of steps, validation, checkpoints; a kill at any moment costs minutes at most.
+
+What a step does depends on nothing but the weights, the optimizer's state, and (seed, epoch, step): batches are decided
+by the task's seed and the epoch, and torch's generators are seeded anew before each step. So a run that was killed
+ends, on the CPU, with the same bits as one that was not. Gradients step in `deixis.training.optimization`, files are
+written
+by `deixis.training.runs`, in these places alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import torch
+from torch import Tensor
+
+from deixis.errors import DeixisError, InputError
+from deixis.training.checkpoints import Mean, Position
+from deixis.training.cuda_graphs import Graphed, TakeStep, can_be_recorded
+from deixis.training.distributed import ALONE, FollowingRun, Ranks, agreed_loss
+from deixis.training.optimization import Learner
+from deixis.training.run_records import EpochRecord, StepRecord, TrainingReport
+from deixis.training.runs import RunFolder, read_model
+from deixis.training.schedule import Schedule
+from deixis.training.task import KeepsFiles, Loss, Task
+
+#: Steps between looks at the losses. A look waits for the GPU, which should have work queued; the CPU waits anyway.
+LOOK_EVERY: Final = {"cpu": 1, "cuda": 25}
+#: An epoch's end is no reason for a checkpoint before ten times as long has passed as the last one took to write.
+CHECKPOINT_SHARE: Final = 10
+
+
+class Progress(NamedTuple):
+    """Where a run is; `epoch_record` is there at the end of an epoch."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    epoch_record: EpochRecord | None = None
+
+
+class _Step(NamedTuple):
+    """A step that was taken, with its figures still on the device."""
+
+    number: int
+    loss: Loss
+    gradient_norm: Tensor
+    learning_rate: float
+
+
+def train(
+    task: Task[Any],
+    schedule: Schedule,
+    run: RunFolder | FollowingRun,
+    *,
+    seed: int,
+    device: torch.device,
+    ranks: Ranks = ALONE,
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    checkpoint_minutes: float = 5.0,
+    checkpoint_steps: int | None = None,
+    graphs: bool = True,
+) -> TrainingReport:
+    """Train a task into a run folder, from its beginning or from where a killed process left it.
+
+    Args:
+        task: what to learn; its module is on `device`.
+        run: entered. A finished one is left as it is.
+        seed: of what is drawn in a step (dropout); the task's batches have the task's own.
+        ranks: the processes that train it together; the task is this one's share of it.
+        progress: told after every look at the losses, and at the end of every epoch.
+        say: told where a run that was begun goes on.
+        checkpoint_minutes: between two checkpoints inside an epoch.
+        checkpoint_steps: the same by count.
+        graphs: on a GPU, and in one process, take steps as CUDA graphs where the task allows it.
+
+    Raises:
+        DeixisError: the loss or its gradient became NaN or infinite; the epoch, step and batch are named. Checkpoints
+            hold nothing of that.
+    """
+    if run.finished:
+        return read_model(run.folder).report
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _set_for(device), ExitStack() as held:
+        saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
+        training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
+        if graphs and not ranks.together and can_be_recorded(task, schedule, device):
+            training.take = held.enter_context(Graphed(training.take))
+        if training.resume():
+            say(f"going on after {training.position.reached}")
+        while not training.over:
+            training.epoch()
+        return training.finish()
+
+
+@contextmanager
+def _set_for(device: torch.device) -> Iterator[None]:
+    """How a GPU learns: products round their factors to 10 bits (TF32), several times faster, and enough to learn by.
+
+    Attention is not cuDNN's, which PyTorch prefers where it can: its gradients may be no numbers while the loss is one
+    (pytorch/pytorch#196678).
+    """
+    products = torch.get_float32_matmul_precision()
+    attention = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cuda.enable_cudnn_sdp(attention)
+
+
+class _Saving:
+    """When the next checkpoint is due."""
+
+    def __init__(self, seconds: float, steps: int | None) -> None:
+        self._seconds, self._steps = seconds, steps
+        self._last, self._took, self._steps_since = time.monotonic(), 0.0, 0
+
+    def after_step(self) -> bool:
+        self._steps_since += 1
+        return time.monotonic() - self._last >= self._seconds or self._steps_since == self._steps
+
+    def after_epoch(self) -> bool:
+        return time.monotonic() - self._last >= CHECKPOINT_SHARE * self._took
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._last = time.monotonic()
+        self._took, self._steps_since = self._last - start, 0
+
+
+class _Training:
+    """A run in progress."""
+
+    def __init__(
+        self,
+        task: Task[Any],
+        schedule: Schedule,
+        run: RunFolder | FollowingRun,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+        progress: Callable[[Progress], None],
+        saving: _Saving,
+    ) -> None:
+        self.task, self.schedule, self.run = task, schedule, run
+        self.seed, self.device, self.progress, self.saving = seed, device, progress, saving
+        self.ranks = ranks
+        self.loss_of = agreed_loss(task) if ranks.together else task.loss
+        self.learner = Learner(task.module, schedule)
+        self.take: TakeStep = self._take
+        self.position = Position()
+        #: The weights to keep, as things stand: those of the best epoch so far.
+        self.kept: dict[str, Tensor] = {}
+        self.taken: list[_Step] = []
+        self.look_every = LOOK_EVERY[device.type]
+        self.started = time.monotonic()
+
+    def resume(self) -> bool:
+        """Go on from the last checkpoint; whether there is one."""
+        checkpoint = self.ranks.told_checkpoint(self.run.resume(self.device))
+        if checkpoint is None:
+            if self.schedule.figure is not None:
+                # A figure that the validation does not have is told now, not after the first epochs.
+                self._figures()
+            return False
+        self.position = checkpoint.position
+        self.started -= self.position.seconds
+        kept = {name: value for name, value in checkpoint.tensors.items() if name.startswith("kept/")}
+        self.kept = {name.removeprefix("kept/"): value.to(self.device) for name, value in kept.items()}
+        try:
+            self.learner.restore(checkpoint.tensors)
+        except (KeyError, RuntimeError) as fault:
+            problem = f"its checkpoint does not fit the model ({str(fault).splitlines()[0]}); begin a new run"
+            raise InputError(self.run.folder, problem) from None
+        return True
+
+    @property
+    def over(self) -> bool:
+        return self.position.epoch > self.schedule.epochs or self.given_up
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the figure that decides has not become better for too long."""
+        best, patience = self.position.best_epoch, self.schedule.patience
+        return best is not None and patience is not None and self.position.epoch - 1 - best >= patience
+
+    def epoch(self) -> None:
+        """The rest of the epoch at hand, its validation and its checkpoint."""
+        position = self.position
+        batches = self.task.batches(position.epoch)
+        steps = len(batches)
+        if not steps:
+            raise DeixisError(f"epoch {position.epoch} has no batches: there is nothing to learn from")
+        self.learner.begin_epoch(position.epoch)
+        for batch in islice(batches, position.step, None):
+            self._step(batch, steps)
+            if self.saving.after_step():
+                self._look(steps)
+                self._checkpoint()
+        self._look(steps)
+        record = self._end_epoch()
+        self.run.log(record)
+        self.progress(Progress(record.epoch, self.schedule.epochs, record.steps, steps, record.loss, record))
+        position.epoch, position.step, position.loss, position.parts = position.epoch + 1, 0, Mean(), {}
+        if self.saving.after_epoch():
+            self._checkpoint()
+
+    def _step(self, batch: Any, steps: int) -> None:
+        position = self.position
+        position.step += 1
+        self._seed_torch(f"step {position.epoch} {position.step}")
+        factor = self.schedule.rate_factor(position.epoch, position.step, steps)
+        loss, norm = self.take(batch, factor)
+        self.taken.append(_Step(position.step, loss, norm, self.schedule.learning_rate * factor))
+        if len(self.taken) >= self.look_every:
+            self._look(steps)
+
+    def _take(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        """The weights make a step; its figures stay on the device."""
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
+            loss = self.loss_of(batch)
+        norm = self.learner.step(loss.total, factor)
+        return loss.detached(), norm
+
+    @property
+    def _autocast(self) -> bool:
+        precision = self.schedule.precision
+        return precision == "bfloat16" or (precision == "mixed" and self.device.type == "cuda")
+
+    def _seed_torch(self, moment: str) -> None:
+        """What torch draws next is decided by the seed and the moment alone."""
+        number = int.from_bytes(hashlib.sha256(f"{self.seed} {moment}".encode()).digest()[:8], "big") >> 1
+        torch.default_generator.manual_seed(number)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(number)
+
+    def _look(self, steps: int) -> None:
+        """Log the steps taken since the last look; a loss that is no number ends the run before anything is saved."""
+        position = self.position
+        for step in self.taken:
+            total, norm = float(step.loss.total), float(step.gradient_norm)
+            for name, value in (("loss", total), ("gradient", norm)):
+                if not math.isfinite(value):
+                    raise DeixisError(self._diagnosis(step.number, name, value))
+            parts = {name: float(value) for name, value in step.loss.parts.items()}
+            position.loss.add(total)
+            for name, value in parts.items():
+                if math.isfinite(value):
+                    position.parts.setdefault(name, Mean()).add(value)
+            self.run.log(StepRecord(position.epoch, step.number, total, norm, step.learning_rate, dict(parts)))
+            self.progress(Progress(position.epoch, self.schedule.epochs, step.number, steps, total))
+        self.taken.clear()
+
+    def _diagnosis(self, step: int, name: str, value: float) -> str:
+        # Made again, since keeping every batch until the losses are looked at would fill the GPU.
+        epoch = self.position.epoch
+        batch = self.task.describe(next(islice(self.task.batches(epoch), step - 1, None)))
+        place = f"epoch {epoch}, step {step}, batch: {batch}"
+        return f"the {name} became {value} in {place}; what was saved before is in {self.run.folder}"
+
+    def _end_epoch(self) -> EpochRecord:
+        """Validate where the schedule says so, and keep the weights if they are the best so far."""
+        position, schedule = self.position, self.schedule
+        name, before = schedule.figure, position.best_figures
+        figures = self._figures() if schedule.validates(position.epoch) else None
+        best = False
+        if figures is not None:
+            if name is not None and not math.isfinite(figures[name]):
+                raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {position.epoch}")
+            figures = {name: value for name, value in figures.items() if math.isfinite(value)}
+            better = name is None or not before or schedule.is_better(figures[name], before[name])
+            best = better and position.epoch >= schedule.first_kept
+            if best:
+                position.best_epoch, position.best_figures = position.epoch, figures
+                self.kept = self.learner.weights()
+        return EpochRecord(
+            epoch=position.epoch,
+            steps=position.step,
+            loss=position.loss.value,
+            parts={name: mean.value for name, mean in position.parts.items()},
+            figures=figures,
+            best=best,
+            seconds=round(self._seconds(), 3),
+        )
+
+    def _figures(self) -> dict[str, float]:
+        """Of the weights as they are; the one that decides is among them."""
+        self._seed_torch(f"validation {self.position.epoch}")
+        figures: dict[str, float] = {}
+        if self.ranks.first:
+            with self.learner.evaluating():
+                figures = {name: float(value) for name, value in self.task.validate().items()}
+        if self.ranks.together:
+            # As hexadecimals, since JSON has no NaN.
+            told = self.ranks.told(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
+            figures = {
+                name: float.fromhex(value) for name, value in msgspec.json.decode(told, type=dict[str, str]).items()
+            }
+        name = self.schedule.figure
+        if name is not None and name not in figures:
+            known = ", ".join(figures) or "none"
+            raise DeixisError(f"schedule.figure: the validation has no figure {name!r}; it has: {known}")
+        return figures
+
+    def _checkpoint(self) -> None:
+        self.position.seconds = self._seconds()
+        kept = {f"kept/{name}": value for name, value in self.kept.items()}
+        with self.saving.writing():
+            self.run.checkpoint(self.position, {**self.learner.tensors(), **kept})
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def finish(self) -> TrainingReport:
+        position = self.position
+        assert position.best_epoch is not None, "the last epoch is always validated"
+        report = TrainingReport(
+            epoch=position.best_epoch,
+            epochs=position.epoch - 1,
+            figures=position.best_figures,
+            stopped_early=position.epoch <= self.schedule.epochs,
+            seconds=round(self._seconds(), 3),
+            parameters=sum(value.numel() for value in self.task.module.parameters()),
+        )
+        self.task.module.load_state_dict(self.kept)
+        if self.ranks.first and isinstance(self.task, KeepsFiles):
+            self.task.save(self.run.folder)
+        self.run.finish(self.kept, report)
+        return report

@@ -1,0 +1,148 @@
+"""The application of an annotation project: its pages, who may see which, and the ways in and out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import select
+
+from deixis.annotation import schema
+from deixis.annotation.accounts import Account, Accounts
+from deixis.annotation.workbench import StaleTask, Workbench
+from deixis.annotation.workers import ROLES
+from deixis.annotation.workflow_records import TASKS
+from deixis.corpus import TYPES
+from deixis.errors import DeixisError
+from deixis.vision.palette import PALETTE
+from deixis.web import admin_routes, review_routes, work_routes
+from deixis.web.annotation_pictures import PictureShelf
+from deixis.web.limits import RateLimit
+from deixis.web.sessions import Sessions
+from deixis.web.shell import body, make_app, page, reply
+from deixis.web.state import bench_of
+from deixis.web.task_wording import WORDING
+
+#: Requests of one worker: a person who works fast stays far below.
+WORKER_RATE, WORKER_BURST = 20.0, 100
+#: Wrong invitations from one address.
+WRONG_RATE, WRONG_BURST = 1 / 6, 10
+
+pages = APIRouter()
+
+
+def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time) -> FastAPI:
+    """The application of an open project. The project must be able to say where its pictures are."""
+    app = make_app("Deixis annotate", {StaleTask: 409})
+    with schema.reading(bench.engine) as connection:
+        app.state.name = schema.get_value(connection, "name") or "Annotation"
+        known = connection.execute(select(schema.known.c.id).limit(1)).first() is not None
+    app.state.workbench = bench
+    app.state.pictures = PictureShelf(bench.engine, known=known)
+    cookie = hashlib.sha256(bench.where.encode()).hexdigest()[:8]
+    app.state.sessions = Sessions(Accounts(bench.engine, clock), cookie, RateLimit(WORKER_RATE, WORKER_BURST))
+    app.state.wrong_invitations = RateLimit(WRONG_RATE, WRONG_BURST)
+    for router in (pages, work_routes.router, review_routes.router, admin_routes.router):
+        app.include_router(router)
+    return app
+
+
+class Joining(msgspec.Struct, forbid_unknown_fields=True):
+    """Somebody at the door with an invitation (and a name), or with a link back (and none)."""
+
+    secret: str
+    name: Annotated[str, msgspec.Meta(max_length=60)] | None = None
+
+
+@pages.get("/")
+def home(request: Request) -> Response:
+    account = _sessions(request).account(request)
+    if account is None:
+        return page("door.html", way="", project=request.app.state.name)
+    return RedirectResponse("/admin" if account.role == "administrator" else "/work", 303)
+
+
+@pages.get("/join")
+def join_page(request: Request) -> Response:
+    return page("door.html", way="join", project=request.app.state.name)
+
+
+@pages.get("/back")
+def back_page(request: Request) -> Response:
+    return page("door.html", way="back", project=request.app.state.name)
+
+
+@pages.post("/api/join")
+def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> Response:
+    """Let somebody in: a session cookie comes with the reply."""
+    sessions = _sessions(request)
+    wrong: RateLimit = request.app.state.wrong_invitations
+    address = request.client.host if request.client is not None else ""
+    if wrong.wait(address):
+        raise HTTPException(429, "too many wrong invitations; wait a minute", {"Retry-After": "60"})
+    try:
+        if sent.name is None:
+            account = sessions.accounts.come_back(sent.secret)
+        elif not sent.name.isprintable():
+            raise DeixisError("a name is made of letters and signs that can be seen")
+        else:
+            account = sessions.accounts.accept(sent.secret, sent.name.strip())
+    except DeixisError:
+        wrong.allow(address)
+        raise
+    response = reply({"role": account.role})
+    sessions.open(response, account.worker, secure=request.url.scheme == "https")
+    return response
+
+
+@pages.post("/api/leave")
+def leave(request: Request, worker: work_routes.Worker) -> Response:
+    response = reply({})
+    _sessions(request).close(request, response)
+    return response
+
+
+@pages.get("/work")
+def work_page(request: Request) -> Response:
+    return _page(request, "work.html", "worker", tasks=[(task, WORDING[task]) for task in TASKS])
+
+
+@pages.get("/review")
+def review_page(request: Request) -> Response:
+    palette = " ".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in PALETTE)
+    return _page(request, "review.html", "reviewer", types=TYPES, palette=palette)
+
+
+@pages.get("/admin")
+def admin_page(request: Request) -> Response:
+    tasks = [(task, WORDING[task].title) for task in TASKS]
+    return _page(request, "admin.html", "reviewer", tasks=tasks, formats=admin_routes.EXPORTS, roles=ROLES)
+
+
+def _sessions(request: Request) -> Sessions:
+    sessions: Sessions = request.app.state.sessions
+    return sessions
+
+
+def _page(request: Request, template: str, role: str, **values: object) -> Response:
+    """A page for whoever has this role; whoever is not signed in is led to the door."""
+    sessions = _sessions(request)
+    if sessions.account(request) is None:
+        return RedirectResponse("/", 303)
+    account: Account = sessions.admit(request, role)
+    rank = ROLES.index(account.role)
+    return page(
+        template,
+        project=request.app.state.name,
+        account=account,
+        reviewer=rank >= ROLES.index("reviewer"),
+        administrator=rank >= ROLES.index("administrator"),
+        token=sessions.token(request),
+        settings=bench_of(request).settings,
+        **values,
+    )

@@ -1,0 +1,206 @@
+"""The captioner of paper 4 against its equations, written out word by word, and its search against all sentences."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deixis.errors import DeixisError
+from deixis.model import Describes, ImageFeatures, Scores
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe, text_ids
+from deixis.text.vocabulary import END, PAD, START, Vocabulary
+
+VOCABULARY = Vocabulary({"a": 3, "dog": 2, "runs": 1})
+CELLS = pytest.mark.parametrize("cell", ["rnn", "lstm"])
+
+
+def a_captioner(cell: Any, channels: int = 5) -> Captioner:
+    torch.manual_seed(0)
+    network = Captioner(channels, len(VOCABULARY), CaptionerRecipe(cell=cell, word=4, hidden=6)).double().eval()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(2)
+    return network
+
+
+def by_the_equations(network: Captioner, picture: Tensor, ids: list[int]) -> float:
+    """log p of one sentence; the picture enters at t = 1 alone."""
+    cell: Any = network.recurrence
+    w_hx, w_hh, b_h = cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0 + cell.bias_hh_l0
+    h = memory = torch.zeros(6, dtype=torch.double)
+    total = 0.0
+    for t, (word, following) in enumerate(zip([START, *ids], ids, strict=False), start=1):
+        given = w_hx @ network.words.weight[word] + w_hh @ h + b_h
+        if t == 1:
+            given = given + network.picture.weight @ picture
+        if isinstance(cell, torch.nn.RNN):
+            h = torch.clamp(given, min=0)
+        else:
+            i, f, g, o = given.view(4, 6)
+            memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(memory)
+        told = torch.log_softmax(network.output.weight @ h + network.output.bias, 0)
+        total += float(told[following].detach())
+    return total
+
+
+@CELLS
+@pytest.mark.parametrize("block", [1, 200, 1 << 25])
+def test_likelihoods_of_all_pairs_are_those_of_the_equations(cell: str, block: int) -> None:
+    network = a_captioner(cell)
+    pictures = torch.randn(3, 5, dtype=torch.double)
+    texts = [("a", "dog", "runs"), (), ("dog",), ("dog", "unheard-of")]
+    ids = torch.from_numpy(text_ids(VOCABULARY, texts))
+    scores = network.score_all(pictures, ids, block)
+    for row, picture in zip(scores, pictures, strict=True):
+        expected = [by_the_equations(network, picture, VOCABULARY.encode(text, end=True)) for text in texts]
+        assert row.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@CELLS
+def test_a_wide_beam_says_the_most_likely_of_all_sentences(cell: str) -> None:
+    network = a_captioner(cell)
+    pictures = torch.randn(4, 5, dtype=torch.double)
+    every = range(END + 1, len(VOCABULARY))
+    # To say nothing is no sentence.
+    sentences = [list(words) for length in range(1, 4) for words in product(every, repeat=length)]
+    for power in (0.0, 1.0):
+        decoding = DecodingRecipe(beam=60, longest=3, length_power=power)
+        for picture, found in zip(pictures, network.speak(pictures, decoding, 5), strict=True):
+            rated = [by_the_equations(network, picture, [*own, END]) / (len(own) + 1) ** power for own in sentences]
+            best = sorted(zip(rated, sentences, strict=True), reverse=True)[:5]
+            assert [each.words for each in found] == [own for _, own in best]
+            assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-4)
+
+
+def test_a_sentence_ends_only_where_the_end_is_likely_or_at_its_greatest_length() -> None:
+    network = a_captioner("rnn")
+    pictures = torch.randn(6, 5, dtype=torch.double)
+    with torch.no_grad():
+        network.output.bias[END] = 0.5
+    lengths = set()
+    for picture, own in zip(pictures, network.speak(pictures, DecodingRecipe(beam=2, longest=5), 2), strict=True):
+        assert own
+        for words, _ in own:
+            lengths.add(len(words))
+            told = network.logits(picture[None], torch.tensor([[*words, END]]))[0, -1, END:]
+            assert len(words) == 5 or (told[1:] > told[0]).sum() < 2
+    assert len(lengths) > 1, "some end early, some at the greatest length"
+
+
+def test_no_run_of_words_is_said_twice_where_that_is_asked_for() -> None:
+    network = a_captioner("rnn")
+    with torch.no_grad():
+        network.output.bias[END] = -50
+        # It would say one word for ever.
+        network.output.bias[END + 1] = 50
+    pictures = torch.randn(2, 5, dtype=torch.double)
+    for size in (1, 2, 3):
+        for own in network.speak(pictures, DecodingRecipe(beam=3, longest=8, distinct_runs=size), 3):
+            for words, _ in own:
+                runs = [tuple(words[k : k + size]) for k in range(len(words) - size + 1)]
+                assert len(set(runs)) == len(runs)
+    free = network.speak(pictures, DecodingRecipe(beam=1, longest=8))[0][0].words
+    assert free == [END + 1] * 8
+
+
+def test_biases_begin_as_log_frequencies() -> None:
+    counts = torch.tensor([0, 2, 0, 10, 20, 5, 3])
+    network = Captioner(5, 7, CaptionerRecipe(word=4, hidden=6), frequencies=counts)
+    with torch.no_grad():
+        network.output.weight.zero_()
+    told = network.logits(torch.randn(1, 5), torch.tensor([[END]])).softmax(-1)[0, 0]
+    assert told[1:2].item() == pytest.approx(2 / 41)
+    assert told[4].item() == pytest.approx(20 / 41)
+
+
+def test_an_rnn_that_begins_as_the_identity_keeps_the_picture_through_a_sentence() -> None:
+    """How much the last state of ten words depends on the picture, at first."""
+    found = []
+    for recurrent in ("uniform", "identity"):
+        torch.manual_seed(0)
+        network = Captioner(5, 7, CaptionerRecipe(word=16, hidden=128, recurrent=recurrent)).eval()  # type: ignore[arg-type]
+        picture = torch.randn(1, 5, requires_grad=True)
+        hidden = network.read(torch.full((1, 10), 4), network.begin(picture))[0][0, -1]
+        (slope,) = torch.autograd.grad(hidden.sum(), picture)
+        found.append(float(slope.norm()))
+    assert found[1] > 100 * found[0]
+
+
+def test_what_is_described_may_be_read_by_how_directions_differ_from_the_mean_ones() -> None:
+    """Each of the vectors side by side by its own mean direction, so that no length tells anything."""
+    centre, inputs = 0.3 * torch.randn(2, 3, dtype=torch.double), torch.randn(4, 2, 3, dtype=torch.double)
+    torch.manual_seed(0)
+    network = Captioner(6, len(VOCABULARY), CaptionerRecipe(word=4, hidden=6, centred=True), centre=centre).double()
+    plain = Captioner(6, len(VOCABULARY), CaptionerRecipe(word=4, hidden=6)).double().eval()
+    plain.load_state_dict({name: own for name, own in network.eval().state_dict().items() if name != "centre"})
+    directions = inputs / inputs.norm(dim=2, keepdim=True) - centre
+    expected = (directions / directions.norm(dim=2, keepdim=True) * 3**0.5).flatten(1)
+    assert float(expected.square().mean()) == pytest.approx(1)
+    ids = torch.tensor([[4, 5, END]]).expand(4, 3)
+    lengths = torch.rand(4, 2, 1, dtype=torch.double) + 0.5
+    found = network.log_likelihood((inputs * lengths).flatten(1), ids)
+    torch.testing.assert_close(found, plain.log_likelihood(expected, ids))
+
+
+def test_padding_changes_nothing() -> None:
+    network = a_captioner("lstm")
+    picture, ids = torch.randn(1, 5, dtype=torch.double), torch.tensor([[4, 5, END]])
+    padded = torch.tensor([[4, 5, END, PAD, PAD]])
+    torch.testing.assert_close(network.log_likelihood(picture, ids), network.log_likelihood(picture, padded))
+
+
+def an_image(channels: int = 5) -> ImageFeatures:
+    random = np.random.default_rng(0)
+    return ImageFeatures(random.normal(size=channels), random.normal(size=(3, channels)), np.zeros((3, 4)), (9.0, 9.0))
+
+
+@pytest.mark.parametrize("context", [False, True])
+def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_says_it(context: bool) -> None:
+    network = a_captioner("rnn", 10 if context else 5).float()
+    cpu, background = torch.device("cpu"), torch.randn(4, 10 if context else 5)
+    matcher = CaptionMatcher(network, VOCABULARY, DecodingRecipe(longest=4), background, cpu, context=context)
+    assert isinstance(matcher, Describes)
+    assert isinstance(matcher, Scores)
+    image = an_image()
+    said = matcher.describe(image, 3)
+    assert [score for _, score in said] == sorted((score for _, score in said), reverse=True)
+    texts = [tokens for tokens, _ in said]
+    likely = matcher.log_likelihood([image], texts)[0]
+    assert likely == pytest.approx([score for _, score in said], rel=1e-3)
+    # By how much likelier the picture makes a text than other pictures do on average.
+    ids = torch.from_numpy(text_ids(VOCABULARY, texts))
+    each = torch.stack([network.log_likelihood(row.expand(len(texts), -1), ids) for row in background])
+    expected = likely - each.detach().exp().mean(0).log().numpy()
+    assert matcher.score([image], texts)[0] == pytest.approx(expected, abs=1e-4)
+    regions = matcher.describe_regions(image, 2)
+    assert [len(own) for own in regions] == [2, 2, 2]
+    assert image.regions is not None
+    wanted = ImageFeatures(image.regions[1], image.regions, image.boxes, image.size)
+    if not context:
+        assert regions[1] == matcher.describe(wanted, 2)
+        own = [said[0][0] for said in regions]
+        alone = [
+            matcher.score([ImageFeatures(row, None, None, image.size)], [text])[0, 0]
+            for row, text in zip(image.regions, own, strict=True)
+        ]
+        assert matcher.told_by_regions(image, own) == pytest.approx(alone, abs=1e-4)
+
+
+def test_neighbours_are_by_the_cosine_of_word_vectors() -> None:
+    matcher = CaptionMatcher(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.zeros(1, 5), torch.device("cpu"))
+    vectors = matcher.network.words.weight.detach().numpy()[END + 1 :]
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = dict(zip(VOCABULARY.words, (vectors @ vectors[1]).tolist(), strict=True))
+    del cosines["dog"]
+    best = sorted(cosines.items(), key=lambda pair: -pair[1])
+    found = matcher.neighbours("dog", 5)
+    assert [word for word, _ in found] == [word for word, _ in best]
+    assert [value for _, value in found] == pytest.approx([value for _, value in best])
+    with pytest.raises(DeixisError, match="zebra"):
+        matcher.neighbours("zebra", 1)

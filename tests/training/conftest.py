@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from deixis.papers.hm_lstm import task as hm_lstm
+from deixis.papers.two_branch import task as two_branch
+from deixis.text import recurrent as padding
+from deixis.training import cuda_graphs as graphs
+from deixis.training import runs, sampling, trainer
+from deixis.training.task import Loss
+from tests.training.recording import Replaying, needs_gpu
+
+
+@pytest.fixture
+def quick_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs in one thread, without waiting for the disk (a killed process leaves what it wrote) and without curves."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(runs, "write_curves", lambda folder: None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def with_curves(quick_runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick runs that draw their curves after all."""
+    monkeypatch.setattr(runs, "write_curves", runs_write_curves)
+
+
+runs_write_curves = runs.write_curves
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
+    """Where steps are recorded; without a GPU they are taken again instead, and all is padded as it would be there."""
+    if request.param == "cpu":
+        monkeypatch.setattr(graphs, "_Graph", Replaying)
+        monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
+        monkeypatch.setattr(padding, "may_ask", lambda tensor: False)
+        monkeypatch.setitem(sampling.COLUMNS, "cpu", sampling.COLUMNS["cuda"])
+        monkeypatch.setitem(trainer.LOOK_EVERY, "cpu", trainer.LOOK_EVERY["cuda"])
+        for module in (two_branch, hm_lstm):
+            monkeypatch.setattr(module, "pays", lambda schedule, device: True)
+    return torch.device(request.param)
+
+
+@pytest.fixture
+def replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each recorded step was given, as they are taken."""
+    sizes: list[int] = []
+
+    class Counting(graphs._Graph):
+        def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+            sizes.append(len(graphs._tensors(batch)[0]))
+            return super().step(batch, factor)
+
+    monkeypatch.setattr(graphs, "_Graph", Counting)
+    return sizes

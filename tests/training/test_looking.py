@@ -1,0 +1,96 @@
+"""Features on the spot: what a picture file gives is what a store of the same pictures holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deixis.corpus import open_corpus
+from deixis.errors import DeixisError, InputError
+from deixis.features.kept import features_for
+from deixis.model import read_images
+from deixis.training.inputs import find_store
+from deixis.training.looking import Looker
+from deixis.training.recipe import check_recipe, kind_of
+
+REGIONS = {"backbone": "efficientnet-lite0", "crops": "whole", "side": 96, "regions": {"boxes": "grid", "count": 12}}
+SCHEDULE = {"epochs": 1, "learning_rate": 1e-3}
+HM: dict[str, Any] = {"kind": "hm-lstm", "features": REGIONS, "alternation": {"coarse": 1, "rounds": 0}, "regions": 5}
+
+
+def _recipe(settings: dict[str, Any]) -> Any:
+    return check_recipe({"name": "x", "corpus": "scenes", "schedule": SCHEDULE, **settings}, "x")
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_picture_file_gives_what_the_store_holds(
+    drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    whole = open_corpus("scenes")
+    corpus = whole.with_images(whole.images[:2])
+    recipe = _recipe({**HM, "drawn_regions": drawn})
+    store = find_store([features_for(corpus, each) for each in kind_of("hm-lstm").feature_recipes(recipe)], "proposals")
+    looker = Looker(recipe)
+    assert corpus.pictures is not None
+    for image, stored in zip(corpus, read_images(store, [image.id for image in corpus]), strict=True):
+        path = tmp_path / f"{image.id}.png"
+        path.write_bytes(corpus.pictures.read(image))
+        seen = looker.look(path)
+        assert (seen.features.size, seen.picture.size) == (stored.size, (image.width, image.height))
+        assert stored.regions is not None
+        assert stored.boxes is not None
+        assert seen.features.boxes is not None
+        assert np.array_equal(seen.features.boxes, stored.boxes[:5])
+        for name in ("image", "regions"):
+            there = getattr(stored, name)[: None if name == "image" else 5]
+            np.testing.assert_allclose(getattr(seen.features, name), there, rtol=0.01, atol=0.01)
+
+
+def test_context_and_concepts_come_from_their_own_recipes(tmp_path: Path) -> None:
+    concepts = tmp_path / "concepts.toml"
+    concepts.write_text(
+        'name = "c"\nkind = "concepts"\ncorpus = "scenes"\n[features]\nbackbone = "efficientnet-lite0"\n'
+        'crops = "whole"\nside = 96\n[features.regions]\nboxes = "grid"\ncount = 7\n'
+        "[schedule]\nepochs = 1\nlearning_rate = 1e-3\n"
+    )
+    context = {"backbone": "efficientnet-lite0", "crops": "squash"}
+    recipe = _recipe({"kind": "concepts-order", "features": context, "concepts": str(concepts)})
+    whole = open_corpus("scenes")
+    assert whole.pictures is not None
+    (tmp_path / "a.png").write_bytes(whole.pictures.read(whole.images[0]))
+    found = Looker(recipe).look(tmp_path / "a.png").features
+    assert found.regions is not None
+    assert found.whole is not None
+    assert len(found.regions) == 7
+    assert not np.array_equal(found.whole, found.image)
+
+
+def test_a_captioner_of_regions_looks_at_as_many_as_its_aligner_had(tmp_path: Path) -> None:
+    aligner = tmp_path / "aligner.toml"
+    aligner.write_text(
+        'name = "a"\nkind = "alignment"\ncorpus = "scenes"\nregions = 4\n[features.regions]\ncount = 9\n'
+        "[schedule]\nepochs = 1\nlearning_rate = 1e-3\n"
+    )
+    whole = open_corpus("scenes")
+    assert whole.pictures is not None
+    (tmp_path / "a.png").write_bytes(whole.pictures.read(whole.images[0]))
+    captioner = {"kind": "captioner", "pairs": "regions", "features": REGIONS}
+    for named, most in ((str(aligner), 3), (str(tmp_path / "gone"), 12)):
+        found = Looker(_recipe({**captioner, "aligner": named})).look(tmp_path / "a.png").features
+        assert found.regions is not None
+        assert len(found.regions) == most
+
+
+def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
+    looker = Looker(_recipe(HM))
+    (tmp_path / "a.jpg").write_text("no picture")
+    with pytest.raises(InputError, match=r"a\.jpg"):
+        looker.look(tmp_path / "a.jpg")
+    with pytest.raises(InputError, match="No such file"):
+        looker.look(tmp_path / "b.jpg")
+    with pytest.raises(DeixisError, match="on the spot"):
+        Looker(_recipe({"kind": "concepts-order", "features": {"backbone": "f.npy"}}))
