@@ -12,11 +12,14 @@ install: $(VENV)/.installed
 demo: install
 	$(BIN)/deixis demo
 
+# Options for pytest: make test PYTEST_ARGS="-x tests/corpus"
+PYTEST_ARGS ?=
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .
