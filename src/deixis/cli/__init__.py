@@ -114,8 +114,12 @@ def main() -> None:
         line = " ".join(str(fault).split())
         sys.stderr.write(f"deixis: {line}\n")
         sys.exit(2)
-    except Interrupted:
+    except Interrupted as end:
         sys.stderr.write("deixis: interrupted; run the same again to go on\n")
+        if end.at_once:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
         # What typer makes of Ctrl-C.

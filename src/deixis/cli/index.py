@@ -62,7 +62,7 @@ def index(
     name = absolute_name(encoder or encoder_name_of(where) or DEFAULT)
     with busy("Loading the encoder"):
         opened = load_encoder(name)
-    with resumable(), progress_bar("Indexing") as progress:
+    with resumable(at_once=True), progress_bar("Indexing") as progress:
         report = index_folders(where, folders or [], opened, name, prune=prune, store=store, progress=progress)
     if as_json:
         print_json(report)

@@ -59,16 +59,23 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 class Interrupted(BaseException):
-    """A person pressed Ctrl-C in work that goes on where it was."""
+    """A person pressed Ctrl-C in work that goes on where it was; `at_once`: without waiting for its threads."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
 
 
 @contextmanager
-def resumable() -> Iterator[None]:
-    """Around work that, started again, goes on where it was interrupted."""
+def resumable(*, at_once: bool = False) -> Iterator[None]:
+    """Around work that, started again, goes on where it was interrupted.
+
+    Python waits for all threads before it ends. With `at_once` it does not: for threads that only decode pictures, each
+    of which may take seconds.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted from None
+        raise Interrupted(at_once) from None
 
 
 @contextmanager

@@ -234,12 +234,16 @@ class _Update:
 
     def _take_in(self, changed: Sequence[Found]) -> None:
         last = time.monotonic()
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+        try:
             for looked in _in_order(pool, self._look, changed):
                 self._add(looked)
                 if len(self._files) >= COMMIT_FILES or time.monotonic() - last > COMMIT_SECONDS:
                     self._commit(len(changed))
                     last = time.monotonic()
+        finally:
+            # After Ctrl-C, nobody needs the pictures that are being read ahead.
+            pool.shutdown(wait=False, cancel_futures=True)
         self._commit(len(changed))
 
     def _look(self, found: Found) -> Looked:

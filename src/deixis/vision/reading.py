@@ -1,7 +1,7 @@
 """Safe reading of pictures from bytes: whatever a file holds, the outcome is an RGB picture or an `InputError`.
 
-The pixel cap is checked from the header, before anything is decoded. A run over many pictures goes on past a broken
-one and lists it (`Skipped`).
+Pixels, and what decoding would cost in time and memory, are checked before anything is decoded (`headers`). A run over
+many pictures goes on past a broken one and lists it (`Skipped`).
 """
 
 from __future__ import annotations
@@ -9,21 +9,27 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
+from deixis.vision.headers import decoding_problem
 
 #: The only decoders that strangers' bytes reach.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-#: More pixels are refused. A photo of 108 megapixels passes (0.35 GB once decoded); Pillow itself ends at 179.
+#: More pixels are refused. A photo of 108 megapixels passes (0.43 GB once decoded); Pillow itself ends at 179.
 MAX_PIXELS = 120_000_000
+#: Pixels that are converted to RGB at a time, so that only the picture and its RGB copy are held whole.
+BAND_PIXELS = 1 << 20
+#: Pictures with more pixels are decoded one at a time, whatever the number of threads.
+LARGE_PIXELS = 32_000_000
 
 _EXIF_ORIENTATION = 0x0112
 #: EXIF orientation → what sets the picture upright.
@@ -38,6 +44,7 @@ _TURNS = {
 }
 #: Silencing warnings changes the whole process, so headers are read one at a time (microseconds each).
 _header_lock = threading.Lock()
+_large_lock = threading.Lock()
 
 
 def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_least: int = 0) -> Pillow.Image:
@@ -51,25 +58,31 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
             many pixels: several times faster for large photos and small networks.
 
     Raises:
-        InputError: the bytes are no picture of a known format, are damaged or cut off, or it is too large.
+        InputError: the bytes are no picture of a known format, are damaged or cut off, or it is too large or takes too
+            long to decode.
     """
     with _as_input_error(name):
-        image, orientation = _open(data)
+        image, orientation = _open(data, name, max_pixels)
         if image.width * image.height > max_pixels:
             raise InputError(
                 name, f"has {image.width} × {image.height} pixels, more than the {max_pixels:,} that are read"
             )
         if at_least:
             image.draft(None, (at_least, at_least))
-        image.load()
-        picture = _to_rgb(image)
-        return picture.transpose(_TURNS[orientation]) if orientation in _TURNS else picture
+        if isinstance(image, TiffImageFile):
+            with _quietly():
+                # Of a TIFF, Pillow warns here, and not again once there is memory for it.
+                image.load_prepare()
+        with _large_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
+            image.load()
+            image = _to_rgb(image)
+            return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
 def read_size(data: bytes, *, name: str = "picture") -> tuple[int, int]:
     """Width and height as `decode_picture` would give them, from the header alone."""
     with _as_input_error(name):
-        image, orientation = _open(data)
+        image, orientation = _open(data, name, MAX_PIXELS)
         return (image.height, image.width) if orientation >= 5 else image.size
 
 
@@ -127,11 +140,19 @@ def _as_input_error(name: str) -> Iterator[None]:
         raise InputError(name, f"is damaged or cut off ({fault or type(fault).__name__})") from None
 
 
-def _open(data: bytes) -> tuple[Pillow.Image, int]:
-    """The picture with nothing decoded yet, and its EXIF orientation (1–8)."""
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Odd metadata, and pictures that are large but within our cap, are not worth a warning."""
     with _header_lock, warnings.catch_warnings():
-        # Odd metadata, and pictures that are large but within our cap, are no news to anybody.
         warnings.simplefilter("ignore")
+        yield
+
+
+def _open(data: bytes, name: str, max_pixels: int) -> tuple[Pillow.Image, int]:
+    """The picture with nothing decoded yet, and its EXIF orientation (1–8)."""
+    if problem := decoding_problem(data, max_pixels):
+        raise InputError(name, problem)
+    with _quietly():
         image = Pillow.open(io.BytesIO(data), formats=FORMATS)
         # Pillow itself turns a TIFF, and gives its upright size from the start.
         return image, 1 if image.format == "TIFF" else _orientation(image)
@@ -148,21 +169,55 @@ def _orientation(image: Pillow.Image) -> int:
 def _to_rgb(image: Pillow.Image) -> Pillow.Image:
     if image.mode == "RGB" and not image.has_transparency_data:
         return image
-    if image.mode == "F" or image.mode.startswith("I"):
-        return _from_deep_grey(image).convert("RGB")
-    if image.has_transparency_data:
-        layer = image.convert("RGBA")
-        white = Pillow.new("RGBA", layer.size, "white")
-        return Pillow.alpha_composite(white, layer).convert("RGB")
-    return image.convert("RGB")
+    if image.mode.startswith("I;16"):
+        return _in_bands(image, _from_16_bits)
+    if image.mode in ("F", "I"):
+        return _from_deep_grey(image)
+    return _in_bands(image, _over_white if image.has_transparency_data else lambda band: band.convert("RGB"))
+
+
+def _in_bands(image: Pillow.Image, convert: Callable[[Pillow.Image], Pillow.Image]) -> Pillow.Image:
+    """What `convert` makes of a picture, a few rows or columns at a time."""
+    if image.width * image.height <= BAND_PIXELS:
+        return convert(image)
+    picture = Pillow.new("RGB", image.size)
+    for box in _bands(image):
+        picture.paste(convert(image.crop(box)), box[:2])
+    return picture
+
+
+def _bands(image: Pillow.Image) -> Iterator[tuple[int, int, int, int]]:
+    """Boxes of at most `BAND_PIXELS` that cover a picture, cut across its longer side."""
+    width, height = image.size
+    if height >= width:
+        step = max(1, BAND_PIXELS // width)
+        yield from ((0, top, width, min(top + step, height)) for top in range(0, height, step))
+    else:
+        step = max(1, BAND_PIXELS // height)
+        yield from ((left, 0, min(left + step, width), height) for left in range(0, width, step))
+
+
+def _over_white(image: Pillow.Image) -> Pillow.Image:
+    layer = image.convert("RGBA")
+    return Pillow.alpha_composite(Pillow.new("RGBA", layer.size, "white"), layer).convert("RGB")
+
+
+def _from_16_bits(image: Pillow.Image) -> Pillow.Image:
+    """16-bit grey runs from 0 to 65,535."""
+    table = np.rint(np.arange(65536) / 257).astype(np.uint8)
+    return Pillow.fromarray(table[np.asarray(image)]).convert("RGB")
 
 
 def _from_deep_grey(image: Pillow.Image) -> Pillow.Image:
-    """16-bit grey runs from 0 to 65,535; 32-bit and floating point, which define no white, from darkest to lightest."""
-    if image.mode.startswith("I;16"):
-        # By a table: as floats, a large picture would take twenty times its bytes.
-        return Pillow.fromarray(np.rint(np.arange(65536) / 257).astype(np.uint8)[np.asarray(image)])
-    values = np.nan_to_num(np.asarray(image, dtype=np.float64), posinf=0.0, neginf=0.0)
-    black, white = values.min(), values.max()
-    scaled = (values - black) / ((white - black) or 1.0) * 255
-    return Pillow.fromarray(np.rint(scaled).astype(np.uint8))
+    """32-bit and floating-point grey, which define no white: from darkest to lightest."""
+
+    def values(band: Pillow.Image) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        return np.nan_to_num(np.asarray(band, dtype=np.float64), posinf=0.0, neginf=0.0)
+
+    def scaled(band: Pillow.Image) -> Pillow.Image:
+        levels = (values(band) - black) / ((white - black) or 1.0) * 255
+        return Pillow.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+
+    limits = [(float(part.min()), float(part.max())) for box in _bands(image) for part in [values(image.crop(box))]]
+    black, white = min(low for low, _ in limits), max(high for _, high in limits)
+    return _in_bands(image, scaled)
