@@ -16,16 +16,6 @@ class Ratio(NamedTuple):
     limit: Callable[[Any], str] = lambda found: ""
 
 
-def _growth(process: str, found: Any) -> float:
-    """Its memory with the most captions, to that with the fewest."""
-    sizes = {run["captions"]: run["peak_megabytes"][process] for run in found["runs"] if run["workers"] > 1}
-    return float(sizes[max(sizes)] / sizes[min(sizes)])
-
-
-def _a_caption(process: str, found: Any) -> float:
-    return float(found["bytes_a_caption"][process] / found["limits"]["bytes_a_caption"][process])
-
-
 def _step_times(setting: str, way: str, found: Any) -> float:
     return float(found["settings"][setting]["times_faster"][way])
 
@@ -47,10 +37,6 @@ RATIOS = (
     Ratio("ranking", "ranking, both directions, to its bare product", lambda found: found["time_ratio"],
           lambda found: f"≤ {found['time_ratio_limit']}"),
     Ratio("ranking", "bytes above the inputs, to 1 GB", lambda found: found["memory_ratio"], lambda found: "≤ 1"),
-    *(Ratio("ranking_workers", f"ranking by two processes, from 200,000 to 1,000,000 captions: memory of {told}",
-            partial(_growth, process)) for process, told in (("first", "the first"), ("worker", "one that counts"))),
-    *(Ratio("ranking_workers", f"bytes that a caption more takes {told}, to the limit", partial(_a_caption, process),
-            lambda found: "≤ 1") for process, told in (("first", "in the first"), ("worker", "in one that counts"))),
     Ratio("cca", "CCA: time of the faster of two libraries to ours",
           lambda found: found["times_faster_than_the_faster"], lambda found: f"≥ {found['limits']['times_faster']}"),
     Ratio("cca-full", "CCA of paper 0 at full size on a GPU: its covariances, to the floor",

@@ -79,7 +79,6 @@ BY_HAND = (
 def benchmarks(data: Path) -> Iterator[Benchmark]:
     flickr8k, entities = data / "flickr8k", data / "flickr30k_entities" / "annotations.zip"
     yield Benchmark("ranking.py")
-    yield Benchmark("ranking_workers.py")
     yield Benchmark("cca.py", ("--limit", "60", *_out("cca")))
     yield Benchmark("two_branch.py", _out("two_branch"))
     yield Benchmark("runtimes.py")

@@ -56,17 +56,6 @@ def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPa
     assert row.seconds(found) == 0.002
 
 
-def test_the_document_of_evaluation_says_what_ranking_a_million_captions_took() -> None:
-    found = json.loads((ROOT / "results" / "benchmarks" / "ranking_workers.json").read_text("utf-8"))
-    run = next(run for run in found["runs"] if run["captions"] == 1_000_000)
-    megabytes = run["peak_megabytes"]
-    told = (
-        f"took {run['processor_s']} s of processor time, {megabytes['first']} MB in the first process and "
-        f"{megabytes['worker']} MB in each worker"
-    )
-    assert told in " ".join((ROOT / "docs" / "evaluation.md").read_text("utf-8").split())
-
-
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -308,3 +309,17 @@ def test_random_s_row_by_hand():
     assert all_right.median_rank == 1
     with pytest.raises(DeixisError):
         random_figures([4], 3)
+
+
+def test_memory_grows_by_a_few_numbers_per_caption():
+    """An owner, a score to reach, a count; then an order, or the ranks for their median. Norms come before."""
+    random = np.random.default_rng(0)
+    peaks = []
+    for captions in (50_000, 250_000):
+        sides = (random.normal(size=(count, 4)).astype(np.float32) for count in (50, captions))
+        scores, owners = EmbeddingScores(*sides, memory=1 << 20), captions_evenly(50, captions // 50)
+        tracemalloc.start()
+        evaluate_ranking(scores, owners)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert (peaks[1] - peaks[0]) / 200_000 < 40

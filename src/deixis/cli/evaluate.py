@@ -45,9 +45,6 @@ CaptionImages = Annotated[
     ),
 ]
 Folds = Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images and average.")]
-Workers = Annotated[
-    int, typer.Option(min=1, help="Processes that count, with 128 MB of tiles each; the outcome is the same.")
-]
 
 
 @app.command()
@@ -56,7 +53,6 @@ def scores(
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     folds: Folds = 1,
-    workers: Workers = 1,
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -70,7 +66,7 @@ def scores(
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
     record = Record(out, force, {"scores": file})
-    _report(str(file), lambda: MatrixScores(matrix), owners, folds, workers, record, as_json)
+    _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json)
 
 
 @app.command()
@@ -80,7 +76,6 @@ def embeddings(
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     folds: Folds = 1,
-    workers: Workers = 1,
     dot: Annotated[bool, typer.Option("--dot", help="Score by dot products, not cosines.")] = False,
     out: Out = None,
     force: Force = False,
@@ -90,7 +85,7 @@ def embeddings(
 
     Files are read in blocks, so they may be larger than memory.
 
-    Example: deixis evaluate embeddings images.npy captions.npy --workers 8
+    Example: deixis evaluate embeddings images.npy captions.npy
     """
     from deixis.metrics.score_blocks import EmbeddingScores
 
@@ -102,7 +97,7 @@ def embeddings(
     owners = _owners(captions, (len(left), len(right)), captions_per_image, caption_images)
     record = Record(out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"})
     sources = f"{images} and {captions}"
-    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, workers, record, as_json)
+    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json)
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
@@ -180,7 +175,6 @@ def _report(
     make_scores: Callable[[], Scores],
     owners: npt.NDArray[np.int64],
     folds: int,
-    workers: int,
     record: Record,
     as_json: bool,
 ) -> None:
@@ -192,7 +186,7 @@ def _report(
     start = time.monotonic()
     try:
         given = make_scores()
-        ranking = evaluate_ranking(given, owners, folds=folds, workers=workers)
+        ranking = evaluate_ranking(given, owners, folds=folds)
     except ScoreError as fault:
         raise InputError(path, fault.problem, fault.place) from fault
     except DeixisError as fault:

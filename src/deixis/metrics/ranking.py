@@ -64,7 +64,7 @@ class Ranking:
         }
 
 
-def evaluate_ranking(scores: Scores, caption_images: npt.ArrayLike, *, folds: int = 1, workers: int = 1) -> Ranking:
+def evaluate_ranking(scores: Scores, caption_images: npt.ArrayLike, *, folds: int = 1) -> Ranking:
     """Rank captions for every image and images for every caption.
 
     An image without captions asks nothing, but stays a wrong answer to every caption.
@@ -74,7 +74,6 @@ def evaluate_ranking(scores: Scores, caption_images: npt.ArrayLike, *, folds: in
         caption_images: `(captions,)`, the number of each caption's image.
         folds: cut the images, in their order, into this many equal parts, rank within each and average (the "1K test"
             on 5,000 images of MS-COCO is five folds).
-        workers: processes that count, each with about as much memory; the outcome is the same.
     """
     images, captions = scores.shape
     owners = _owners(caption_images, captions, images)
@@ -84,7 +83,7 @@ def evaluate_ranking(scores: Scores, caption_images: npt.ArrayLike, *, folds: in
     for fold in range(folds):
         inside = np.arange(images) // (images // folds) == fold
         own = owners if folds == 1 else np.where(inside[owners], owners, -1)
-        image_ranks, caption_ranks = best_ranks(scores, np.where(inside, np.arange(images), -1), own, workers=workers)
+        image_ranks, caption_ranks = best_ranks(scores, np.where(inside, np.arange(images), -1), own)
         own_captions, own_images = int(np.count_nonzero(inside[owners])), int(np.count_nonzero(inside))
         directions[0].append(figures(image_ranks[image_ranks > 0], own_captions))
         directions[1].append(figures(caption_ranks[caption_ranks > 0], own_images))

@@ -6,12 +6,12 @@ so the best one's rank is 1 + the number of wrong answers that score at least as
 
 The borders of the tiles follow the groups. A tile on the diagonal then holds every right answer of its rows and
 columns, so after the diagonal all the scores to reach are known exactly, and the other tiles need only be counted:
-each score is asked for once, and no more than a tile is kept. That counting may be shared by processes.
+each score is asked for once, and no more than a tile is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
@@ -24,7 +24,7 @@ STRIP = 1 << 19
 
 
 def best_ranks(
-    scores: Scores, row_groups: Integers, column_groups: Integers, *, itself: bool = False, workers: int = 1
+    scores: Scores, row_groups: Integers, column_groups: Integers, *, itself: bool = False
 ) -> tuple[Integers, Integers]:
     """The rank, from 1, of the best right answer to every row (among columns) and to every column (among rows).
 
@@ -33,7 +33,6 @@ def best_ranks(
         row_groups: `(rows,)`, the group of each row; a negative one leaves the row out.
         column_groups: `(columns,)`, likewise.
         itself: rows and columns are the same things, and nothing is an answer to itself.
-        workers: processes that count.
 
     Returns:
         `(rows,)` and `(columns,)`, with 0 where there is no right answer or the row or column was left out.
@@ -57,33 +56,15 @@ def best_ranks(
                 best = np.max(block, axis=1 - side, where=right, initial=-np.inf)
                 reach[side][chosen] = np.where(right.any(axis=1 - side), best - slacks[side][chosen], np.inf)
             _count(block, (rows, columns), reach, counts, pool, ~same)
-        if workers == 1:
-            count_off_diagonal(scores, chunks, range(len(chunks)), reach, counts, pool)
-    if workers > 1:
-        from deixis.metrics.rank_workers import count_by_workers
-
-        count_by_workers(scores, chunks, reach, counts, workers)
+        for outer, (outer_rows, outer_columns) in enumerate(chunks):
+            for inner, (inner_rows, inner_columns) in enumerate(chunks):
+                rows, columns = (outer_rows, inner_columns) if scores.rows_outermost else (inner_rows, outer_columns)
+                if inner != outer and not _empty(rows, columns):
+                    _count(scores.block(rows, columns), (rows, columns), reach, counts, pool)
     for limit, count in zip(reach, counts, strict=True):
         count += 1
         count[limit == np.inf] = 0
     return counts
-
-
-def count_off_diagonal(
-    scores: Scores,
-    chunks: Sequence[tuple[Chosen, Chosen]],
-    outermost: Iterable[int],
-    reach: tuple[Floats, Floats],
-    counts: tuple[Integers, Integers],
-    pool: Executor,
-) -> None:
-    """Count the tiles beside the diagonal whose rows, or columns where those are outermost, are of these chunks."""
-    for outer in outermost:
-        for inner, (inner_rows, inner_columns) in enumerate(chunks):
-            outer_rows, outer_columns = chunks[outer]
-            rows, columns = (outer_rows, inner_columns) if scores.rows_outermost else (inner_rows, outer_columns)
-            if inner != outer and not _empty(rows, columns):
-                _count(scores.block(rows, columns), (rows, columns), reach, counts, pool)
 
 
 def _count(

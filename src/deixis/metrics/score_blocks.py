@@ -7,7 +7,6 @@ are refused with the place named.
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,9 +31,6 @@ class ScoreError(DeixisError):
     def __init__(self, problem: str, place: str) -> None:
         self.problem, self.place = problem, place
         super().__init__(f"{place}: {problem}")
-
-    def __reduce__(self) -> tuple[type[ScoreError], tuple[str, str]]:
-        return ScoreError, (self.problem, self.place)
 
 
 class Scores(Protocol):
@@ -103,12 +99,6 @@ class MatrixScores:
     def slack(self) -> tuple[Floats, Floats]:
         return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
-    def with_arrays(self, change: Callable[[Any], Any]) -> MatrixScores:
-        """The same scores over another form of their array, for another process."""
-        other = copy(self)
-        other.scores = change(self.scores)
-        return other
-
     def block(self, rows: Chosen, columns: Chosen) -> Block:
         given = self.scores[rows][:, columns]
         if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and given.size:
@@ -160,15 +150,6 @@ class EmbeddingScores:
             return np.broadcast_to(unit, self.shape[0]), np.broadcast_to(unit, self.shape[1])
         rows, columns = self._norms
         return unit * columns.max(initial=0.0) * rows, unit * rows.max(initial=0.0) * columns
-
-    def with_arrays(self, change: Callable[[Any], Any]) -> EmbeddingScores:
-        """The same scores over another form of their arrays, for another process."""
-        other = copy(self)
-        other._sides = (change(self._sides[0]), change(self._sides[1]))
-        other._norms = (change(self._norms[0]), change(self._norms[1]))
-        other._prepared = [(None, np.empty(0))] * 2
-        other._buffer = np.empty(0, dtype=self._type)
-        return other
 
     def block(self, rows: Chosen, columns: Chosen) -> Block:
         left, right = self._vectors(0, rows), self._vectors(1, columns)
