@@ -1,21 +1,16 @@
-"""Paper 3's network against its equations, written out number by number."""
+"""The fusion and the generator against the equations, one image at a time (`reference.py`)."""
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, GatedFusion, OrderRecipe, SentenceGenerator
-from deixis.text.vocabulary import END, START
+from deixis.papers.concepts_order.reference import gated_fusion, sentence_negative_log_likelihood
 
 SMALL = OrderRecipe(hidden=5, word=3, longest=6)
 WORDS = 9
-Vector = NDArray[np.float64]
 
 
 @pytest.fixture(autouse=True)
@@ -23,32 +18,11 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-def numbers(value: Tensor) -> Vector:
-    return value.detach().double().numpy()
-
-
-def sigmoid(value: Vector) -> Vector:
-    return np.asarray(1 / (1 + np.exp(-value)))
-
-
-def unit(value: Vector) -> Vector:
-    return np.asarray(value / math.sqrt(sum(number**2 for number in value)))
-
-
-def weight(layer: nn.Linear | None) -> Vector:
-    assert layer is not None
-    return numbers(layer.weight)
-
-
 def test_the_gate_is_equation_2() -> None:
     fusion = GatedFusion(4, 6, 5, "gate").double()
     concepts, context = torch.rand(3, 4).double(), torch.randn(3, 6).double()
-    for row, p, x in zip(numbers(fusion(concepts, context)), numbers(concepts), numbers(context), strict=True):
-        x = unit(x)
-        p_hat, x_hat = unit(weight(fusion.concepts) @ p), unit(weight(fusion.context) @ x)
-        t = sigmoid(weight(fusion.concept_gate) @ p + weight(fusion.context_gate) @ x)
-        for place in range(5):
-            assert row[place] == pytest.approx(t[place] * p_hat[place] + (1 - t[place]) * x_hat[place])
+    for row, p, x in zip(fusion(concepts, context), concepts, context, strict=True):
+        torch.testing.assert_close(row, gated_fusion(fusion, p, x))
 
 
 def test_the_ablations_are_the_summands_alone_and_their_sum() -> None:
@@ -79,26 +53,6 @@ def generator(shared: nn.Embedding | None = None) -> SentenceGenerator:
     return made
 
 
-def told_by_hand(model: SentenceGenerator, picture: Vector, sentence: list[int], read_instead: int = 0) -> float:
-    """−log P of a sentence by eq. 3, with torch's order of gates (i, f, c, o) and its two biases.
-
-    `read_instead` is read in place of every word but the start.
-    """
-    table, last_bias, recurrence = numbers(model.words.weight), numbers(model.bias), model.recurrence
-    read, kept = numbers(recurrence.weight_ih_l0), numbers(recurrence.weight_hh_l0)
-    bias = numbers(recurrence.bias_ih_l0) + numbers(recurrence.bias_hh_l0)
-    h, c, last, total = picture, np.zeros(5), START, 0.0
-    for word in [*sentence, END]:
-        i, f, candidate, o = np.split(read @ table[last] + kept @ h + bias, 4)
-        c = sigmoid(f) * c + sigmoid(i) * np.tanh(candidate)
-        h = sigmoid(o) * np.tanh(c)
-        mapped = weight(model.map) @ h + numbers(model.map.bias)
-        scores = [float(table[each] @ mapped) + float(last_bias[each]) for each in range(WORDS)]
-        total -= scores[word] - math.log(sum(math.exp(score) for score in scores))
-        last = read_instead or word
-    return total
-
-
 SENTENCES = [[4, 5, 6], [8], [7, 4, 4, 8, 5], []]
 
 
@@ -109,7 +63,9 @@ def padded(sentences: list[list[int]]) -> Tensor:
 def test_the_generation_loss_is_equation_3_word_by_word() -> None:
     model, pictures = generator(), torch.randn(len(SENTENCES), 5).double()
     found = model.negative_log_likelihood(pictures, padded(SENTENCES))
-    expected = [told_by_hand(model, numbers(own), each) for own, each in zip(pictures, SENTENCES, strict=True)]
+    expected = [
+        sentence_negative_log_likelihood(model, own, each).item() for own, each in zip(pictures, SENTENCES, strict=True)
+    ]
     assert found.tolist() == pytest.approx(expected)
 
 
@@ -130,8 +86,10 @@ def test_scheduled_sampling_reads_the_sentence_at_0_and_itself_at_1() -> None:
         # It always says 7, so that is what it reads.
         model.bias[7] = 60
         found = model.sampled_negative_log_likelihood(pictures[:1], padded([[4, 5]]), 1.0)
-    assert float(found) == pytest.approx(told_by_hand(model, numbers(pictures[0]), [4, 5], read_instead=7))
-    assert float(found) != pytest.approx(told_by_hand(model, numbers(pictures[0]), [4, 5]), rel=1e-6)
+    assert float(found) == pytest.approx(
+        sentence_negative_log_likelihood(model, pictures[0], [4, 5], read_instead=7).item()
+    )
+    assert float(found) != pytest.approx(sentence_negative_log_likelihood(model, pictures[0], [4, 5]).item(), rel=1e-6)
 
 
 def test_a_picture_s_vector_learns_from_the_generation_loss() -> None:
@@ -168,7 +126,9 @@ def test_dropout_is_of_training_alone_and_of_words_and_states() -> None:
     pictures, ids = torch.randn(4, 5).double(), padded(SENTENCES)
     first, second = (made.negative_log_likelihood(pictures, ids) for _ in range(2))
     assert not torch.equal(first, second)
-    expected = [told_by_hand(made, numbers(own), each) for own, each in zip(pictures, SENTENCES, strict=True)]
+    expected = [
+        sentence_negative_log_likelihood(made, own, each).item() for own, each in zip(pictures, SENTENCES, strict=True)
+    ]
     assert made.eval().negative_log_likelihood(pictures, ids).tolist() == pytest.approx(expected)
 
 

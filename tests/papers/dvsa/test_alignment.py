@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from deixis.errors import DeixisError
 from deixis.papers.dvsa import network as alignment
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, BidirectionalReader, Pool, pooled_products
+from deixis.papers.dvsa.reference import pair_scores, read_words
 
 RECIPE = AlignmentRecipe(dim=5, word=4, dropout=0.0)
 
@@ -25,21 +26,6 @@ def random_pairs(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return regions, present, words, torch.tensor([0, 0, 0, 0, 2, 2, 2, 2, 2])
 
 
-def looped(regions: Tensor, present: Tensor, words: Tensor, text: Tensor, pool: Pool) -> Tensor:
-    rows = []
-    for own, there in zip(regions, present, strict=True):
-        totals = [torch.zeros((), dtype=words.dtype) for _ in range(3)]
-        for word, of in zip(words, text.tolist(), strict=True):
-            products = [region @ word for region, real in zip(own, there.tolist(), strict=True) if real]
-            if pool == "best":
-                totals[of] = totals[of] + torch.stack(products).max()
-            else:
-                shift = 0 if pool == "positive" else 1
-                totals[of] = totals[of] + sum(torch.clamp(product + shift, min=0) for product in products)
-        rows.append(torch.stack(totals))
-    return torch.stack(rows)
-
-
 @pytest.mark.parametrize("pool", ["best", "positive", "hinge"])
 @pytest.mark.parametrize("block", [1, 7, 30, 1 << 24])
 def test_scores_and_gradients_of_all_pairs_are_those_of_loops_in_any_block(pool: Pool, block: int) -> None:
@@ -49,7 +35,7 @@ def test_scores_and_gradients_of_all_pairs_are_those_of_loops_in_any_block(pool:
     for slow in (True, False):
         given = [regions.clone().requires_grad_(), words.clone().requires_grad_()]
         if slow:
-            scores = looped(given[0], present, given[1], text, pool)
+            scores = pair_scores(given[0], present, given[1], text, 3, pool)
         else:
             scores = pooled_products(given[0], present, given[1], text, 3, pool, block)
         (scores * weights).sum().backward()  # type: ignore[no-untyped-call]
@@ -76,23 +62,6 @@ def test_the_gradient_holds_no_more_products_than_a_block() -> None:
     assert regions.grad is not None
 
 
-def by_the_equations(reader: BidirectionalReader, words: Tensor) -> Tensor:
-    """The BRNN of one text (words, word), a word at a time, as the paper writes it."""
-
-    def f(value: Tensor) -> Tensor:
-        return torch.clamp(value, min=0)
-
-    (w_f, w_b), (b_f, b_b) = reader.recurrent.transpose(1, 2), reader.bias[:, 0]
-    e = [f(reader.enter.weight @ x + reader.enter.bias) for x in words]
-    forward, backward = [torch.zeros_like(b_f)], [torch.zeros_like(b_b)]
-    for e_t in e:
-        forward.append(f(e_t + w_f @ forward[-1] + b_f))
-    for e_t in reversed(e):
-        backward.append(f(e_t + w_b @ backward[-1] + b_b))
-    states = zip(forward[1:], reversed(backward[1:]), strict=True)
-    return torch.stack([f(reader.leave.weight @ (h_f + h_b) + reader.leave.bias) for h_f, h_b in states])
-
-
 def test_words_are_read_as_the_equations_say_whatever_stands_beside_them() -> None:
     torch.manual_seed(0)
     reader = BidirectionalReader(RECIPE).double()
@@ -101,7 +70,7 @@ def test_words_are_read_as_the_equations_say_whatever_stands_beside_them() -> No
     words = torch.randn(3, 6, 4, dtype=torch.double)
     found = reader(words, torch.arange(6) < torch.tensor(lengths)[:, None])
     for row, text, length in zip(found, words, lengths, strict=True):
-        torch.testing.assert_close(row[:length], by_the_equations(reader, text[:length]))
+        torch.testing.assert_close(row[:length], read_words(reader, text[:length]))
 
 
 def test_scores_are_eq_1_of_the_supplement_and_keep_the_length_of_vectors() -> None:
@@ -112,7 +81,7 @@ def test_scores_are_eq_1_of_the_supplement_and_keep_the_length_of_vectors() -> N
     scores = network.score_all(regions, present, ids)
     for k, count in enumerate((3, 2)):
         for text, length in enumerate((3, 1)):
-            s = by_the_equations(network.reader, network.words(ids[text, :length, 0]))  # type: ignore[arg-type]
+            s = read_words(network.reader, network.words(ids[text, :length, 0]))  # type: ignore[arg-type]
             v = regions[k, :count] @ network.regions.weight.T + network.regions.bias
             assert scores[k, text].item() == pytest.approx((s @ v.T).max(1).values.sum().item(), abs=1e-5)
     with torch.no_grad():

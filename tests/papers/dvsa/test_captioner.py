@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from deixis.errors import DeixisError
 from deixis.model import Describes, ImageFeatures, Scores
 from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe, text_ids
-from deixis.text.vocabulary import END, PAD, START, Vocabulary
+from deixis.papers.dvsa.reference import caption_log_likelihood
+from deixis.text.vocabulary import END, PAD, Vocabulary
 
 VOCABULARY = Vocabulary({"a": 3, "dog": 2, "runs": 1})
 CELLS = pytest.mark.parametrize("cell", ["rnn", "lstm"])
@@ -28,27 +28,6 @@ def a_captioner(cell: Any, channels: int = 5) -> Captioner:
     return network
 
 
-def by_the_equations(network: Captioner, picture: Tensor, ids: list[int]) -> float:
-    """log p of one sentence; the picture enters at t = 1 alone."""
-    cell: Any = network.recurrence
-    w_hx, w_hh, b_h = cell.weight_ih_l0, cell.weight_hh_l0, cell.bias_ih_l0 + cell.bias_hh_l0
-    h = memory = torch.zeros(6, dtype=torch.double)
-    total = 0.0
-    for t, (word, following) in enumerate(zip([START, *ids], ids, strict=False), start=1):
-        given = w_hx @ network.words.weight[word] + w_hh @ h + b_h
-        if t == 1:
-            given = given + network.picture.weight @ picture
-        if isinstance(cell, torch.nn.RNN):
-            h = torch.clamp(given, min=0)
-        else:
-            i, f, g, o = given.view(4, 6)
-            memory = torch.sigmoid(f) * memory + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(memory)
-        told = torch.log_softmax(network.output.weight @ h + network.output.bias, 0)
-        total += float(told[following].detach())
-    return total
-
-
 @CELLS
 @pytest.mark.parametrize("block", [1, 200, 1 << 25])
 def test_likelihoods_of_all_pairs_are_those_of_the_equations(cell: str, block: int) -> None:
@@ -58,7 +37,7 @@ def test_likelihoods_of_all_pairs_are_those_of_the_equations(cell: str, block: i
     ids = torch.from_numpy(text_ids(VOCABULARY, texts))
     scores = network.score_all(pictures, ids, block)
     for row, picture in zip(scores, pictures, strict=True):
-        expected = [by_the_equations(network, picture, VOCABULARY.encode(text, end=True)) for text in texts]
+        expected = [caption_log_likelihood(network, picture, VOCABULARY.encode(text, end=True)) for text in texts]
         assert row.tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -72,7 +51,9 @@ def test_a_wide_beam_says_the_most_likely_of_all_sentences(cell: str) -> None:
     for power in (0.0, 1.0):
         decoding = DecodingRecipe(beam=60, longest=3, length_power=power)
         for picture, found in zip(pictures, network.speak(pictures, decoding, 5), strict=True):
-            rated = [by_the_equations(network, picture, [*own, END]) / (len(own) + 1) ** power for own in sentences]
+            rated = [
+                caption_log_likelihood(network, picture, [*own, END]) / (len(own) + 1) ** power for own in sentences
+            ]
             best = sorted(zip(rated, sentences, strict=True), reverse=True)[:5]
             assert [each.words for each in found] == [own for _, own in best]
             assert [each.score for each in found] == pytest.approx([score for score, _ in best], rel=1e-4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
+from deixis.papers.dvsa.reference import best_chain_score, chain_score
 from deixis.papers.dvsa.snippets import (
     KEEP,
     OVERLAP,
@@ -26,11 +27,6 @@ from deixis.papers.dvsa.snippets import (
 )
 
 
-def total(scores: torch.Tensor, states: tuple[int, ...], beta: float) -> float:
-    chosen = sum(float(scores[t, state]) for t, state in enumerate(states))
-    return chosen + beta * sum(one == other for one, other in pairwise(states))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3, 1.0, 5.0]))
 def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, beta: float) -> None:
@@ -41,8 +37,8 @@ def test_smoothing_finds_the_best_of_all_states_of_every_sentence(seed: int, bet
         scores[0, :, -1] = -torch.inf
     found = smooth(scores, torch.from_numpy(lengths), beta)
     for own, states, length in zip(scores, found.tolist(), lengths.tolist(), strict=True):
-        best = max(total(own, other, beta) for other in product(range(regions), repeat=length))
-        assert total(own, tuple(states[:length]), beta) == pytest.approx(best)
+        best = best_chain_score(own[:length], beta)
+        assert chain_score(own, tuple(states[:length]), beta) == pytest.approx(best)
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,12 +57,12 @@ def test_a_word_s_region_is_as_likely_as_all_chains_that_put_it_there(seed: int,
         expected = torch.zeros(length, regions, dtype=torch.float64)
         for chain in product(range(regions), repeat=length):
             for word, region in enumerate(chain):
-                expected[word, region] += np.exp(total(own, chain, beta))
+                expected[word, region] += np.exp(chain_score(own, chain, beta))
         expected /= expected.sum(1, keepdim=True)
         assert likely[:length].numpy() == pytest.approx(expected.numpy())
         worth = expected @ overlaps
-        best = max(total(worth, other, KEEP) for other in product(range(regions), repeat=length))
-        assert total(worth, tuple(regions_of_words[:length].tolist()), KEEP) == pytest.approx(best)
+        best = best_chain_score(worth[:length], KEEP)
+        assert chain_score(worth, tuple(regions_of_words[:length].tolist()), KEEP) == pytest.approx(best)
 
 
 def test_sentences_of_several_pictures_together_have_the_regions_that_they_have_alone() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-import scipy.linalg
 import torch
 from cca_zoo.linear import CCA
 from hypothesis import given, settings
@@ -18,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from deixis.errors import DeixisError, InputError
 from deixis.papers.entities_cca.cca import NormalizedCCA
+from deixis.papers.entities_cca.reference import cca_eigenproblem
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
 
 
@@ -34,28 +34,12 @@ def _views(pairs: int = 600, x: int = 8, y: int = 6, seed: int = 0) -> tuple[Any
     return views[0], views[1]
 
 
-def _block_problem(X: Any, Y: Any, ridge: float) -> tuple[Any, Any, Any]:
-    """The generalized eigenproblem as it is written, solved directly: correlations, and the two views' directions."""
-    split = X.shape[1]
-    joint = np.cov(np.hstack([X, Y]).T)
-    right = np.zeros_like(joint)
-    for view in (slice(0, split), slice(split, None)):
-        block = joint[view, view]
-        right[view, view] = block + ridge * np.trace(block) / len(block) * np.eye(len(block))
-    left = joint - scipy.linalg.block_diag(joint[:split, :split], joint[split:, split:])
-    values, vectors = scipy.linalg.eigh(left, right)
-    most = min(split, Y.shape[1])
-    # Each half has unit variance; together, as eigh gives them, two.
-    vectors = np.sqrt(2) * vectors[:, ::-1][:, :most]
-    return values[::-1][:most], vectors[:split], vectors[split:]
-
-
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
 @pytest.mark.parametrize(("x", "y"), [(8, 6), (6, 8), (7, 7), (5, 1), (700, 40)])
-def test_it_solves_the_block_problem(x: int, y: int, ridge: float) -> None:
+def test_it_solves_thecca_eigenproblem(x: int, y: int, ridge: float) -> None:
     X, Y = _views(900, x, y)
     ours = NormalizedCCA(ridge=ridge, device="cpu", block=128).fit(X, Y)
-    correlations, U, V = _block_problem(X, Y, ridge)
+    correlations, U, V = cca_eigenproblem(X, Y, ridge)
     np.testing.assert_allclose(ours.correlations_, correlations, rtol=1e-6, atol=1e-6)
     signs = np.sign((ours.x_projection_ * U).sum(axis=0))
     scale = np.abs(U).max()
@@ -303,7 +287,7 @@ def test_a_stacked_embedding_is_a_cca_of_features_beside_their_auxiliary_encodin
     for wide, width in ((wide_x, 8), (wide_y, 6)):
         for part in (wide[:, :width], wide[:, width:]):
             part /= np.sqrt(part.var(axis=0, ddof=1).mean())
-    correlations, U, V = _block_problem(wide_x, wide_y, 0.05)
+    correlations, U, V = cca_eigenproblem(wide_x, wide_y, 0.05)
     np.testing.assert_allclose(stacked.correlations_, correlations[:5], atol=1e-6)
     scaled = [(wide - wide.mean(axis=0)) @ (W[:, :5] * correlations[:5]) for wide, W in ((wide_x, U), (wide_y, V))]
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in scaled)

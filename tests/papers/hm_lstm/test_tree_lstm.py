@@ -1,4 +1,4 @@
-"""The H-LSTM by levels is the H-LSTM node by node, as paper 2 prints it."""
+"""The H-LSTM by levels equals the H-LSTM node by node (`papers/hm_lstm/reference.py`)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from deixis.papers.hm_lstm.forest import Forest, Shape
+from deixis.papers.hm_lstm.reference import is_noun_phrase, node_states
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 
 INPUTS, HIDDEN, WORDS = 5, 4, 7
 SHAPES: tuple[Shape, ...] = ("h-lstm", "tree-lstm", "chain")
-
-
-def node_by_node(lstm: TreeLSTM, vectors: Tensor, tree: Tree, words: Sequence[int]) -> dict[int, tuple[Tensor, Tensor]]:
-    """Eqs. 2–8 for every node of a tree, by `id`: one after another, gate by gate, each sum written out."""
-    w_i, w_o, w_u, w_f = lstm.weight.split(HIDDEN, 1)
-    b_i, b_o, b_u, b_f = lstm.bias.split(HIDDEN)
-    hat, bar = lstm.recurrent[0].split(HIDDEN, 1), lstm.recurrent[-1].split(HIDDEN, 1)
-    states: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def visit(node: Tree) -> tuple[Tensor, Tensor]:
-        x = vectors[words[node.token]] if node.is_leaf else torch.zeros(INPUTS, dtype=vectors.dtype)
-        below = [(child.label == "NP" and not child.is_leaf, *visit(child)) for child in node.children]
-        zero = torch.zeros(HIDDEN, dtype=vectors.dtype)
-        h_hat = sum((h for noun, h, _ in below if noun), zero)
-        h_bar = sum((h for noun, h, _ in below if not noun), zero)
-        i = torch.sigmoid(x @ w_i + h_hat @ hat[0] + h_bar @ bar[0] + b_i)
-        o = torch.sigmoid(x @ w_o + h_hat @ hat[1] + h_bar @ bar[1] + b_o)
-        u = torch.tanh(x @ w_u + h_hat @ hat[2] + h_bar @ bar[2] + b_u)
-        c = i * u
-        for noun, h, c_child in below:
-            c = c + torch.sigmoid(x @ w_f + h @ (hat if noun else bar)[3] + b_f) * c_child
-        states[id(node)] = (o * torch.tanh(c), c)
-        return states[id(node)]
-
-    visit(tree)
-    return states
 
 
 def expected(lstm: TreeLSTM, vectors: Tensor, shape: Shape, tree: Tree, words: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -69,13 +44,9 @@ def expected(lstm: TreeLSTM, vectors: Tensor, shape: Shape, tree: Tree, words: S
             return torch.func.functional_call(cells, weights, (rows,))[0][-1]
 
         return read(0, len(words)), _stack([read(*span) for span in spans])
-    states = node_by_node(lstm, vectors, tree, words)
-    outer = {node.span: states[id(node)][0] for node in reversed(list(tree.subtrees())) if _is_phrase(node)}
+    states = node_states(lstm, vectors, tree, words)
+    outer = {node.span: states[id(node)][0] for node in reversed(list(tree.subtrees())) if is_noun_phrase(node)}
     return states[id(tree)][0], _stack([outer[span] for span in spans])
-
-
-def _is_phrase(node: Tree) -> bool:
-    return node.label == "NP" and not node.is_leaf
 
 
 def _stack(rows: list[Tensor]) -> Tensor:
