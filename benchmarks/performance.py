@@ -63,9 +63,10 @@ class Benchmark(NamedTuple):
     gpu: bool = False
 
 
+#: Scripts that served one decision were removed after this commit; their results stay.
+LAST_WITH_REMOVED = "bed78e4"
 #: Those that need what somebody makes first, in their own words.
 BY_HAND = (
-    "concept_regions.py",
     "region_rows.py",
     "search.py",
     "search_kinds.py",
@@ -93,14 +94,10 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("engines.py", (str(flickr8k), *_out("engines")), ("flickr8k",))
     yield Benchmark("settings.py", (str(flickr8k),), ("flickr8k",))
     yield Benchmark("cpu_profile.py", (str(flickr8k),), ("flickr8k",))
-    boxes = (str(flickr8k), str(entities), "--pictures", "60", "--json", str(BENCHMARKS / "edges.json"))
-    yield Benchmark("edges.py", boxes, ("flickr8k", "flickr30k_entities"))
     yield Benchmark("annotation.py", (str(entities), *_out("annotation")), ("flickr30k_entities",))
     yield Benchmark("cca.py", ("--full", "--device", "cuda", *_out("cca-full")), gpu=True)
     yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
     yield Benchmark("recorded_steps.py", ("--device", "cuda"), gpu=True)
-    yield Benchmark("attention_gradients.py", _out("attention-gradients"), gpu=True)
-    yield Benchmark("backbone.py", _out("backbone-gpu"), gpu=True)
     yield Benchmark("launches.py", ("scenes", "--device", "cuda", *_out("launches")), gpu=True)
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
     yield Benchmark("concepts_order.py", ("--device", "cuda", *_out("concepts_order-gpu")), gpu=True)
@@ -358,7 +355,10 @@ def document() -> str:
 def _command(found: Any, path: Path) -> str:
     """What the file says made it, or what `make bench` would."""
     command = found.get("command") or _commands().get(path.name, "")
-    return f"`{command}`" if command else ""
+    if not command:
+        return ""
+    script = ROOT / command.removeprefix("python ").split()[0]
+    return f"`{command}`" if script.exists() else f"`{command}` (removed; last in commit {LAST_WITH_REMOVED})"
 
 
 @cache
