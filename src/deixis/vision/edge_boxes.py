@@ -2,8 +2,9 @@
 
 It wants the edges of a structured forest, whose trained model cannot be bundled. A user who has the file gives it;
 everyone else gets the edges made here: colour gradients at several scales, set off against their surroundings, thinned.
-`results/benchmarks/edges.json` has the recall on validation pictures of Flickr8k with each part removed: contrast with the
-surroundings and kappa matter most, several scales give tighter boxes (IoU 0.7), colour makes no clear difference.
+`results/benchmarks/edges.json` has the recall on validation pictures of Flickr8k with each part removed: contrast
+with the surroundings and kappa matter most, several scales give tighter boxes (IoU 0.7), colour
+makes no clear difference.
 """
 
 from __future__ import annotations
