@@ -5,13 +5,27 @@ from __future__ import annotations
 import io
 import os
 import random
+import resource
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, write_corpus
+from deixis.corpus import (
+    Box,
+    Chain,
+    Corpus,
+    Phrase,
+    format_helpers,
+    make_caption,
+    make_image,
+    open_corpus,
+    write_corpus,
+)
 from deixis.corpus.formats import FORMATS, native
 from deixis.corpus.tree import open_tree
 from deixis.errors import DeixisError, InputError
@@ -229,3 +243,56 @@ def test_members_that_cannot_be_unpacked_within_a_bound_are_refused(method: int,
         out.writestr("Annotations/1.xml", "<annotation/>")
     with pytest.raises(InputError, match=r"bomb\.zip: .*other than deflate"):
         open_corpus(archive, cache=False)
+
+
+MANY = 5_000_000
+BOMBS = {
+    "dataset.json": b'{"dataset":"x","images":[{"filename":"a.jpg","sentences":[' + b"{}," * MANY + b"{}]}]}",
+    "captions_train.json": b'{"images":[' + b'{"id":1},' * MANY + b'{"id":1}],"annotations":[]}',
+    "corpus.jsonl": HEADER + b'{"id":"1","captions":[' + b'{"text":"a"},' * MANY + b'{"text":"a"}]}\n',
+    "region_descriptions.json": b'[{"id":1,"regions":[' + b'{"region_id":1,"phrase":""},' * MANY + b"{}]}]",
+    "captions.tsv": b"file\tcaption\n" + b"a.jpg\ta\n" * MANY,
+    "Flickr8k.token.txt": b"a.jpg#0\ta\n" * MANY,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("mixed_in", [0, 100_000], ids=["plain", "with noise"])
+def test_an_archive_that_would_take_gigabytes_is_refused(name: str, mixed_in: int, tmp_path: Path) -> None:
+    """Noise makes the archive large enough for its members to be unpacked; their values are then counted."""
+    archive = tmp_path / "bomb.zip"
+    archive.write_bytes(zipped({name: BOMBS[name] + b" " * 40 + os.urandom(mixed_in)}, zipfile.ZIP_DEFLATED))
+    assert archive.stat().st_size < 1_000_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match=rf"bomb\.zip: {name}: (unpacks to|holds too much for its size)"):
+        open_corpus(archive, cache=False)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+def counted(value: object) -> int:
+    """`json_memory` of a document, by walking through it."""
+    elements = 0
+    if isinstance(value, dict):
+        elements = max(0, len(value) - 1) * 40 + len(value) * 80 + sum(map(counted, value.values()))
+    elif isinstance(value, list):
+        elements = max(0, len(value) - 1) * 40 + sum(map(counted, value))
+    return elements + 160 * isinstance(value, dict | list | str)
+
+
+TEXTS = st.text('a"\\{[,:', max_size=6)
+DOCUMENTS = st.recursive(
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+)
+
+
+@given(DOCUMENTS, st.integers(1, 40))
+def test_the_values_of_json_are_counted_whatever_its_strings_hold(document: object, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(format_helpers, "_COUNTED", chunk)
+        assert format_helpers.json_memory(msgspec.json.encode(document)) == counted(document)
+
+
+@given(st.binary(max_size=30).map(lambda data: data.replace(b"a", b"\n")))
+def test_lines_are_split_as_a_whole_file_would_be(data: bytes) -> None:
+    assert [line for _, line in format_helpers.split_lines(data)] == data.split(b"\n")

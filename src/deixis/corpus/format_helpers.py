@@ -1,7 +1,12 @@
-"""What several formats share: text and JSON whose faults name the line or field; ids, splits, boxes by corner."""
+"""What several formats share: text and JSON whose faults name the line or field; ids, splits, boxes by corner.
+
+Records take many times the bytes of the text they come from: `{},` becomes a caption. So the size of the records is
+estimated before they are made, and bounded by what the file takes on disk.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -21,13 +26,21 @@ SPLIT_NAMES = {"dev": "val", "valid": "val", "validation": "val"}
 #: What msgspec raises for bytes that are not JSON: a damaged document, bytes that are not UTF-8, too deep a nesting,
 #: a number of thousands of digits.
 JSON_FAULTS = (msgspec.DecodeError, RecursionError, ValueError)
+#: What records may take: so much always, more with a file's bytes on disk, and no more than the last.
+RECORD_BYTES, RECORD_BYTES_PER_BYTE, MAX_RECORD_BYTES = 512 << 20, 64, 8 << 30
+#: Bytes of a line's caption, of a JSON object, list or string with what becomes of it, of a key, of another element.
+_LINE_BYTES, _VALUE_BYTES, _KEY_BYTES, _ELEMENT_BYTES = 400, 160, 80, 40
+#: Bytes of JSON whose values are counted at a time.
+_COUNTED = 1 << 20
 #: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
 EDGE_TOLERANCE = 1.0
 
 
 def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator[tuple[int, str]]:
     """The lines of a UTF-8 text file with their numbers from 1; only `\\n` and `\\r\\n` end a line."""
-    for number, line in enumerate(tree.read(name, limit).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+    data = tree.read(name, limit).removeprefix(b"\xef\xbb\xbf")
+    _check_size(tree, name, data, _LINE_BYTES * data.count(b"\n"))
+    for number, line in split_lines(data):
         try:
             yield number, line.removesuffix(b"\r").decode()
         except UnicodeDecodeError as fault:
@@ -35,9 +48,57 @@ def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator
             raise InputError(tree.path, problem, f"{name} line {number}") from None
 
 
+def split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file without their ends, numbered from 1, as `data.split(b"\\n")` has them but one at a time."""
+    number = 0
+    for number, line in enumerate(io.BytesIO(data), start=1):
+        yield number, line.removesuffix(b"\n")
+    if not number or data.endswith(b"\n"):
+        yield number + 1, b""
+
+
+def read_json_bytes(tree: FileTree, name: str) -> bytes:
+    """JSON, or lines of it, whose values fit into memory."""
+    data = tree.read(name).removeprefix(b"\xef\xbb\xbf")
+    _check_size(tree, name, data)
+    return data
+
+
+def _check_size(tree: FileTree, name: str, data: bytes, estimate: int | None = None) -> None:
+    """Refuse a file whose records would take too much memory for what it takes on disk."""
+    allowed = min(MAX_RECORD_BYTES, RECORD_BYTES + RECORD_BYTES_PER_BYTE * tree.stored_bytes(name))
+    # No JSON takes more for each of its bytes, so that most files need no count.
+    if estimate is None and len(data) * RECORD_BYTES_PER_BYTE > allowed:
+        # A count that takes every mark for one of structure comes first: it is fast, and mostly enough.
+        values = data.count(b"{") + data.count(b"[") + data.count(b'"') // 2 + 1
+        estimate = values * _VALUE_BYTES + data.count(b",") * _ELEMENT_BYTES
+        estimate = json_memory(data) if estimate > allowed else estimate
+    if estimate is not None and estimate > allowed:
+        needed = f"holds too much for its size: about {estimate / 1e9:.1f} GB in memory, where {allowed / 1e9:.1f} GB"
+        raise InputError(tree.path, f"{needed} are allowed", name)
+
+
+def json_memory(data: bytes) -> int:
+    """About how many bytes the records of a JSON document take, and never much less."""
+    total, inside, start = 0, False, 0
+    while start < len(data):
+        end = min(start + _COUNTED, len(data))
+        while end < len(data) and data[end - 1] == ord("\\"):
+            end += 1
+        # Without what is escaped, every quotation mark begins or ends a string.
+        parts = data[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[int(inside) :: 2])
+        keys = outside.count(b":")
+        values = outside.count(b"{") + outside.count(b"[") + (len(parts) - inside) // 2
+        total += values * _VALUE_BYTES + keys * (_KEY_BYTES - _VALUE_BYTES) + outside.count(b",") * _ELEMENT_BYTES
+        inside ^= len(parts) % 2 == 0
+        start = end
+    return total
+
+
 def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
     """One JSON document, checked against `schema`."""
-    data = tree.read(name).removeprefix(b"\xef\xbb\xbf")
+    data = read_json_bytes(tree, name)
     try:
         return msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as fault:
@@ -76,7 +137,7 @@ def json_keys(tree: FileTree) -> dict[str, frozenset[str]]:
     """
     if tree not in _JSON_KEYS:
         names = [name for name in tree.names() if name.endswith(".json") and "/" not in name]
-        _JSON_KEYS[tree] = {name: _document_keys(tree.read(name)) for name in names}
+        _JSON_KEYS[tree] = {name: _document_keys(read_json_bytes(tree, name)) for name in names}
     return _JSON_KEYS[tree]
 
 
@@ -84,14 +145,16 @@ _JSON_KEYS: WeakKeyDictionary[FileTree, dict[str, frozenset[str]]] = WeakKeyDict
 _KEY = re.compile(rb'"(\w+)"\s*:')
 #: How much of a list is looked at for the keys of its elements.
 _LIST_START = 1 << 16
+#: How much of a file that is no JSON is looked at for keys.
+_DAMAGED_START = 1 << 24
 
 
 def _document_keys(data: bytes) -> frozenset[str]:
     try:
-        members = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=dict[str, msgspec.Raw] | msgspec.Raw)
+        members = msgspec.json.decode(data, type=dict[str, msgspec.Raw] | msgspec.Raw)
     except JSON_FAULTS:
         # Whose file it would be is still worth knowing: its reader then says what is wrong with it.
-        return frozenset(key.decode() for key in _KEY.findall(data))
+        return frozenset(key.group(1).decode() for key in _KEY.finditer(data, 0, _DAMAGED_START))
     if isinstance(members, msgspec.Raw):
         members = {"": members}
     starts = (bytes(memoryview(value)[:_LIST_START]).lstrip() for value in members.values())

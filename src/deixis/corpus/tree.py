@@ -20,6 +20,8 @@ from deixis.errors import InputError
 
 #: No member larger than this is read whole; the largest public annotation file (COCO instances) has 470 MB.
 MEMBER_LIMIT = 1 << 30
+#: A larger member must not unpack to more than this many times its packed bytes (annotations: 5 to 20).
+FREE_BYTES, MAX_RATIO = 16 << 20, 200
 #: How members may be packed: what unpacks no more than it is asked for. bzip2 and LZMA unpack whole blocks at once.
 BOUNDED_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 #: More members than this in one archive is taken for an attack (Flickr30k Entities has 63,571).
@@ -39,6 +41,9 @@ class FileTree(Protocol):
 
     def start(self, name: str, length: int) -> bytes:
         """The first bytes of one file, to see what it is."""
+
+    def stored_bytes(self, name: str) -> int:
+        """How many bytes one file takes on disk: in an archive, packed."""
 
     def stamp(self) -> Iterator[str]:
         """Lines that change when a file does: the key of a cache."""
@@ -69,6 +74,12 @@ class FolderTree:
                 raise InputError(self.path, "is not a regular file", name)
             with target.open("rb") as stream:
                 return stream.read(length)
+        except OSError as fault:
+            raise InputError(self.path, fault.strerror or str(fault), name) from None
+
+    def stored_bytes(self, name: str) -> int:
+        try:
+            return self._inside(name).stat().st_size
         except OSError as fault:
             raise InputError(self.path, fault.strerror or str(fault), name) from None
 
@@ -127,6 +138,8 @@ class ZipTree:
         size = self._member(name).file_size
         if size > limit:
             raise InputError(self.path, f"larger than {limit:,} bytes", name)
+        if size > FREE_BYTES + MAX_RATIO * self.stored_bytes(name):
+            raise InputError(self.path, f"unpacks to {size:,} bytes, over {MAX_RATIO} times its packed size", name)
         # A forged header may promise less than the stream holds: never read past the promise.
         data = self.start(name, size + 1)
         if len(data) != size:
@@ -142,6 +155,10 @@ class ZipTree:
                 return stream.read(length)
         except Exception as fault:  # Decompressors of damaged bytes fail each in its own ways.
             raise InputError(self.path, f"cannot be unpacked ({fault})", name) from None
+
+    def stored_bytes(self, name: str) -> int:
+        # A directory may promise more packed bytes than the archive has.
+        return min(self._member(name).compress_size, self.path.stat().st_size)
 
     def stamp(self) -> Iterator[str]:
         status = self.path.stat()
@@ -170,6 +187,10 @@ class SingleFileTree:
     def start(self, name: str, length: int) -> bytes:
         with self._naming_the_file():
             return self._folder.start(name, length)
+
+    def stored_bytes(self, name: str) -> int:
+        with self._naming_the_file():
+            return self._folder.stored_bytes(name)
 
     def beside(self) -> tuple[str, ...]:
         """The text and JSON files in the same folder: lists of splits and the like that belong to the file."""

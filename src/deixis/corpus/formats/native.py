@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from deixis.corpus.format_helpers import JSON_FAULTS
+from deixis.corpus.format_helpers import JSON_FAULTS, read_json_bytes, split_lines
 from deixis.corpus.records import Corpus, Image, make_caption, make_image
 from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
@@ -39,15 +39,15 @@ def read(tree: FileTree, *, trusted: bool = False) -> Corpus:
     name = _find(tree)
     if name is None:
         raise InputError(tree.path, f"has no {FILE_NAME}")
-    lines = tree.read(name).split(b"\n")
-    header = msgspec.json.decode(lines[0], type=Header)
+    lines = split_lines(tree.read(name) if trusted else read_json_bytes(tree, name))
+    header = msgspec.json.decode(next(lines)[1], type=Header)
     if header.version != VERSION:
         problem = f"is version {header.version} of Deixis' format; this Deixis reads version {VERSION}"
         raise InputError(tree.path, problem, name)
     decoder = msgspec.json.Decoder(Image)
     images: list[Image] = []
     line_of: dict[str, int] = {}
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in lines:
         if not line:
             continue
         try:
