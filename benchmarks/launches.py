@@ -42,7 +42,8 @@ from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees
 from deixis.training.cuda_graphs import can_be_recorded
 from deixis.training.distributed import FollowingRun
-from deixis.training.recipe import kind_of, load_recipe
+from deixis.training.kinds import kind_of
+from deixis.training.recipe import load_recipe
 from deixis.training.trainer import LOOK_EVERY, Progress, train
 
 CHANNELS, REGIONS, WORD = 1280, 200, 300
@@ -229,7 +230,7 @@ def kinds(
             recipe = msgspec.convert(changed, type(recipe))
             pictures = recipe.kind in ("sentences", "concepts-order", "captioner")
             given = (large, [whole]) if pictures else (small, regions)
-            task: Any = kind_of(recipe.kind).build_task(recipe, *given, device)
+            task: Any = kind_of(recipe.kind).task(recipe, *given, device)
             found: dict[str, Any] = {
                 "recipe": recipe_name,
                 "load_average": os.getloadavg()[0],

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import deixis
-from deixis.training.recipe import KINDS
+from deixis.training.kind import Kind
+from deixis.training.kinds import KINDS, kind_of
+from deixis.training.recipe import FitRecipe
 
 PACKAGE = Path(deixis.__file__).parent
 #: From DESIGN: a room may import only from rooms before it. `errors` and `files` are the ground under all of them.
@@ -114,12 +116,19 @@ def test_training_begins_at_the_one_door() -> None:
     ]
     assert takers == []
     learners = [
-        *KINDS.values(),
+        *(path.partition(":")[0] for path in KINDS.values()),
         *(f"deixis.training.tools.{name}_training" for name in ("chunker", "entity_types", "proposer")),
     ]
     for module in learners:
         text = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
         assert "training: TrainingSet" in text or "training_set(corpus)" in text, module
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_training_resolves_to_its_class(name: str) -> None:
+    kind = kind_of(name)
+    assert isinstance(kind, Kind)
+    assert issubclass(kind.recipe_type, FitRecipe)
 
 
 def test_public_names_exist_and_are_listed() -> None:

@@ -17,7 +17,7 @@ from deixis.cli import app
 from deixis.corpus import open_corpus, write_corpus
 from deixis.errors import DeixisError
 from deixis.model import ImageFeatures, Localized, Tokens
-from deixis.training import judging
+from deixis.training import run_models
 from tests.stores import make_store, random_boxes
 
 
@@ -41,8 +41,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     write_corpus(few, tmp_path / "corpus", pictures=True)
     make_store(tmp_path / "store", few, random_boxes(9))
     matchers: dict[str, Any] = {"first": Ranked(1), "last": Ranked(-1), "deaf": object()}
-    monkeypatch.setattr(judging, "load_matcher", lambda run, device: matchers[run.name])
-    monkeypatch.setattr(judging, "read_recipe", lambda run: SimpleNamespace(regions=5))
+    monkeypatch.setattr(run_models, "load_matcher", lambda run, device: matchers[run.name])
+    monkeypatch.setattr(run_models, "read_recipe", lambda run: SimpleNamespace(regions=5))
     return [
         "localize",
         "compare",

@@ -11,7 +11,7 @@ import tomllib
 import pytest
 
 from deixis.cli import main, output
-from deixis.training.recipe import KINDS
+from deixis.training.kinds import KINDS
 from deixis.training.runs import RunFolder, read_plan, read_weights
 from tests.training.test_recipe import TOML
 
@@ -32,7 +32,7 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
-    monkeypatch.setitem(KINDS, "toy", "tests.training.toy")
+    monkeypatch.setitem(KINDS, "toy", "tests.training.toy:ToyKind")
     path = tmp_path / "toy.toml"
     path.write_text(TOML, encoding="utf-8")
     return path

@@ -27,7 +27,8 @@ from deixis.errors import DeixisError
 from deixis.features import FeatureStore
 from deixis.training import runs
 from deixis.training.distributed import ALONE, GlobalBatchNorm, Held, Ranks, Sharing, joined
-from deixis.training.recipe import KINDS, RecipeFile, check_recipe, kind_of
+from deixis.training.kinds import KINDS, kind_of
+from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 
@@ -55,7 +56,7 @@ def held(ranks: Ranks, settings: dict[str, Any], stores: list[str]) -> list[list
     """The rows of visual features and of texts that this process holds: the first, and how many."""
     recipe, opened = check_recipe(settings, "here"), [*map(FeatureStore, stores)]
     kind: Any = kind_of(recipe.kind)
-    task = kind.build_share(recipe, small_corpus(), opened, CPU, ranks)
+    task = kind.task(recipe, small_corpus(), opened, CPU, ranks)
     return [[table.first, len(table.values)] for table in (task.visual, task.texts)]
 
 
@@ -198,7 +199,12 @@ if __name__ == "__main__":
             JOBS[sys.argv[1]](ranks, *msgspec.json.decode(sys.argv[2]))
     else:
         # This process computes nothing itself, so that it can be forked safely; what takes long to import it imports.
-        for name in ("torch._dynamo", "torch.nn.parallel", "sklearn.feature_extraction", *KINDS.values()):
+        for name in (
+            "torch._dynamo",
+            "torch.nn.parallel",
+            "sklearn.feature_extraction",
+            *(path.partition(":")[0] for path in KINDS.values()),
+        ):
             import_module(name)
         small_corpus()
         jobs = msgspec.json.decode(sys.argv[1], type=list[tuple[str, int, list[Any]]])

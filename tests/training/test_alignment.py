@@ -15,7 +15,7 @@ from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features import FeatureStore
 from deixis.model import Encodes, Localizes, Scores, read_images
 from deixis.papers.dvsa.model import AlignmentMatcher
-from deixis.papers.dvsa.task import AlignmentTask, build_task, fragment_hinge, max_margin
+from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask, fragment_hinge, max_margin
 from deixis.text.parsing import spacy_folder
 from deixis.text.tokens import tokens_of
 from deixis.training.judging import judge
@@ -77,7 +77,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_task(corpus: Corpus, store: FeatureStore, name: str = "brnn") -> AlignmentTask:
     recipe: Any = check_recipe({"name": name, **VARIANTS[name]}, name)
-    return build_task(recipe, corpus, [store], CPU)
+    return AlignmentKind().task(recipe, corpus, [store], CPU)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from deixis.metrics.captioning_protocol import best_sentences
 from deixis.metrics.protocols import Pictures
 from deixis.model import read_images
 from deixis.papers.dvsa.captioner import CaptionMatcher
-from deixis.papers.dvsa.captioner_task import build_task, naming
+from deixis.papers.dvsa.captioner_task import CaptionerKind, naming
 from deixis.text.tokens import tokens_of
 from deixis.training.judging import judge
 from deixis.training.recipe import RecipeFile, check_recipe
@@ -114,7 +114,7 @@ def test_frequency_biases_give_a_lower_loss_at_the_start(corpus: Corpus, store: 
     for biases in (False, True):
         settings = {**SETTINGS, "model": {**SETTINGS["model"], "frequency_biases": biases}}
         recipe: Any = check_recipe({"name": "captions", **settings}, "captions")
-        task = build_task(recipe, corpus, [store], CPU)
+        task = CaptionerKind().task(recipe, corpus, [store], CPU)
         losses.append(float(task.loss(next(iter(task.batches(1)))).total.detach()))
     assert losses[1] < losses[0] - 0.5
 
@@ -139,7 +139,7 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     settings["aligner"] = str(tmp_path / "aligner")
     settings["model"] = {**SETTINGS["model"], "centred": True}
     made: Any = check_recipe({"name": "captions", **settings}, "captions")
-    data = build_task(made, corpus, [store], CPU).data
+    data = CaptionerKind().task(made, corpus, [store], CPU).data
     aligner = load_matcher(tmp_path / "aligner", CPU)
     images = [image for image in corpus if image.split == "train"]
     place = 0

@@ -21,7 +21,7 @@ from deixis.metrics.paper_tables import paper_tables
 from deixis.model import Describes, Encodes, Localizes, Scores, TellsLikelihood, read_images
 from deixis.papers.concepts_order.concepts_task import concept_loss
 from deixis.papers.concepts_order.loss import structured_ranking
-from deixis.papers.concepts_order.task import ConceptsOrderRecipe, OrderLossRecipe, build_task, feature_recipes
+from deixis.papers.concepts_order.task import ConceptsOrderKind, ConceptsOrderRecipe, OrderLossRecipe
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.twins import corpus_twins
@@ -227,11 +227,11 @@ def test_a_recipe_of_a_concept_network_is_trained_once_and_kept(
     ]
     (tmp_path / "concepts.toml").write_text("".join(lines))
     recipe = order_recipe("cnp-gen", tmp_path / "concepts.toml")
-    first = build_task(recipe, corpus, stores, CPU)
+    first = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
     kept = list((tmp_path / "cache" / "runs").iterdir())
     assert len(kept) == 1
     before = (kept[0] / "log.jsonl").read_bytes()
-    second = build_task(recipe, corpus, stores, CPU)
+    second = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
     assert (kept[0] / "log.jsonl").read_bytes() == before
     for task in (first, second):
         assert task.module.concepts is not None
@@ -278,7 +278,7 @@ def test_the_total_is_equation_4(
     concept_run: tuple[Path, dict[str, float]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
     recipe = order_recipe("cnp-ctx-gen", concept_run[0], loss={"generation": 0.3})
-    task = build_task(recipe, corpus, stores, CPU)
+    task = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
     made = next(iter(task.batches(1)))
     batch = made.ranking
     assert len(batch.texts) == 64
@@ -306,7 +306,7 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
     corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path
 ) -> None:
     recipe = order_recipe("ctx", tmp_path, loss={"generation": 0.0, "order": 3.0})
-    task = build_task(recipe, corpus, stores, CPU)
+    task = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
     false = {(own.image, own.true): own.false for own in corpus_twins(corpus.split("train"))}
     made = next(iter(task.batches(1)))
     batch = made.ranking
@@ -374,8 +374,8 @@ def test_recipes_that_cannot_be_learned_are_refused(concept_run: tuple[Path, dic
     with pytest.raises(InputError, match="nothing to learn"):
         order_recipe("ctx", tmp_path, loss={"matching": 0.0, "generation": 0.0})
     with pytest.raises(DeixisError, match="not of a concept network"):
-        feature_recipes(check_recipe({**ORDER, "name": "x", "concepts": "paper1/sentences-bi"}, "x"))  # type: ignore[arg-type]
-    assert len(feature_recipes(order_recipe("cnp-ctx-gen", concept_run[0]))) == 2
+        ConceptsOrderKind().features(check_recipe({**ORDER, "name": "x", "concepts": "paper1/sentences-bi"}, "x"))  # type: ignore[arg-type]
+    assert len(ConceptsOrderKind().features(order_recipe("cnp-ctx-gen", concept_run[0]))) == 2
 
 
 def test_recipes_of_paper_3_have_its_numbers() -> None:

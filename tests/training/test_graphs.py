@@ -106,7 +106,7 @@ class Stopped(Exception):
 def captions_task(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> Task[Any]:
     whole = open_corpus("scenes")
     corpus = whole.with_images([*whole.split("train").images[:60], *whole.split("val").images[:2]])
-    return captioning.build_task(recipe, corpus, [make_store(folder, corpus)], device)
+    return captioning.CaptionerKind().task(recipe, corpus, [make_store(folder, corpus)], device)
 
 
 def trained(

@@ -15,11 +15,11 @@ from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, 
 from deixis.base.grounding_task import (
     Augmentation,
     GroundingBatch,
+    GroundingKind,
     GroundingLoss,
     GroundingTask,
     GroundingTraining,
     box_loss,
-    build_task,
     first_right,
     forgotten,
     jittered,
@@ -221,7 +221,7 @@ def recipe(proposer_file):
 
 
 def test_batches_are_decided_by_seed_and_epoch(recipe, corpus):
-    task = build_task(recipe, corpus, [], CPU)
+    task = GroundingKind().task(recipe, corpus, [], CPU)
 
     def drawn(epoch: int) -> list[tuple[list[int], int]]:
         batches = task.batches(epoch)
@@ -244,7 +244,7 @@ def test_batches_are_decided_by_seed_and_epoch(recipe, corpus):
     assert one.total == other.total
     assert one.total != loss(batch._replace(seed=batch.seed + 1)).total
     # And so are the weights to begin with.
-    state, again = task.module.state_dict(), build_task(recipe, corpus, [], CPU).module.state_dict()
+    state, again = task.module.state_dict(), GroundingKind().task(recipe, corpus, [], CPU).module.state_dict()
     learned = [name for name, _ in task.module.named_parameters()]
     assert all(torch.equal(state[name], again[name]) for name in learned)
     assert set(one.parts) == {"phrases", "boxes", "proposer", "words"}
@@ -262,7 +262,7 @@ def test_parts_that_weigh_nothing_are_left_out(recipe, corpus):
         recipe.model, refine=False, types=False, context=False, region_layers=0, caption_layers=0, reads="phrase"
     )
     plain = msgspec.structs.replace(recipe, model=model, loss=GroundingLoss(targets="any", proposer=0, words=0))
-    task = build_task(plain, corpus, [], CPU)
+    task = GroundingKind().task(plain, corpus, [], CPU)
     loss = task.loss(next(iter(task.batches(1))))
     assert set(loss.parts) == {"phrases"}
     loss.total.backward()
@@ -277,7 +277,7 @@ def test_parts_that_weigh_nothing_are_left_out(recipe, corpus):
 
 
 def test_mirrored_pictures_have_their_sides_swapped_in_the_captions(recipe, corpus, monkeypatch):
-    task = build_task(recipe, corpus, [], CPU)
+    task = GroundingKind().task(recipe, corpus, [], CPU)
     read: list[torch.Tensor] = []
     forward = task.network.encode_phrases
     monkeypatch.setattr(
@@ -299,7 +299,7 @@ def test_mirrored_pictures_have_their_sides_swapped_in_the_captions(recipe, corp
 
 
 def test_it_learns_its_training_pictures(recipe, corpus):
-    task = build_task(recipe, corpus, [], CPU)
+    task = GroundingKind().task(recipe, corpus, [], CPU)
     task.module.eval()
     before = recalls(task.grounder, task.training)
     optimizer = torch.optim.AdamW(task.module.parameters(), lr=3e-3)
@@ -322,17 +322,16 @@ def test_it_learns_its_training_pictures(recipe, corpus):
 
 def test_the_task_is_the_trainers(recipe, corpus, tmp_path):
     """A run of the trainer, and the matcher that its folder gives back."""
-    from deixis.base.grounding_task import load_matcher
     from deixis.training.recipe import RecipeFile
     from deixis.training.run_records import make_run_plan
     from deixis.training.runs import RunFolder
     from deixis.training.trainer import train
 
     short = msgspec.structs.replace(recipe, schedule=msgspec.structs.replace(recipe.schedule, epochs=1, figure="r@1"))
-    task = build_task(short, corpus, [], CPU)
+    task = GroundingKind().task(short, corpus, [], CPU)
     with RunFolder(tmp_path / "run", make_run_plan(short, corpus, []), RecipeFile("", short).text) as run:
         report = train(task, short.schedule, run, seed=0, device=CPU)
-    matcher = load_matcher(tmp_path / "run", short, CPU)
+    matcher = GroundingKind().load_model(tmp_path / "run", short, CPU)
     found = recalls(matcher, task.validation)
     assert found == pytest.approx({name: report.figures[name] for name in found})
     assert recalls(matcher, task.validation, mirror=True)["r@1"] == pytest.approx(report.figures["r@1_mirrored"])

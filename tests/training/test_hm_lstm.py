@@ -22,7 +22,7 @@ from deixis.papers.hm_lstm import task as hm_lstm
 from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import Correspondences, read_correspondences
 from deixis.papers.hm_lstm.network import HMLSTM
-from deixis.papers.hm_lstm.task import HMBatch, HMLSTMRecipe, HMTask, build_task, contrastive_loss, phrase_bank
+from deixis.papers.hm_lstm.task import HMBatch, HMLSTMKind, HMLSTMRecipe, HMTask, contrastive_loss, phrase_bank
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees
@@ -30,7 +30,7 @@ from deixis.training.judging import judge
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import make_run_plan
-from deixis.training.running import recipe_features, run_recipe
+from deixis.training.running import run_recipe
 from deixis.training.runs import RunFolder
 from deixis.training.trainer import train
 from tests.stores import make_store, random_boxes
@@ -106,7 +106,7 @@ def test_a_batch_is_eq_10_over_its_pairs(
 ) -> None:
     """The loss of a fine batch from the data alone: which pairs, which contrasts, which weights."""
     recipe = recipe_of(text, loss={"contrasts": contrasts, "margin": 0.4})
-    task = build_task(recipe, corpus, [store], CPU)
+    task = HMLSTMKind().task(recipe, corpus, [store], CPU)
     batch = next(iter(task.batches(2)))
     task.module.eval()
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_batches_of_one_form_have_the_loss_of_those_as_they_are(
     found: list[list[dict[str, torch.Tensor]]] = []
     for pads in (False, True):
         monkeypatch.setattr(hm_lstm, "pays", lambda schedule, device, pads=pads: pads)
-        task = build_task(recipe_of(text, model=model), corpus, [store], CPU)
+        task = HMLSTMKind().task(recipe_of(text, model=model), corpus, [store], CPU)
         assert task.one_form == pads
         found.append([])
         for batch in task.batches(epoch):
@@ -196,7 +196,7 @@ def _training_captions(task: HMTask) -> list[tuple[str, ...]]:
 def test_a_phrase_goes_with_the_region_of_its_picture_that_fits_it_best(
     text: dict[str, str], corpus: Corpus, store: FeatureStore
 ) -> None:
-    task = build_task(recipe_of(text), corpus, [store], CPU)
+    task = HMLSTMKind().task(recipe_of(text), corpus, [store], CPU)
     task.batches(2)
     found, data, network = task.module.correspondences, task.data, task.module.network.eval()
     assert int(found.rounds) == 1
@@ -215,7 +215,7 @@ def test_a_phrase_goes_with_the_region_of_its_picture_that_fits_it_best(
 def test_or_with_the_one_expected_to_overlap_it_most(text: dict[str, str], corpus: Corpus, store: FeatureStore) -> None:
     """By brute force: cosines less the means of phrases, regions and pictures, as a softmax; overlaps by these."""
     recipe = recipe_of(text, alternation={"coarse": 1, "rounds": 2, "temperature": 0.3})
-    task = build_task(recipe, corpus, [store], CPU)
+    task = HMLSTMKind().task(recipe, corpus, [store], CPU)
     task.batches(2)
     found, data, network = task.module.correspondences, task.data, task.module.network.eval()
     with torch.no_grad():
@@ -244,7 +244,7 @@ def test_or_with_the_one_expected_to_overlap_it_most(text: dict[str, str], corpu
 def test_directions_less_the_mean_one(text: dict[str, str], corpus: Corpus, store: FeatureStore) -> None:
     """Neither the length of features nor what all have in common counts, and a finished run knows the mean."""
     model = {"hidden": 7, "dim": 8, "centred_regions": True}
-    task = build_task(recipe_of(text, model=model), corpus, [store], CPU)
+    task = HMLSTMKind().task(recipe_of(text, model=model), corpus, [store], CPU)
     network, rows = task.module.network.eval(), task.data.visual.float()
     expected = torch.nn.functional.normalize(rows, dim=1).mean(0)
     torch.testing.assert_close(network.centre, expected, atol=1e-5, rtol=0)
@@ -262,15 +262,15 @@ def test_a_run_on_a_trained_backbone_holds_it(
     tower = tmp_path / "elsewhere.safetensors"
     tower.write_bytes(b"weights")
     features = {"backbone": f"tower:{tower}", "crops": "whole", "regions": {"boxes": "edge-boxes", "count": 9}}
-    task = build_task(recipe_of(text, features=features), corpus, [store], CPU)
+    task = HMLSTMKind().task(recipe_of(text, features=features), corpus, [store], CPU)
     folder = tmp_path / "run"
     folder.mkdir()
     task.save(folder)
     tower.unlink()
-    (own,) = recipe_features(task.recipe, folder)
+    (own,) = HMLSTMKind().features(task.recipe, folder)
     assert Path(own.backbone.removeprefix("tower:")).read_bytes() == b"weights"
     with pytest.raises(DeixisError, match="paper9/none"):
-        build_task(recipe_of(text, features={**features, "backbone": "tower:paper9/none"}), corpus, [store], CPU)
+        HMLSTMKind().task(recipe_of(text, features={**features, "backbone": "tower:paper9/none"}), corpus, [store], CPU)
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +296,7 @@ def test_a_run_killed_in_a_round_ends_like_one_that_was_not(
     recipe = recipe_of(text)
     plan = make_run_plan(recipe, corpus, [store])
     for stop in (3, 11, 20, None):
-        task = build_task(recipe, corpus, [store], CPU)
+        task = HMLSTMKind().task(recipe, corpus, [store], CPU)
         taken = 0
 
         def counted(batch: HMBatch, loss: Any = task.loss, stop: int | None = stop) -> Any:
@@ -522,7 +522,7 @@ def test_dropout_is_of_visual_features_while_learning(
     text: dict[str, str], corpus: Corpus, store: FeatureStore
 ) -> None:
     plain, dropped = (
-        build_task(recipe_of(text, model={"hidden": 7, "dim": 8, "dropout": share}), corpus, [store], CPU)
+        HMLSTMKind().task(recipe_of(text, model={"hidden": 7, "dim": 8, "dropout": share}), corpus, [store], CPU)
         for share in (0.0, 0.5)
     )
     networks = [task.module.network for task in (plain, dropped)]
@@ -539,4 +539,4 @@ def test_a_file_without_a_caption_s_tree_says_so(
     write_trees(tmp_path / "few.jsonl", [(("a", "dog"), chunk_tree(2, [(0, 2)]))])
     recipe = recipe_of({**text, "trees": str(tmp_path / "few.jsonl")})
     with pytest.raises(DeixisError, match="no tree of a caption of image"):
-        build_task(recipe, corpus, [store], CPU)
+        HMLSTMKind().task(recipe, corpus, [store], CPU)

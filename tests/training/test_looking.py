@@ -13,8 +13,9 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
 from deixis.model import read_images
 from deixis.training.inputs import find_store
+from deixis.training.kinds import kind_of
 from deixis.training.looking import Looker
-from deixis.training.recipe import check_recipe, kind_of
+from deixis.training.recipe import check_recipe
 
 REGIONS = {"backbone": "efficientnet-lite0", "crops": "whole", "side": 96, "regions": {"boxes": "grid", "count": 12}}
 SCHEDULE = {"epochs": 1, "learning_rate": 1e-3}
@@ -33,7 +34,7 @@ def test_a_picture_file_gives_what_the_store_holds(
     whole = open_corpus("scenes")
     corpus = whole.with_images(whole.images[:2])
     recipe = _recipe({**HM, "drawn_regions": drawn})
-    store = find_store([features_for(corpus, each) for each in kind_of("hm-lstm").feature_recipes(recipe)], "proposals")
+    store = find_store([features_for(corpus, each) for each in kind_of("hm-lstm").features(recipe)], "proposals")
     looker = Looker(recipe)
     assert corpus.pictures is not None
     for image, stored in zip(corpus, read_images(store, [image.id for image in corpus]), strict=True):

@@ -59,7 +59,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture(scope="module")
 def task(corpus: Corpus) -> OrderPictureTask:
-    return order_pictures.build_task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
+    return order_pictures.OrderPicturesKind().task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
 
 
 def test_a_caption_that_is_one_of_a_picture_s_own_is_no_mismatch_of_it() -> None:
@@ -95,7 +95,7 @@ def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
     )
     pair = corpus.with_images([left, right, *corpus.split("val")])
     settings = {**SETTINGS, "loss": {}}
-    task = order_pictures.build_task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
+    task = order_pictures.OrderPicturesKind().task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
     batch: PictureBatch = next(iter(task.batches(1)))
     batch = batch._replace(images=torch.arange(2), texts=torch.arange(2), owner=torch.arange(2))
     contrasts = []
@@ -122,7 +122,7 @@ def test_twins_are_asked_for_only_where_exchanged_captions_count(
 
     monkeypatch.setattr(order_pictures, "twin_ids", refuse)
     settings = {**SETTINGS, "loss": {}}
-    task = order_pictures.build_task(check_recipe(settings, "ctx"), corpus, [], CPU)  # type: ignore[arg-type]
+    task = order_pictures.OrderPicturesKind().task(check_recipe(settings, "ctx"), corpus, [], CPU)  # type: ignore[arg-type]
     assert "order" not in task.validate()
     assert set(task.loss(next(iter(task.batches(1)))).parts) == {"matching", "generation"}
 
@@ -160,7 +160,7 @@ def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
     recipe = check_recipe({**SETTINGS, "vocabulary": {"file": str(tmp_path / "words.tsv")}}, "order")
-    task = order_pictures.build_task(recipe, corpus, [], CPU)  # type: ignore[arg-type]
+    task = order_pictures.OrderPicturesKind().task(recipe, corpus, [], CPU)  # type: ignore[arg-type]
     loss = task.loss(next(iter(task.batches(1))))
     seen = task.module.tower.seen
     assert seen is not None
@@ -221,7 +221,7 @@ def test_only_a_network_that_can_be_fine_tuned_looks() -> None:
 
 def test_twins_are_read_to_their_end(corpus: Corpus) -> None:
     """Where phrases change places, a twin may have more words than its caption, and than all captions of its batch."""
-    task = order_pictures.build_task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
+    task = order_pictures.OrderPicturesKind().task(check_recipe(SETTINGS, "order"), corpus, [], CPU)  # type: ignore[arg-type]
     assert task.twins is not None
     captions = (task.data.texts != 0).sum(1)
     longer = ((task.twins != 0).sum(1) > captions).nonzero()[:, 0]

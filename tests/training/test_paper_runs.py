@@ -22,19 +22,20 @@ from deixis.metrics.ranking import evaluate_ranking
 from deixis.metrics.results import load, save
 from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import Encodes, Localizes, Scores, read_images
-from deixis.papers.two_branch.joint_task import JointModule
-from deixis.papers.two_branch.joint_task import build_task as build_joint
+from deixis.papers.two_branch.joint_task import JointKind, JointModule
+from deixis.papers.two_branch.task import TwoBranchKind
 from deixis.text.features import TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of
 from deixis.training import reproducing
 from deixis.training.inputs import find_store
 from deixis.training.judging import Combination, judge, judge_combined, phrase_finder, reference
+from deixis.training.kinds import kind_of
 from deixis.training.pair_data import phrase_data
 from deixis.training.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.reproducing import COMBINATIONS, Material, recipes_of, reproduce
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import batch_means
-from deixis.training.running import recipe_features, run_recipe
+from deixis.training.running import run_recipe
 from deixis.training.runs import read_log, read_model, read_weights
 from deixis.training.validation import LocalizationCheck, retrieval_figures
 from tests.stores import make_store, random_boxes
@@ -434,9 +435,9 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
     asked = load_recipe("paper1/phrases-single").recipe
-    assert [made_by(features, PROVENANCE) for features in recipe_features(asked)] == [True, False]
+    assert [made_by(features, PROVENANCE) for features in kind_of(asked.kind).features(asked)] == [True, False]
     fewer = {**PROVENANCE, "regions": {**PROVENANCE["regions"], "count": 100}}
-    assert not any(made_by(features, fewer) for features in recipe_features(asked))
+    assert not any(made_by(features, fewer) for features in kind_of(asked.kind).features(asked))
 
     told: list[str] = []
 
@@ -464,7 +465,7 @@ def test_processes_share_rows_and_seeds(
 ) -> None:
     """One of two seeds is taken by somebody else, who dies over it: the other one is made first."""
     monkeypatch.setattr(reproducing, "PAUSE", 0.01)
-    monkeypatch.setattr(reproducing, "refuse_too_few_captions", lambda recipe, corpus: None)
+    monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
     trained, told = list[str](), list[str]()
     other = taken(tmp_path / "runs" / ".turns" / "paper1" / "sentences-mean-vector-seed0.lock")
 
@@ -509,7 +510,7 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
 
     monkeypatch.setattr(reproducing, "run_recipe", train)
     # Of the recipes as the paper has them; the runs here are of smaller ones.
-    monkeypatch.setattr(reproducing, "refuse_too_few_captions", lambda recipe, corpus: None)
+    monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
     told: list[str] = []
     *_, combined = reproduce(
         ["paper1/table5"],
@@ -530,7 +531,7 @@ def test_joint_training_sees_every_pair_once_an_epoch_and_shares_all_but_the_nor
     runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
     recipe = check_recipe({"name": "joint", "corpus": "scenes", **RUNS["joint"]}, "joint")
-    task = build_joint(recipe, corpus, stores, CPU)  # type: ignore[arg-type]
+    task = JointKind().task(recipe, corpus, stores, CPU)  # type: ignore[arg-type]
     batches = list(task.batches(1))
     assert len(batches) == len(task.batches(1)) == max(len(task.sentences.batches(1)), len(task.phrases.batches(1)))
     for own, data in (

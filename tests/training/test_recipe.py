@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from deixis.errors import DeixisError, InputError
-from deixis.training.recipe import KINDS, Recipe, apply_override, load_recipe, package_recipes
+from deixis.training.kinds import KINDS
+from deixis.training.recipe import Recipe, apply_override, load_recipe, package_recipes
 from tests.training.toy import ToyRecipe
 
 TOML = """
@@ -26,7 +27,7 @@ figure = "score"
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(KINDS, "toy", "tests.training.toy")
+    monkeypatch.setitem(KINDS, "toy", "tests.training.toy:ToyKind")
     path = tmp_path / "toy.toml"
     path.write_text(TOML, encoding="utf-8")
     return path

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from deixis.corpus import Corpus, open_corpus
 from deixis.features.store import FeatureStore
 from deixis.training.cuda_graphs import can_be_recorded, form_of
-from deixis.training.recipe import Recipe, check_recipe, kind_of
+from deixis.training.kinds import kind_of
+from deixis.training.recipe import Recipe, check_recipe
 from deixis.training.run_records import RunPlan, StepRecord
 from deixis.training.runs import RunFolder, read_log
 from deixis.training.task import Task
@@ -132,7 +133,7 @@ def recipe_of(name: str, text: dict[str, str]) -> Recipe:
 
 
 def built(recipe: Recipe, corpus: Corpus, stores: list[FeatureStore], device: torch.device) -> Task[Any]:
-    task: Task[Any] = kind_of(recipe.kind).build_task(recipe, corpus, stores, device)
+    task: Task[Any] = kind_of(recipe.kind).task(recipe, corpus, stores, device)
     return task
 
 

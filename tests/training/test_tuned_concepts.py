@@ -14,16 +14,16 @@ from safetensors.torch import load_file
 from deixis.corpus import Corpus, open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
-from deixis.papers.concepts_order import task as concepts_order
-from deixis.papers.concepts_order import tuned_concepts_task as tuned_concepts
 from deixis.papers.concepts_order.concepts import ConceptMatcher
+from deixis.papers.concepts_order.task import ConceptsOrderKind
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.training import runs as run_files
 from deixis.training.judging import judge
+from deixis.training.kinds import kind_of
 from deixis.training.looking import Looker
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_matcher, read_recipe
 from deixis.training.running import run_recipe
 from deixis.vision.backbones import load_backbone
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
@@ -95,7 +95,7 @@ def test_the_network_answers_for_pictures_and_regions_as_its_tuned_backbone_sees
     run: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    (features,) = tuned_concepts.run_features(run)
+    (features,) = kind_of("concept-pictures").features(read_recipe(run), run)
     store = features_for(corpus.split("val"), features)
     image = corpus.split("val").images[0]
     backbone = load_backbone(f"tower:{run / 'tower.safetensors'}")
@@ -136,14 +136,14 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
         },
         "cnp",
     )
-    wanted = concepts_order.feature_recipes(recipe)
-    assert wanted == tuned_concepts.run_features(run)
+    wanted = ConceptsOrderKind().features(recipe)
+    assert wanted == kind_of("concept-pictures").features(read_recipe(run), run)
     store = features_for(corpus, wanted[0])
     run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "cnp", CPU)
     own, tuned = load_matcher(tmp_path / "cnp", CPU).concepts.network, load_matcher(run, CPU).network
     torch.testing.assert_close(own.state_dict(), tuned.state_dict())
     with pytest.raises(DeixisError, match="train it first"):
-        concepts_order.feature_recipes(check_recipe({**_settings(recipe), "concepts": "paper3/concepts-tuned"}, "x"))  # type: ignore[arg-type]
+        ConceptsOrderKind().features(check_recipe({**_settings(recipe), "concepts": "paper3/concepts-tuned"}, "x"))  # type: ignore[arg-type]
 
 
 def test_who_names_a_run_that_is_not_there_is_told_how_to_make_it(
@@ -153,7 +153,7 @@ def test_who_names_a_run_that_is_not_there_is_told_how_to_make_it(
     recipe: Any = load_recipe("paper3/tuned-cnp-ctx").recipe
     command = "deixis train paper3/concepts-tuned --seed 0 --out runs/paper3/concepts-tuned-seed0"
     with pytest.raises(DeixisError, match=command):
-        concepts_order.feature_recipes(recipe)
+        ConceptsOrderKind().features(recipe)
 
 
 def test_only_networks_of_the_package_can_be_fine_tuned(settings: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.training import runs
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_records import RunPlan, TrainingReport
 from deixis.training.runs import RunFolder
@@ -88,15 +89,17 @@ def toy_run(folder: Path, task: ToyTask | None = None, **changes: Any) -> Traini
         return train(task or ToyTask(), schedule(**changes), run, seed=7, device=CPU, checkpoint_steps=2)
 
 
-RECIPE = ToyRecipe
+class ToyKind(Kind[ToyRecipe]):
+    recipe_type = ToyRecipe
 
+    def features(self, recipe: ToyRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return []
 
-def feature_recipes(recipe: ToyRecipe) -> list[FeatureRecipe]:
-    return []
+    def task(self, recipe: ToyRecipe, corpus: Any, stores: Any, device: torch.device, ranks: Any = None) -> ToyTask:
+        return ToyTask(recipe.seed, recipe.width)
 
-
-def build_task(recipe: ToyRecipe, corpus: Any, stores: Any, device: torch.device) -> ToyTask:
-    return ToyTask(recipe.seed, recipe.width)
+    def load_model(self, folder: Path, recipe: ToyRecipe, device: torch.device) -> None:
+        raise NotImplementedError
 
 
 def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:

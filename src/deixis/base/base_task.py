@@ -22,14 +22,7 @@ from deixis.base.grounder import Grounder
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.grounding_task import Augmentation, GroundingLoss, GroundingTask, recalls
-from deixis.base.pictures_task import (
-    PictureBatch,
-    PictureRecipe,
-    PictureTask,
-    feature_recipes,
-    load_text_tower,
-    run_features,
-)
+from deixis.base.pictures_task import PictureBatch, PictureRecipe, PictureTask, TowerKind, load_text_tower
 from deixis.base.text_tower import TowerRecipe
 from deixis.base.word_cells import FineTowerMatcher
 from deixis.corpus import Corpus, TrainingSet, training_set
@@ -40,14 +33,13 @@ from deixis.model import Localized, Mention
 from deixis.text.features import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.runs import read_weights
 from deixis.training.task import Loss
 from deixis.training.tools.proposer_training import new_proposer
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer
 from deixis.vision.reading import Skipped
-
-__all__ = ["RECIPE", "build_task", "feature_recipes", "load_grounder", "load_matcher", "run_features"]
 
 
 class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,13 +143,6 @@ def _vocabulary(text: TextFeatures) -> Vocabulary:
     return text.vocabulary
 
 
-RECIPE = BaseRecipe
-
-
-def build_task(recipe: BaseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> BaseTask:
-    return BaseTask(recipe, training_set(corpus), corpus, device)
-
-
 class BaseMatcher(FineTowerMatcher):
     """Scores pictures with sentences, and points at phrases."""
 
@@ -169,9 +154,22 @@ class BaseMatcher(FineTowerMatcher):
         return self.grounder.localize_mentions(picture, mentions)
 
 
-def load_matcher(folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseMatcher:
-    texts, text = load_text_tower(folder, recipe)
-    return BaseMatcher(texts, text, load_grounder(folder, recipe, device), device)
+class DeixisBaseKind(TowerKind[BaseRecipe]):
+    recipe_type = BaseRecipe
+
+    def task(
+        self,
+        recipe: BaseRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> BaseTask:
+        return BaseTask(recipe, training_set(corpus), corpus, device)
+
+    def load_model(self, folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseMatcher:
+        texts, text = load_text_tower(folder, recipe)
+        return BaseMatcher(texts, text, load_grounder(folder, recipe, device), device)
 
 
 def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> Grounder:

@@ -12,7 +12,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import torch
@@ -27,9 +27,12 @@ from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, 
 from deixis.corpus import Corpus
 from deixis.corpus.training import training_set
 from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.store import FeatureStore
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.training.augmentation import Views, random_colours, random_views, recoloured, view_boxes, view_pictures
+from deixis.training.distributed import ALONE, Ranks
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
 from deixis.training.task import Batches, Loss
@@ -89,46 +92,51 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
         return True
 
 
-RECIPE = GroundingTraining
+class GroundingKind(Kind[GroundingTraining]):
+    recipe_type = GroundingTraining
 
+    def features(self, recipe: GroundingTraining, run: Path | None = None) -> list[FeatureRecipe]:
+        """None: it looks at the pictures themselves."""
+        return []
 
-def build_task(recipe: GroundingTraining, corpus: Corpus, stores: Sequence[Any], device: torch.device) -> GroundingTask:
-    """The task of a recipe: pictures of the splits train and val are read, with what cannot be read told."""
-    training, skipped = training_set(corpus), Skipped()
-    grounder = new_grounder(training, recipe.model, recipe.text, proposer=recipe.proposer, seed=recipe.seed)
-    side, words = recipe.model.side, grounder.vocabulary
-    if device.type == "cuda":
-        # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
-        torch.backends.cudnn.benchmark = True
-    task = GroundingTask(
-        grounder,
-        grounding_data(training.corpus, training, words, side, device, skipped),
-        grounding_data(corpus, corpus.split("val"), words, side, device, skipped),
-        loss=recipe.loss,
-        augmentation=recipe.augmentation,
-        batch_size=recipe.batch_size,
-        seed=recipe.seed,
-    )
-    if skipped:
-        print(skipped, file=sys.stderr)
-    return task
+    def task(
+        self,
+        recipe: GroundingTraining,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> GroundingTask:
+        """Reads the pictures of the training and the validation split; those that cannot be read are reported."""
+        training, skipped = training_set(corpus), Skipped()
+        grounder = new_grounder(training, recipe.model, recipe.text, proposer=recipe.proposer, seed=recipe.seed)
+        side, words = recipe.model.side, grounder.vocabulary
+        if device.type == "cuda":
+            # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
+            torch.backends.cudnn.benchmark = True
+        task = GroundingTask(
+            grounder,
+            grounding_data(training.corpus, training, words, side, device, skipped),
+            grounding_data(corpus, corpus.split("val"), words, side, device, skipped),
+            loss=recipe.loss,
+            augmentation=recipe.augmentation,
+            batch_size=recipe.batch_size,
+            seed=recipe.seed,
+        )
+        if skipped:
+            print(skipped, file=sys.stderr)
+        return task
 
-
-def feature_recipes(recipe: GroundingTraining) -> tuple[FeatureRecipe, ...]:
-    return ()
-
-
-def load_matcher(folder: Path, recipe: GroundingTraining, device: torch.device) -> Grounder:
-    """The grounder of a finished run."""
-    vocabulary = Vocabulary.load(folder / VOCABULARY)
-    prefix = "network."
-    weights = {
-        name.removeprefix(prefix): value for name, value in read_weights(folder).items() if name.startswith(prefix)
-    }
-    width = len(weights["proposer.lateral.0.weight"])
-    network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
-    network.load_state_dict(weights)
-    return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
+    def load_model(self, folder: Path, recipe: GroundingTraining, device: torch.device) -> Grounder:
+        vocabulary = Vocabulary.load(folder / VOCABULARY)
+        prefix = "network."
+        weights = {
+            name.removeprefix(prefix): value for name, value in read_weights(folder).items() if name.startswith(prefix)
+        }
+        width = len(weights["proposer.lateral.0.weight"])
+        network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
+        network.load_state_dict(weights)
+        return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
 
 
 class GroundingBatch(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,8 +41,9 @@ from deixis.training.augmentation import (
     view_pictures,
 )
 from deixis.training.contrastive import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, ScoreInfoNCE
-from deixis.training.distributed import Ranks
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, fitted_text, initial_vectors
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
@@ -260,37 +261,43 @@ def contrast(owner: Tensor, images: int) -> Contrast:
     )
 
 
-RECIPE = PictureRecipe
+P = TypeVar("P", bound=PictureRecipe)
 
 
-def feature_recipes(recipe: PictureRecipe) -> list[FeatureRecipe]:
-    """None: it learns from the pictures themselves."""
-    return []
+class TowerKind(Kind[P]):
+    """What the kinds `pictures` and `base` have in common."""
+
+    makes_features = True
+
+    def features(self, recipe: P, run: Path | None = None) -> list[FeatureRecipe]:
+        """It learns from the pictures themselves; a run is used with its tower's embeddings, and its cells' if any."""
+        if run is None:
+            return []
+        tower = run / CELLS if (run / CELLS).exists() else run / TOWER
+        return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower}", crops="squash")]
 
 
-def run_features(folder: Path) -> list[FeatureRecipe]:
-    """The trained tower's embeddings, with those of the cells where there are any."""
-    tower = folder / CELLS if (folder / CELLS).exists() else folder / TOWER
-    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower}", crops="squash")]
+class PicturesKind(TowerKind[PictureRecipe]):
+    recipe_type = PictureRecipe
+    distributed = True
 
+    def task(
+        self,
+        recipe: PictureRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> PictureTask:
+        if not ranks.together:
+            return PictureTask(recipe, training_set(corpus), corpus, device)
+        from deixis.base.shared_pictures import SharedPictureTask
 
-def build_task(
-    recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> PictureTask:
-    return PictureTask(recipe, training_set(corpus), corpus, device)
+        return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
 
-
-def build_share(
-    recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
-) -> PictureTask:
-    from deixis.base.shared_pictures import SharedPictureTask
-
-    return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
-
-
-def load_matcher(folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
-    kind = FineTowerMatcher if recipe.model.fine else TowerMatcher
-    return kind(*load_text_tower(folder, recipe), device)
+    def load_model(self, folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
+        model_type = FineTowerMatcher if recipe.model.fine else TowerMatcher
+        return model_type(*load_text_tower(folder, recipe), device)
 
 
 def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:

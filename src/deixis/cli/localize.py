@@ -132,8 +132,9 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
     from deixis.metrics.protocols import Pictures, mention_localizer, phrase_localizer
     from deixis.model import Localizes, LocalizesMentions
     from deixis.training.inputs import find_store
+    from deixis.training.kinds import kind_of
     from deixis.training.run_models import load_matcher, read_recipe
-    from deixis.training.running import recipe_features, stores_for
+    from deixis.training.running import stores_for
 
     matcher = load_matcher(run, device)
     if isinstance(matcher, LocalizesMentions):
@@ -144,7 +145,7 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
     try:
         found = find_store(stores or stores_for(recipe, corpus, device=device.type), "proposals")
     except DeixisError:
-        if any(features.regions for features in recipe_features(recipe, run)):
+        if any(features.regions for features in kind_of(recipe.kind).features(recipe, run)):
             raise
         raise DeixisError(f"{run} knows whole pictures alone ({recipe.kind}), no regions to point at") from None
     kept = getattr(recipe, "regions", None)

@@ -60,9 +60,10 @@ def train(
     """
     from deixis.features import FeatureStore
     from deixis.training.distributed import joined
+    from deixis.training.kinds import kind_of
     from deixis.training.recipe import load_recipe
     from deixis.training.run_records import make_run_plan
-    from deixis.training.running import left_out, refuse_too_few_captions, refuse_unshared, run_recipe, stores_for
+    from deixis.training.running import left_out, refuse_unshared, run_recipe, stores_for
     from deixis.training.runs import is_finished, refuse_another
     from deixis.vision.learned_proposals import checked_device
 
@@ -71,7 +72,7 @@ def train(
     with joined(device) as ranks:
         refuse_unshared(chosen, ranks)
         opened = recipe_corpus(chosen, corpus, pictures_in, shown=ranks.first)
-        refuse_too_few_captions(chosen, opened)
+        kind_of(chosen.kind).check_corpus(chosen, opened)
         refuse_another(out, make_run_plan(chosen, opened, ()))
         if features:
             stores = [FeatureStore(path) for path in features]

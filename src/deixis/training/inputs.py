@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deixis.corpus import Corpus, TrainingSet
+from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.text.features import TextFeatures, TextRecipe, TokenIds, text_features
+from deixis.text.features import TextFeatures, TextRecipe, TokenIds, check_components, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 from deixis.training.recipe import regions_of
@@ -30,6 +30,12 @@ def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, devic
     """Text features fitted to the training captions; the vectors of all words of the corpus are kept beside them."""
     also = [tokens_of(caption) for image in corpus for caption in image.captions]
     return text_features(recipe, training, also=also, device=device.type)
+
+
+def check_caption_count(recipe: TextRecipe, corpus: Corpus) -> None:
+    """Raise a `DeixisError` if the training captions are fewer than the components of the text features' PCA."""
+    if recipe.pca:
+        check_components(recipe, sum(len(image.captions) for image in training_set(corpus)))
 
 
 def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeatures) -> Tensor:

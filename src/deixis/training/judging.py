@@ -45,7 +45,8 @@ from deixis.text.twins import corpus_twins
 from deixis.training.feature_model import Embedding
 from deixis.training.inputs import find_store
 from deixis.training.kept_runs import recipe_name, recipe_of
-from deixis.training.recipe import FitRecipe, kind_of
+from deixis.training.kinds import kind_of
+from deixis.training.recipe import FitRecipe
 from deixis.training.run_models import load_matcher, read_recipe
 from deixis.training.run_records import batch_means
 from deixis.training.runs import read_log, read_model
@@ -159,7 +160,7 @@ def retrieval_pictures(recipe: FitRecipe, corpus: Corpus, split: str, stores: Se
         regions=regions,
         learned_from_boxes=boxes,
         # Features that a run makes itself come from the network that it trained.
-        backbone_saw_boxes=boxes and hasattr(kind_of(recipe.kind), "run_features"),
+        backbone_saw_boxes=boxes and kind_of(recipe.kind).makes_features,
         regions_kept=kept,
     )
 

@@ -19,8 +19,8 @@ from deixis.features.store_writing import Features
 from deixis.model import ImageFeatures
 from deixis.training.judging import BY_REGIONS
 from deixis.training.kept_runs import recipe_of
+from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe
-from deixis.training.running import recipe_features
 from deixis.vision.reading import decode_picture
 
 #: Boxes that only a corpus can have: a person's picture has none.
@@ -49,7 +49,7 @@ class Looker:
     def __init__(self, recipe: FitRecipe, device: str = "cpu", run: Path | None = None) -> None:
         wanted = [
             each
-            for each in dict.fromkeys(recipe_features(recipe, run))
+            for each in dict.fromkeys(kind_of(recipe.kind).features(recipe, run))
             if each.regions is None or each.regions.boxes not in DRAWN
         ]
         if not wanted or any(each.from_file for each in wanted):

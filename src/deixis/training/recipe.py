@@ -1,7 +1,7 @@
 """Recipes: a TOML file that says all of a training, checked on load with the faulty field named.
 
     name = "paper1/sentences-bi"
-    kind = "sentences"              # what is learned: one of KINDS
+    kind = "sentences"              # what is trained: one of `deixis.training.kinds.KINDS`
     about = "One line for people."
     corpus = "flickr8k"             # a path, or a name for which `--corpus` gives the path
     features = "regions"            # a built-in feature recipe, or a table of one
@@ -19,11 +19,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -31,33 +30,8 @@ from msgspec import Meta
 from deixis.errors import DeixisError, InputError
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe
 from deixis.metrics.paper_tables import paper_tables
+from deixis.training.kinds import KINDS, kind_of
 from deixis.training.schedule import Schedule
-
-if TYPE_CHECKING:
-    import torch
-
-    from deixis.corpus.records import Corpus
-    from deixis.features.store import FeatureStore
-    from deixis.training.fitting import Fits
-    from deixis.training.task import Task
-
-#: What can be learned → the module that learns it, imported when a recipe asks for it. See `Kind`.
-KINDS: dict[str, str] = {
-    "alignment": "deixis.papers.dvsa.task",
-    "base": "deixis.base.base_task",
-    "captioner": "deixis.papers.dvsa.captioner_task",
-    "cca": "deixis.papers.entities_cca.task",
-    "concept-pictures": "deixis.papers.concepts_order.tuned_concepts_task",
-    "concepts": "deixis.papers.concepts_order.concepts_task",
-    "concepts-order": "deixis.papers.concepts_order.task",
-    "grounding": "deixis.base.grounding_task",
-    "hm-lstm": "deixis.papers.hm_lstm.task",
-    "joint": "deixis.papers.two_branch.joint_task",
-    "order-pictures": "deixis.papers.concepts_order.pictures_task",
-    "phrases": "deixis.papers.two_branch.phrases_task",
-    "pictures": "deixis.base.pictures_task",
-    "sentences": "deixis.papers.two_branch.sentences_task",
-}
 
 
 class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,25 +81,6 @@ class Recipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schedule: Schedule
 
 
-class Kind(Protocol):
-    """What a module of `KINDS` has: its recipe, and what is made from one."""
-
-    RECIPE: type[FitRecipe]
-
-    def feature_recipes(self, recipe: Any) -> Sequence[FeatureRecipe]:
-        """The features that it learns from."""
-
-    # A kind whose network makes its own features also has `run_features(folder)`: those of a finished run.
-    # A kind that several processes can train together also has `build_share(…, ranks)`: one process' part of the task.
-
-    def build_task(
-        self, recipe: Any, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-    ) -> Task[Any] | Fits: ...
-
-    def load_matcher(self, folder: Path, recipe: Any, device: torch.device) -> Any:
-        """The matcher (`deixis.model`) of a finished run."""
-
-
 class RecipeFile(NamedTuple):
     """A recipe as given, and with every setting."""
 
@@ -168,14 +123,10 @@ def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
         known = ", ".join(KINDS) or "none"
         raise InputError(source, f"{name!r} is no kind of recipe; known: {known}", "kind")
     try:
-        return msgspec.convert(settings, kind_of(name).RECIPE)
+        return msgspec.convert(settings, kind_of(name).recipe_type)
     except msgspec.ValidationError as fault:
         problem, _, place = str(fault).partition(" - at `$")
         raise InputError(source, problem, place.strip("`.")) from None
-
-
-def kind_of(name: str) -> Kind:
-    return cast(Kind, import_module(KINDS[name]))
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:

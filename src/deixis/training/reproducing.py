@@ -19,8 +19,9 @@ from deixis.features.store import FeatureStore
 from deixis.files import taken
 from deixis.metrics.results import Result, load, save
 from deixis.training.judging import Combination, judge, judge_combined
+from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe, load_recipe, nearest, package_recipes
-from deixis.training.running import left_out, recipe_features, refuse_too_few_captions, run_recipe, stores_for
+from deixis.training.running import left_out, run_recipe, stores_for
 from deixis.training.runs import is_finished
 from deixis.training.trainer import Progress
 
@@ -172,7 +173,7 @@ class _Places:
                 return found
         self.say(f"{file}: training")
         recipe = load_recipe(name, [f"seed={seed}"])
-        refuse_too_few_captions(recipe.recipe, own.corpus)
+        kind_of(recipe.recipe.kind).check_corpus(recipe.recipe, own.corpus)
         stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
         if told := left_out(stores):
             self.say(f"{file}: {told}")
@@ -219,7 +220,7 @@ def _claiming(
 def _as_asked(recipe: FitRecipe, stores: Sequence[FeatureStore]) -> bool:
     """Whether the stores hold the features that a recipe asks for."""
     made_of = [store.plan.provenance for store in stores]
-    return all(any(made_by(features, own) for own in made_of) for features in recipe_features(recipe))
+    return all(any(made_by(features, own) for own in made_of) for features in kind_of(recipe.kind).features(recipe))
 
 
 def _within(row: str, name: str) -> bool:

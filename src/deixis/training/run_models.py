@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from deixis.training.recipe import FitRecipe, check_recipe, kind_of
+from deixis.training.kinds import kind_of
+from deixis.training.recipe import FitRecipe, check_recipe
 from deixis.training.runs import read_model, read_plan
 
 
@@ -20,4 +21,4 @@ def load_matcher(run: str | Path, device: torch.device) -> Any:
     """The matcher of a finished run; what it can do is told by the protocols of `deixis.model`."""
     read_model(run)
     recipe = read_recipe(run)
-    return kind_of(recipe.kind).load_matcher(Path(run), recipe, device)
+    return kind_of(recipe.kind).load_model(Path(run), recipe, device)

@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 import torch
 
-from deixis.corpus import Corpus, training_set
+from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.kept import features_for
 from deixis.features.store import FeatureStore
-from deixis.text.features import TextRecipe, check_components
 from deixis.training.distributed import ALONE, FollowingRun, Ranks
 from deixis.training.fitting import Fits, fit
-from deixis.training.recipe import KINDS, FitRecipe, Recipe, RecipeFile, kind_of
+from deixis.training.kinds import KINDS, kind_of
+from deixis.training.recipe import FitRecipe, Recipe, RecipeFile
 from deixis.training.run_records import TrainingReport, make_run_plan
 from deixis.training.runs import RunFolder, is_finished, read_model
 from deixis.training.trainer import Progress, train
@@ -43,17 +43,14 @@ def run_recipe(
     """
     recipe, kind = file.recipe, kind_of(file.recipe.kind)
     refuse_unshared(recipe, ranks)
-    if not hasattr(kind, "build_share"):
+    if not kind.distributed:
         ranks = ALONE
     plan = make_run_plan(recipe, corpus, stores)
     with RunFolder(out, plan, file.text) if ranks.first else FollowingRun(out) as run:
         report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
         if report:
             return msgspec.json.decode(report, type=TrainingReport)
-        if ranks.together:
-            task = kind.build_share(recipe, corpus, stores, device, ranks)  # type: ignore[attr-defined]
-        else:
-            task = kind.build_task(recipe, corpus, stores, device)
+        task = kind.task(recipe, corpus, stores, device, ranks)
         if isinstance(task, Fits):
             assert isinstance(run, RunFolder)
             return fit(task, run, device=device, say=say)
@@ -65,20 +62,13 @@ def run_recipe(
 
 def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
     """A `DeixisError` where several processes cannot train a recipe together."""
-    if ranks.count == 1 or hasattr(kind_of(recipe.kind), "build_share"):
+    if ranks.count == 1 or kind_of(recipe.kind).distributed:
         return
-    shared = ", ".join(name for name in KINDS if hasattr(kind_of(name), "build_share"))
+    shared = ", ".join(name for name in KINDS if kind_of(name).distributed)
     raise DeixisError(
         f"{recipe.name} is of the kind {recipe.kind!r}, which one process trains: start it without torchrun "
         f"(several processes share recipes of the kinds {shared})"
     )
-
-
-def refuse_too_few_captions(recipe: FitRecipe, corpus: Corpus) -> None:
-    """A `DeixisError` where a corpus has too few captions for a recipe's text features, before pictures are opened."""
-    text = getattr(recipe, "text", None)
-    if isinstance(text, TextRecipe) and text.pca:
-        check_components(text, sum(len(image.captions) for image in training_set(corpus)))
 
 
 def left_out(stores: Sequence[FeatureStore]) -> str:
@@ -105,24 +95,14 @@ def stores_for(
     Args:
         split: all that is needed of features which a run makes itself; those that it learned from are there already.
     """
-    wanted = recipe_features(recipe, run)
-    if split is not None and run and hasattr(kind_of(recipe.kind), "run_features"):
+    kind = kind_of(recipe.kind)
+    wanted = kind.features(recipe, run)
+    if split is not None and run and kind.makes_features:
         corpus = corpus.split(split)
     if not run and isinstance(recipe.features, FeatureRecipe):
         tower = trained_backbone(recipe, corpus, torch.device(device))
         wanted = [with_backbone(each, tower) for each in wanted] if tower else wanted
     return [features_for(corpus, features, device=device, progress=progress) for features in wanted]
-
-
-def recipe_features(recipe: FitRecipe, run: Path | None = None) -> Sequence[FeatureRecipe]:
-    """The features that a recipe learns from, or that its finished `run` is used with."""
-    kind = kind_of(recipe.kind)
-    made = getattr(kind, "run_features", None)
-    if made and run:
-        own: Sequence[FeatureRecipe] = made(run)
-        return own
-    found = kind.feature_recipes(recipe)
-    return [with_backbone(each, run / TOWER_FILE) for each in found] if run and (run / TOWER_FILE).exists() else found
 
 
 def with_backbone(features: FeatureRecipe, tower: Path) -> FeatureRecipe:

@@ -56,8 +56,10 @@ class Task(Protocol[Batch]):
     seeds torch before every step, so dropout and other draws from torch's own generator need no care.
     """
 
-    #: Everything that is learned, already on its device.
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """Everything that is learned, already on its device."""
+        ...
 
     def batches(self, epoch: int) -> SizedBatches[Batch]:
         """The epoch's batches, decided by the seed and the epoch alone, whatever ran before.

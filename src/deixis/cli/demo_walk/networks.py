@@ -20,7 +20,8 @@ from deixis.metrics.protocols import Pictures, localization, phrase_localizer, r
 from deixis.metrics.results import Result
 from deixis.training.inputs import find_store
 from deixis.training.judging import reference
-from deixis.training.recipe import kind_of, load_recipe
+from deixis.training.kinds import kind_of
+from deixis.training.recipe import load_recipe
 from deixis.training.run_models import load_matcher, read_recipe
 from deixis.training.running import run_recipe
 from deixis.training.threads import one_thread
@@ -56,7 +57,7 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
     """Features of proposals and of drawn boxes, as the demo's phrase recipes ask for."""
     recipe = load_recipe("demo/phrases").recipe
     stores = []
-    for number, wanted in enumerate(kind_of(recipe.kind).feature_recipes(recipe)):
+    for number, wanted in enumerate(kind_of(recipe.kind).features(recipe)):
         folder = out / "features" / ("chains" if number else "proposals")
         extract(corpus, make_mapper(wanted), folder, progress=progress)
         stores.append(FeatureStore(folder))

@@ -33,7 +33,9 @@ from deixis.metrics.concept_prediction import concept_precision
 from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
@@ -192,19 +194,22 @@ def predicted_concepts(
     return found
 
 
-RECIPE = ConceptRecipe
+class ConceptsKind(Kind[ConceptRecipe]):
+    recipe_type = ConceptRecipe
 
+    def features(self, recipe: ConceptRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return [recipe.region_features]
 
-def feature_recipes(recipe: ConceptRecipe) -> list[FeatureRecipe]:
-    return [recipe.region_features]
+    def task(
+        self,
+        recipe: ConceptRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> ConceptTask:
+        return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-
-def build_task(
-    recipe: ConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> ConceptTask:
-    return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
-
-
-def load_matcher(folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
-    vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-    return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)
+    def load_model(self, folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
+        vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+        return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)

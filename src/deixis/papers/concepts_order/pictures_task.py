@@ -50,7 +50,9 @@ from deixis.training.augmentation import (
     view_pictures,
 )
 from deixis.training.contrastive import Contrast, Direction
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, fitted_text
+from deixis.training.kind import Kind
 from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
@@ -301,34 +303,33 @@ def mirrored_words(vocabulary: Vocabulary) -> Tensor:
     return ids
 
 
-RECIPE = OrderPictureRecipe
+class OrderPicturesKind(Kind[OrderPictureRecipe]):
+    recipe_type = OrderPictureRecipe
+    makes_features = True
 
+    def features(self, recipe: OrderPictureRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        """It learns from the pictures themselves; a run is used with the vectors of its own network."""
+        return [] if run is None else [FeatureRecipe(backbone=f"{TOWER_PREFIX}{run / TOWER}", crops="squash")]
 
-def feature_recipes(recipe: OrderPictureRecipe) -> list[FeatureRecipe]:
-    """None: it learns from the pictures themselves."""
-    return []
+    def task(
+        self,
+        recipe: OrderPictureRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> OrderPictureTask:
+        return OrderPictureTask(recipe, training_set(corpus), corpus, device)
 
-
-def run_features(folder: Path) -> list[FeatureRecipe]:
-    """The vectors of the network that was trained."""
-    return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{folder / TOWER}", crops="squash")]
-
-
-def build_task(
-    recipe: OrderPictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> OrderPictureTask:
-    return OrderPictureTask(recipe, training_set(corpus), corpus, device)
-
-
-def load_matcher(folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
-    text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
-    concepts = None
-    if recipe.vocabulary:
-        concepts = CellConceptMatcher(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
-    network = _network(recipe, len(concepts.vocabulary) if concepts else 0, text.dim)
-    stored = read_weights(folder)
-    network.load_state_dict(
-        {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-    )
-    kind = DescribingOrderMatcher if network.generator else OrderMatcher
-    return kind(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)
+    def load_model(self, folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
+        text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
+        concepts = None
+        if recipe.vocabulary:
+            concepts = CellConceptMatcher(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
+        network = _network(recipe, len(concepts.vocabulary) if concepts else 0, text.dim)
+        stored = read_weights(folder)
+        network.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+        )
+        model_type = DescribingOrderMatcher if network.generator else OrderMatcher
+        return model_type(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)

@@ -36,11 +36,13 @@ from deixis.papers.concepts_order.model import DescribingOrderMatcher, OrderMatc
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text
 from deixis.training.kept_runs import kept_run, recipe_of
+from deixis.training.kind import Kind
+from deixis.training.kinds import kind_of
 from deixis.training.pair_data import SentenceData, sentence_data
-from deixis.training.recipe import Recipe, kind_of
-from deixis.training.running import recipe_features
+from deixis.training.recipe import Recipe
 from deixis.training.runs import is_finished, read_weights
 from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Loss
@@ -133,7 +135,7 @@ class ConceptsOrderTask:
             regions = find_store(stores, "proposals")
             learned = _concept_recipe(recipe.concepts)
             folder = kept_run(recipe.concepts, corpus, [regions], device)
-            predictor: ConceptMatcher = kind_of(learned.kind).load_matcher(folder, learned, device)
+            predictor: ConceptMatcher = kind_of(learned.kind).load_model(folder, learned, device)
             concepts, self.vocabulary = predictor.network, predictor.vocabulary
             self.predicted = tuple(  # type: ignore[assignment]
                 _concepts_of(recipe, data, images, concepts, regions, device)
@@ -166,7 +168,7 @@ class ConceptsOrderTask:
         recipe = recipe_of(str(folder)).recipe
         if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} does not learn to tell sentences from context alone")
-        matcher = load_matcher(folder, recipe, self.device)
+        matcher = ConceptsOrderKind().load_model(folder, recipe, self.device)
         if matcher.text.vocabulary != cast(TokenIds, self.text).vocabulary:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
         return recipe, matcher.network
@@ -213,7 +215,7 @@ def _concept_recipe(name: str) -> ConceptRecipe:
     recipe = recipe_of(name).recipe
     if not isinstance(recipe, ConceptRecipe):
         raise DeixisError(f"concepts: {name!r} is a recipe of the kind {recipe.kind!r}, not of a concept network")
-    if recipe.kind != "concepts" and not is_finished(name):
+    if kind_of(recipe.kind).makes_features and not is_finished(name):
         raise DeixisError(f"concepts: {name!r} fine-tunes its backbone; train it first, and name the folder of its run")
     return recipe
 
@@ -236,37 +238,41 @@ def _concepts_of(
     return predicted_concepts(network, chosen, regions, recipe.regions, device, places=recipe.places)
 
 
-RECIPE = ConceptsOrderRecipe
+class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
+    recipe_type = ConceptsOrderRecipe
 
+    def features(self, recipe: ConceptsOrderRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        features = [] if recipe.features is None else [recipe.feature_recipe]
+        if recipe.concepts:
+            concepts = _concept_recipe(recipe.concepts)
+            features += kind_of(concepts.kind).features(concepts, Path(recipe.concepts))
+        return features
 
-def feature_recipes(recipe: ConceptsOrderRecipe) -> list[FeatureRecipe]:
-    wanted = [] if recipe.features is None else [recipe.feature_recipe]
-    if recipe.concepts:
-        wanted += recipe_features(_concept_recipe(recipe.concepts), Path(recipe.concepts))
-    return wanted
+    def task(
+        self,
+        recipe: ConceptsOrderRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> ConceptsOrderTask:
+        return ConceptsOrderTask(recipe, training_set(corpus), corpus, stores, device)
 
-
-def build_task(
-    recipe: ConceptsOrderRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> ConceptsOrderTask:
-    return ConceptsOrderTask(recipe, training_set(corpus), corpus, stores, device)
-
-
-def load_matcher(folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> OrderMatcher:
-    text = cast(TokenIds, load_text_features(folder / TEXT))
-    stored = read_weights(folder)
-    concepts = speaker = None
-    if recipe.concepts:
-        vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-        predictor = ConceptNetwork.of(_below("concepts.", stored))
-        concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device, places=recipe.places)
-    if recipe.speaker:
-        spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
-        speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
-    count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
-    network = _filled(recipe, count, text.dim, _below("network.", stored))
-    kind = DescribingOrderMatcher if network.generator else OrderMatcher
-    return kind(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
+    def load_model(self, folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> OrderMatcher:
+        text = cast(TokenIds, load_text_features(folder / TEXT))
+        stored = read_weights(folder)
+        concepts = speaker = None
+        if recipe.concepts:
+            vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+            predictor = ConceptNetwork.of(_below("concepts.", stored))
+            concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device, places=recipe.places)
+        if recipe.speaker:
+            spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
+            speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
+        count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
+        network = _filled(recipe, count, text.dim, _below("network.", stored))
+        model_type = DescribingOrderMatcher if network.generator else OrderMatcher
+        return model_type(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
 
 
 def _filled(

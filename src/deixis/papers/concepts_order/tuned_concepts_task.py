@@ -36,7 +36,8 @@ from deixis.training.augmentation import (
     squashed_pictures,
     view_pictures,
 )
-from deixis.training.kept_runs import recipe_of
+from deixis.training.distributed import ALONE, Ranks
+from deixis.training.kind import Kind
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
 from deixis.training.task import Batches, Loss
@@ -143,28 +144,28 @@ def _read(corpus: Corpus, side: int) -> SquashedPictures:
     return read
 
 
-RECIPE = TunedConceptRecipe
+class ConceptPicturesKind(Kind[TunedConceptRecipe]):
+    recipe_type = TunedConceptRecipe
+    makes_features = True
 
+    def features(self, recipe: TunedConceptRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        """It learns from the pictures themselves; a run is used with its fine-tuned backbone's features."""
+        if run is None:
+            return []
+        return [msgspec.structs.replace(recipe.region_features, backbone=f"{TOWER_PREFIX}{run / TOWER}")]
 
-def feature_recipes(recipe: TunedConceptRecipe) -> list[FeatureRecipe]:
-    """None: it learns from the pictures themselves."""
-    return []
+    def task(
+        self,
+        recipe: TunedConceptRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> TunedConceptTask:
+        return TunedConceptTask(recipe, training_set(corpus), corpus, device)
 
-
-def run_features(folder: Path) -> list[FeatureRecipe]:
-    """Pictures and their regions by the backbone that was fine-tuned."""
-    recipe = recipe_of(str(folder)).recipe
-    return [msgspec.structs.replace(recipe.region_features, backbone=f"{TOWER_PREFIX}{folder / TOWER}")]
-
-
-def build_task(
-    recipe: TunedConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> TunedConceptTask:
-    return TunedConceptTask(recipe, training_set(corpus), corpus, device)
-
-
-def load_matcher(folder: Path, recipe: TunedConceptRecipe, device: torch.device) -> ConceptMatcher:
-    prefix, stored = "concepts.", read_weights(folder)
-    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-    vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-    return ConceptMatcher(ConceptNetwork.of(weights), vocabulary, recipe.regions, device)
+    def load_model(self, folder: Path, recipe: TunedConceptRecipe, device: torch.device) -> ConceptMatcher:
+        prefix, stored = "concepts.", read_weights(folder)
+        weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+        vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
+        return ConceptMatcher(ConceptNetwork.of(weights), vocabulary, recipe.regions, device)

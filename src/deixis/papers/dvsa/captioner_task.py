@@ -31,12 +31,15 @@ from deixis.papers.dvsa.captioner import (
     text_ids,
 )
 from deixis.papers.dvsa.model import AlignmentMatcher, with_picture
+from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
 from deixis.training.kept_runs import kept_run, recipe_of
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_models import load_matcher as load_run
 from deixis.training.runs import read_weights
@@ -237,34 +240,37 @@ def centres(inputs: Tensor, context: bool) -> Tensor:
     return torch.stack([mean_direction(torch.split(own[:, number], 4096)) for number in range(own.shape[1])])
 
 
-RECIPE = CaptioningRecipe
+class CaptionerKind(Kind[CaptioningRecipe]):
+    recipe_type = CaptioningRecipe
 
+    def features(self, recipe: CaptioningRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        """A captioner of regions is also evaluated on ground-truth boxes, which have no part in the training."""
+        return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
 
-def feature_recipes(recipe: CaptioningRecipe) -> list[FeatureRecipe]:
-    """Of regions also the drawn ones, which are described when the run is judged and have no part in the learning."""
-    return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
+    def task(
+        self,
+        recipe: CaptioningRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> CaptioningTask:
+        if recipe.pairs == "pictures":
+            return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
+        if not isinstance(recipe_of(recipe.aligner).recipe, AlignmentTaskRecipe):
+            raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
+        store = find_store(stores, "proposals")
+        aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
+        return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
 
-
-def build_task(
-    recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> CaptioningTask:
-    if recipe.pairs == "pictures":
-        return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
-    if recipe_of(recipe.aligner).recipe.kind != "alignment":
-        raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
-    store = find_store(stores, "proposals")
-    aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
-    return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
-
-
-def load_matcher(folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
-    text, weights = load_text_features(folder / TEXT), read_weights(folder)
-    assert isinstance(text, TokenIds)
-    network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model, centre=weights.get("centre"))
-    network.load_state_dict(weights)
-    path = folder / BACKGROUND_FILE
-    try:
-        background = safetensors.torch.load(path.read_bytes())["inputs"]
-    except (OSError, KeyError, safetensors.SafetensorError) as fault:
-        raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
-    return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)
+    def load_model(self, folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
+        text, weights = load_text_features(folder / TEXT), read_weights(folder)
+        assert isinstance(text, TokenIds)
+        network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model, centre=weights.get("centre"))
+        network.load_state_dict(weights)
+        path = folder / BACKGROUND_FILE
+        try:
+            background = safetensors.torch.load(path.read_bytes())["inputs"]
+        except (OSError, KeyError, safetensors.SafetensorError) as fault:
+            raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
+        return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)

@@ -31,7 +31,9 @@ from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
 from deixis.text.recurrent import words_of
 from deixis.text.tokens import tokens_of
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
 from deixis.training.sampling import Numbers, shuffled, width_of
@@ -262,21 +264,24 @@ def make_network(
         )
 
 
-RECIPE = AlignmentTaskRecipe
+class AlignmentKind(Kind[AlignmentTaskRecipe]):
+    recipe_type = AlignmentTaskRecipe
 
+    def features(self, recipe: AlignmentTaskRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return [recipe.region_features]
 
-def feature_recipes(recipe: AlignmentTaskRecipe) -> list[FeatureRecipe]:
-    return [recipe.region_features]
+    def task(
+        self,
+        recipe: AlignmentTaskRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> AlignmentTask:
+        return AlignmentTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-
-def build_task(
-    recipe: AlignmentTaskRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> AlignmentTask:
-    return AlignmentTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
-
-
-def load_matcher(folder: Path, recipe: AlignmentTaskRecipe, device: torch.device) -> AlignmentMatcher:
-    fragments, weights = load_fragments(folder / TEXT), read_weights(folder)
-    network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
-    network.load_state_dict(weights)
-    return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)
+    def load_model(self, folder: Path, recipe: AlignmentTaskRecipe, device: torch.device) -> AlignmentMatcher:
+        fragments, weights = load_fragments(folder / TEXT), read_weights(folder)
+        network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
+        network.load_state_dict(weights)
+        return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)

@@ -25,7 +25,9 @@ from deixis.papers.entities_cca.model import CorrelationMatcher
 from deixis.papers.entities_cca.resampling import resample
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
 from deixis.text.features import TextRecipe, load_text_features
-from deixis.training.inputs import TEXT, find_store, fitted_text, region_recipes
+from deixis.training.distributed import ALONE, Ranks
+from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted_text, region_recipes
+from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
 from deixis.training.recipe import FitRecipe
 from deixis.training.validation import LocalizationCheck, retrieval_figures
@@ -185,22 +187,28 @@ def _sentence_blocks(data: SentenceData) -> Iterator[tuple[Tensor, Tensor]]:
         yield data.images[data.image_of[captions]].float(), data.texts[captions]
 
 
-RECIPE = CorrelationRecipe
+class CCAKind(Kind[CorrelationRecipe]):
+    recipe_type = CorrelationRecipe
 
+    def features(self, recipe: CorrelationRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        if recipe.pairs == "phrases":
+            return region_recipes(recipe.feature_recipe)
+        return [recipe.feature_recipe, *(region_recipes(recipe.auxiliary.features) if recipe.auxiliary else [])]
 
-def feature_recipes(recipe: CorrelationRecipe) -> list[FeatureRecipe]:
-    if recipe.pairs == "phrases":
-        return region_recipes(recipe.feature_recipe)
-    return [recipe.feature_recipe, *(region_recipes(recipe.auxiliary.features) if recipe.auxiliary else [])]
+    def task(
+        self,
+        recipe: CorrelationRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> CorrelationFit:
+        return CorrelationFit(recipe, training_set(corpus), corpus, stores, device)
 
+    def load_model(self, folder: Path, recipe: CorrelationRecipe, device: torch.device) -> CorrelationMatcher:
+        cca_type = StackedAuxiliaryEmbedding if recipe.auxiliary else NormalizedCCA
+        text = load_text_features(folder / TEXT, device=device.type)
+        return CorrelationMatcher(cca_type.load(folder / CCA, device=device.type), text)
 
-def load_matcher(folder: Path, recipe: CorrelationRecipe, device: torch.device) -> CorrelationMatcher:
-    kind = StackedAuxiliaryEmbedding if recipe.auxiliary else NormalizedCCA
-    text = load_text_features(folder / TEXT, device=device.type)
-    return CorrelationMatcher(kind.load(folder / CCA, device=device.type), text)
-
-
-def build_task(
-    recipe: CorrelationRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> CorrelationFit:
-    return CorrelationFit(recipe, training_set(corpus), corpus, stores, device)
+    def check_corpus(self, recipe: CorrelationRecipe, corpus: Corpus) -> None:
+        check_caption_count(recipe.text, corpus)

@@ -43,10 +43,12 @@ from deixis.text.treebank import Tokens, Treebank, corpus_treebank
 from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 from deixis.training.bucket_padding import larger, longer, pays, size_for
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store, region_recipes
+from deixis.training.kind import Kind
 from deixis.training.placing import send
 from deixis.training.recipe import Recipe
-from deixis.training.running import TOWER_FILE, trained_backbone
+from deixis.training.running import TOWER_FILE, trained_backbone, with_backbone
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled, spread
 from deixis.training.task import Batches, Loss
@@ -311,26 +313,36 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
     return vocabulary, torch.from_numpy(np.concatenate([special, vectors]))
 
 
-RECIPE = HMLSTMRecipe
+class HMLSTMKind(Kind[HMLSTMRecipe]):
+    recipe_type = HMLSTMRecipe
 
+    def features(self, recipe: HMLSTMRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        """Those of a run by the trained backbone that it keeps, if it has one."""
+        features = region_recipes(recipe.feature_recipe)[: 1 + recipe.drawn_regions]
+        if run is None or not (run / TOWER_FILE).exists():
+            return features
+        return [with_backbone(each, run / TOWER_FILE) for each in features]
 
-def feature_recipes(recipe: HMLSTMRecipe) -> list[FeatureRecipe]:
-    return region_recipes(recipe.feature_recipe)[: 1 + recipe.drawn_regions]
+    def task(
+        self,
+        recipe: HMLSTMRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> HMTask:
+        return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-
-def build_task(recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> HMTask:
-    return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
-
-
-def load_matcher(folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
-    weights = _network_weights(folder)
-    network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
-    network.load_state_dict(weights)
-    # What the run's own file lacks is parsed as its captions were, or, where that was a file, by what is installed.
-    parser = "auto" if "." in recipe.text.trees else recipe.text.trees
-    bank = Treebank(dict(read_trees(folder / TREES)), parser)
-    texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
-    return HMMatcher(network, texts, device)
+    def load_model(self, folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
+        weights = _network_weights(folder)
+        network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
+        network.load_state_dict(weights)
+        # Texts whose tree is not in the run are parsed by the parser of its captions; if those trees came from a file,
+        # by the parser that is installed.
+        parser = "auto" if "." in recipe.text.trees else recipe.text.trees
+        bank = Treebank(dict(read_trees(folder / TREES)), parser)
+        texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
+        return HMMatcher(network, texts, device)
 
 
 def _network_weights(folder: Path) -> dict[str, Tensor]:

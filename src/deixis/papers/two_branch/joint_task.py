@@ -24,7 +24,8 @@ from deixis.papers.two_branch.network import TwoBranchEmbedding
 from deixis.papers.two_branch.phrase_sampling import PhraseSamplerRecipe
 from deixis.papers.two_branch.phrases_task import PhraseRecipe, PhraseTask
 from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
-from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, load_two_branch, make_network
+from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, make_network
+from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.runs import read_weights
 from deixis.training.sampling import SentenceSamplerRecipe
@@ -146,30 +147,35 @@ def spread_evenly(batches: SizedBatches[Batch], steps: int) -> Iterator[Batch | 
         yield next(coming) if (step + 1) * count // steps > step * count // steps else None
 
 
-RECIPE = JointRecipe
+class JointKind(TwoBranchKind[JointRecipe]):
+    recipe_type = JointRecipe
 
+    def features(self, recipe: JointRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return region_recipes(recipe.feature_recipe)
 
-def load_matcher(folder: Path, recipe: JointRecipe, device: torch.device) -> JointMatcher:
-    parts = load_two_branch(folder, recipe, device)
-    stored = read_weights(folder)
-    whole = make_network(recipe.model, stored["network.images.0.weight"].shape[1], parts.text.dim)
-    share_layers(whole, parts.network).load_state_dict(
-        {name.removeprefix(NORMS): value for name, value in stored.items() if name.startswith(NORMS)}
-    )
-    if whole.centre is not None:
-        whole.centre.copy_(stored[CENTRE])
-    return JointMatcher(whole, parts, device)
+    def task(
+        self,
+        recipe: JointRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> JointTask:
+        training, (sentences, phrases) = training_set(corpus), recipe.alone()
+        chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+        return JointTask(
+            recipe,
+            SentenceTask(sentences, training, corpus, find_store(stores, "image"), device),
+            PhraseTask(phrases, training, corpus, chains, proposals, device),
+        )
 
-
-def feature_recipes(recipe: JointRecipe) -> list[FeatureRecipe]:
-    return region_recipes(recipe.feature_recipe)
-
-
-def build_task(recipe: JointRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> JointTask:
-    training, (sentences, phrases) = training_set(corpus), recipe.alone()
-    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
-    return JointTask(
-        recipe,
-        SentenceTask(sentences, training, corpus, find_store(stores, "image"), device),
-        PhraseTask(phrases, training, corpus, chains, proposals, device),
-    )
+    def load_model(self, folder: Path, recipe: JointRecipe, device: torch.device) -> JointMatcher:
+        phrases = super().load_model(folder, recipe, device)
+        stored = read_weights(folder)
+        whole = make_network(recipe.model, stored["network.images.0.weight"].shape[1], phrases.text.dim)
+        share_layers(whole, phrases.network).load_state_dict(
+            {name.removeprefix(NORMS): value for name, value in stored.items() if name.startswith(NORMS)}
+        )
+        if whole.centre is not None:
+            whole.centre.copy_(stored[CENTRE])
+        return JointMatcher(whole, phrases, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +16,7 @@ from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
-from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, TwoBranchTask, load_two_branch
+from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
 from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import phrase_data
@@ -94,23 +95,20 @@ class PhraseTask(TwoBranchTask):
         return "phrases of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
 
 
-RECIPE = PhraseRecipe
-load_matcher = load_two_branch
+class PhrasesKind(TwoBranchKind[PhraseRecipe]):
+    recipe_type = PhraseRecipe
+    distributed = True
 
+    def features(self, recipe: PhraseRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return region_recipes(recipe.feature_recipe)
 
-def feature_recipes(recipe: PhraseRecipe) -> list[FeatureRecipe]:
-    return region_recipes(recipe.feature_recipe)
-
-
-def build_task(
-    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> PhraseTask:
-    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
-    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
-
-
-def build_share(
-    recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
-) -> PhraseTask:
-    chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
-    return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)
+    def task(
+        self,
+        recipe: PhraseRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> PhraseTask:
+        chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
+        return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)

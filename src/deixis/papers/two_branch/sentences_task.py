@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork
-from deixis.papers.two_branch.task import Batch, TwoBranchRecipe, TwoBranchTask, load_two_branch
+from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
 from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import sentence_data
@@ -96,21 +97,19 @@ class SentenceTask(TwoBranchTask):
         return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
 
 
-RECIPE = SentenceRecipe
-load_matcher = load_two_branch
+class SentencesKind(TwoBranchKind[SentenceRecipe]):
+    recipe_type = SentenceRecipe
+    distributed = True
 
+    def features(self, recipe: SentenceRecipe, run: Path | None = None) -> list[FeatureRecipe]:
+        return region_recipes(recipe.feature_recipe) if recipe.drawn_regions else [recipe.feature_recipe]
 
-def feature_recipes(recipe: SentenceRecipe) -> list[FeatureRecipe]:
-    return region_recipes(recipe.feature_recipe) if recipe.drawn_regions else [recipe.feature_recipe]
-
-
-def build_task(
-    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-) -> SentenceTask:
-    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device)
-
-
-def build_share(
-    recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device, ranks: Ranks
-) -> SentenceTask:
-    return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)
+    def task(
+        self,
+        recipe: SentenceRecipe,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> SentenceTask:
+        return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from deixis.corpus import TrainingSet
+from deixis.corpus import Corpus, TrainingSet
 from deixis.features.centring import mean_direction
 from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
 from deixis.papers.two_branch.model import EmbeddingMatcher, SimilarityMatcher
@@ -23,7 +23,8 @@ from deixis.text.features import TextFeatures, TextRecipe, load_text_features
 from deixis.training.bucket_padding import padded, pays
 from deixis.training.contrastive import InfoNCERecipe
 from deixis.training.distributed import ALONE, Held, Ranks, Sharing, summed
-from deixis.training.inputs import TEXT, initial_vectors
+from deixis.training.inputs import TEXT, check_caption_count, initial_vectors
+from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.runs import read_weights
 from deixis.training.sampling import PairBatch, RankingBatch
@@ -173,14 +174,22 @@ def make_network(
     return TwoBranchEmbedding(visual_dim, text_dim, recipe, vectors)
 
 
-def load_two_branch(folder: Path, recipe: TwoBranchRecipe, device: torch.device) -> EmbeddingMatcher:
-    """The matcher of a finished run of sentences or phrases."""
-    text = load_text_features(folder / TEXT, device=device.type)
-    prefix = "network."
-    stored = read_weights(folder)
-    weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-    # What the images' branch takes stands in its first layer.
-    network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
-    network.load_state_dict(weights)
-    kind = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
-    return kind(network, text, device)
+R = TypeVar("R", bound=TwoBranchRecipe)
+
+
+class TwoBranchKind(Kind[R]):
+    """What the kinds `sentences`, `phrases` and `joint` have in common."""
+
+    def load_model(self, folder: Path, recipe: R, device: torch.device) -> EmbeddingMatcher:
+        text = load_text_features(folder / TEXT, device=device.type)
+        prefix = "network."
+        stored = read_weights(folder)
+        weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
+        # The first layer of the image branch gives the size of its input.
+        network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
+        network.load_state_dict(weights)
+        model_type = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
+        return model_type(network, text, device)
+
+    def check_corpus(self, recipe: R, corpus: Corpus) -> None:
+        check_caption_count(recipe.text, corpus)

@@ -1,0 +1,70 @@
+"""A kind of training: what a recipe of it contains, which features it needs, what is trained, how a run is loaded.
+
+Every paper's folder has a `Kind` subclass for each kind of recipe, next to the task that it trains;
+`deixis.training.kinds` lists them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from deixis.training.distributed import ALONE, Ranks
+from deixis.training.recipe import FitRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from deixis.corpus import Corpus
+    from deixis.features.feature_recipe import FeatureRecipe
+    from deixis.features.store import FeatureStore
+    from deixis.training.fitting import Fits
+    from deixis.training.task import Task
+
+R = TypeVar("R", bound=FitRecipe)
+
+
+class Kind(ABC, Generic[R]):
+    """Base class of all kinds of training. A kind has no state: everything it needs is in the recipe."""
+
+    #: The type of its recipes.
+    recipe_type: ClassVar[type[FitRecipe]]
+    #: Several processes can train a recipe together (torchrun).
+    distributed: ClassVar[bool] = False
+    #: A finished run is used with features of the network that it trained, not with those it learned from.
+    makes_features: ClassVar[bool] = False
+
+    @abstractmethod
+    def features(self, recipe: R, run: Path | None = None) -> list[FeatureRecipe]:
+        """The features that a recipe learns from or, given the folder of its finished run, that the run is used with.
+
+        Empty where it learns from the pictures themselves.
+        """
+
+    @abstractmethod
+    def task(
+        self,
+        recipe: R,
+        corpus: Corpus,
+        stores: Sequence[FeatureStore],
+        device: torch.device,
+        ranks: Ranks = ALONE,
+    ) -> Task[Any] | Fits:
+        """What the trainer trains, or what is fitted in one go.
+
+        Args:
+            recipe: all settings.
+            corpus: the whole corpus, of which the training and the validation split are read.
+            stores: feature stores of it, as `features` asks for them.
+            device: where it is trained.
+            ranks: the processes that train together; only a `distributed` kind is given more than one.
+        """
+
+    @abstractmethod
+    def load_model(self, folder: Path, recipe: R, device: torch.device) -> Any:
+        """The model of a finished run."""
+
+    def check_corpus(self, recipe: R, corpus: Corpus) -> None:
+        """Raise a `DeixisError` if a corpus is too small for a recipe. Called before any picture is read."""

@@ -1,0 +1,34 @@
+"""The kinds of training: which class each is. Papers and the base model are named here and nowhere else above them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deixis.training.kind import Kind
+
+#: The `kind` of a recipe → its class, "module:Class", imported when a recipe asks for it.
+KINDS: dict[str, str] = {
+    "alignment": "deixis.papers.dvsa.task:AlignmentKind",
+    "base": "deixis.base.base_task:DeixisBaseKind",
+    "captioner": "deixis.papers.dvsa.captioner_task:CaptionerKind",
+    "cca": "deixis.papers.entities_cca.task:CCAKind",
+    "concept-pictures": "deixis.papers.concepts_order.tuned_concepts_task:ConceptPicturesKind",
+    "concepts": "deixis.papers.concepts_order.concepts_task:ConceptsKind",
+    "concepts-order": "deixis.papers.concepts_order.task:ConceptsOrderKind",
+    "grounding": "deixis.base.grounding_task:GroundingKind",
+    "hm-lstm": "deixis.papers.hm_lstm.task:HMLSTMKind",
+    "joint": "deixis.papers.two_branch.joint_task:JointKind",
+    "order-pictures": "deixis.papers.concepts_order.pictures_task:OrderPicturesKind",
+    "phrases": "deixis.papers.two_branch.phrases_task:PhrasesKind",
+    "pictures": "deixis.base.pictures_task:PicturesKind",
+    "sentences": "deixis.papers.two_branch.sentences_task:SentencesKind",
+}
+
+
+def kind_of(name: str) -> Kind[Any]:
+    """The kind of this name, one of `KINDS`."""
+    module, _, class_name = KINDS[name].partition(":")
+    kind: Kind[Any] = getattr(import_module(module), class_name)()
+    return kind
