@@ -10,8 +10,8 @@ import pytest
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.corpus.records import Box, Chain, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
-from deixis.metrics import average_precision as ap
-from deixis.metrics.average_precision import evaluate_average_precision
+from deixis.metrics import phrase_detection as ap
+from deixis.metrics.box_recall import proposal_ranks
 from deixis.metrics.localization import (
     Localization,
     LocalizationRow,
@@ -19,9 +19,10 @@ from deixis.metrics.localization import (
     evaluate_localization,
     gold_queries,
     phrase_key,
-    proposal_ranks,
 )
 from deixis.metrics.paper_tables import paper_tables
+from deixis.metrics.phrase_detection import evaluate_average_precision
+from deixis.metrics.precision import precision_of_counts
 
 NAMES = ["A man", "a man", "the dog", "two men", "dog", "one man", "a red car"]
 TYPES_OF = {"man": ("people",), "men": ("people",), "dog": ("animals",), "car": ("vehicles", "scene")}
@@ -202,10 +203,10 @@ def test_answers_that_do_not_fit_are_refused_with_the_image_named():
 
 def test_average_precision_by_hand():
     # right, wrong, right of two gold boxes: precision 1 at recall ½, ⅔ at recall 1.
-    assert ap.average_precision(np.array([0, 1]), 2) == pytest.approx((1 + 2 / 3) / 2)
+    assert precision_of_counts(np.array([0, 1]), 2) == pytest.approx((1 + 2 / 3) / 2)
     # wrong, right, right of four: precision ½ then ⅔; interpolated, the first counts ⅔ too.
-    assert ap.average_precision(np.array([1, 1]), 4) == pytest.approx((2 / 3 + 2 / 3) / 4)
-    assert ap.average_precision(np.array([], int), 3) == 0
+    assert precision_of_counts(np.array([1, 1]), 4) == pytest.approx((2 / 3 + 2 / 3) / 4)
+    assert precision_of_counts(np.array([], int), 3) == 0
 
 
 def test_average_precision_of_two_images_by_hand():

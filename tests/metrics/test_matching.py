@@ -13,8 +13,8 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.features import FeatureStore
 from deixis.metrics import protocols as matching
-from deixis.metrics.average_precision import evaluate_average_precision
 from deixis.metrics.localization import PhraseQuery, evaluate_localization
+from deixis.metrics.phrase_detection import evaluate_average_precision
 from deixis.metrics.protocols import Pictures
 from deixis.metrics.results import Recipe, load, save
 from deixis.model import ImageFeatures, Localized, Tokens, read_images
@@ -148,6 +148,11 @@ def test_localization_is_that_of_the_bare_protocols(corpus: Corpus, store: Featu
         assert figures["by_type"][name]["ap_nms"] == pytest.approx(by_string.by_type[name])
     for name, row in figures["by_phrase"].items():
         assert row["ap_nms"] == pytest.approx(by_phrase.by_phrase[name])
+    blind = figures["text_blind"]
+    assert set(blind) == {"whole_image", "largest_proposal", "proposal_order"}
+    # Whatever the order, the proposals have the same upper bound.
+    assert blind["largest_proposal"]["r@30"] == blind["proposal_order"]["r@30"] == figures["overall"]["r@30"]
+    assert blind["proposal_order"]["r@1"] < blind["proposal_order"]["r@5"] < blind["proposal_order"]["r@30"]
     assert result.counts["phrases"] == expected.phrases
     assert result.counts["without_box"] == expected.without_box > 0
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import doctest
 import pickle
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -42,12 +40,3 @@ def test_mean_vectors_are_means_over_known_words_with_content() -> None:
 @pytest.mark.parametrize("name", sorted(deixis.text.__all__))
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(deixis.text, name).__doc__
-
-
-@pytest.mark.parametrize(
-    "module", ["tokens", "vocabulary", "word_vectors", "mixtures", "fisher", "streamed_pca", "bag_of_words"]
-)
-def test_the_examples_in_the_documentation_hold(module: str) -> None:
-    outcome = doctest.testmod(import_module(f"deixis.text.{module}"))
-    assert outcome.attempted > 0
-    assert outcome.failed == 0

@@ -91,10 +91,24 @@ def tokenize_caption(caption: str) -> list[str]:
 
 
 def caption_scores(candidates: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Score one candidate caption an image against the image's references, all plain text.
+    """BLEU-1 to 4, ROUGE-L and CIDEr-D of one caption per image against the image's references.
 
-    Returns `bleu_1` to `bleu_4`, `rouge_l` and `cider_d` in percent, as papers print them (so CIDEr-D can pass 100).
-    CIDEr-D weighs words by their rarity in these references, hence depends on the whole set, not on each image alone.
+    CIDEr-D weighs words by their rarity in these references, so it depends on the whole set.
+
+    Args:
+        candidates: by image, the caption to score, as plain text.
+        references: by image, the captions to compare it with, as plain text; the same images.
+
+    Returns:
+        `bleu_1` to `bleu_4`, `rouge_l` and `cider_d` in percent, as papers print them (CIDEr-D can exceed 100).
+
+    Raises:
+        DeixisError: an image has a candidate but no references, or the other way round.
+
+    >>> references = {"1": ["A dog runs in the snow.", "A dog is running."], "2": ["Two men talk in the street."]}
+    >>> scores = caption_scores({"1": "a dog runs in the snow", "2": "two men walk in the street"}, references)
+    >>> {name: round(score, 1) for name, score in scores.items()}
+    {'bleu_1': 91.7, 'bleu_2': 85.6, 'bleu_3': 77.1, 'bleu_4': 69.2, 'rouge_l': 91.7, 'cider_d': 484.1}
     """
     images = _paired(candidates, references)
     tokenized = [tokenize_caption(candidates[image]) for image in images]
@@ -107,9 +121,20 @@ def caption_scores(candidates: Mapping[str, str], references: Mapping[str, Seque
 
 
 def bleu(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> tuple[list[float], list[list[float]]]:
-    """BLEU-1 to BLEU-4 of the whole set, and of each image by itself: `(scores, scores of each image)`, 0 to 1.
+    """BLEU-1 to BLEU-4 of the whole set, and of each image by itself, from 0 to 1.
 
     A candidate's effective reference length is that of the reference closest in length, the shorter of two.
+
+    Args:
+        candidates: the tokens of each image's caption.
+        references: for each image the tokens of its references, at least one.
+
+    Returns:
+        The four scores of the set, and for each image its four scores.
+
+    >>> whole, each = bleu(["a dog runs in the snow".split()], [["a dog runs in deep snow".split()]])
+    >>> [round(score, 3) for score in whole]
+    [0.833, 0.707, 0.63, 0.537]
     """
     lengths = [0, 0]
     matches, guesses = [0] * ORDER, [0] * ORDER
@@ -145,6 +170,9 @@ def rouge_l(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
 
     As in pycocoevalcap, precision and recall are each the best over the references, not those of one reference, and an
     empty caption counts as one empty token (which matches another empty caption).
+
+    >>> rouge_l([["a", "dog", "runs"]], [[["a", "dog", "runs"], ["dogs", "run"]]])
+    [1.0]
     """
     scores = []
     for candidate, wanted in zip(candidates, references, strict=True):
@@ -161,6 +189,10 @@ def cider_d(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
     """CIDEr-D of each image, times ten as published; the score of the set is the mean.
 
     A document is an image's references taken together; n-grams that no reference has count as seen in one image.
+
+    >>> captions = [["a", "dog", "runs", "fast"], ["two", "men", "talk", "here"]]
+    >>> [round(score, 3) for score in cider_d(captions, [[caption] for caption in captions])]
+    [10.0, 10.0]
     """
     counted = [[_ngrams(reference) for reference in wanted] for wanted in references]
     all_images = math.log(len(references)) if references else 0.0

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from deixis.metrics.average_precision import average_precision
+from deixis.metrics.precision import average_precision
 from deixis.metrics.protocols import Pictures, Told
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import Protocol, Result, make_result
@@ -37,10 +37,7 @@ def concept_precision(confidences: Floats, labels: Labels) -> npt.NDArray[np.flo
     """
     found = np.full(labels.shape[1], np.nan)
     for concept in np.flatnonzero(labels.any(0)):
-        scores, own = confidences[:, concept], labels[:, concept]
-        wrong = np.sort(scores[~own])
-        right = -np.sort(-scores[own])
-        found[concept] = 100 * average_precision(len(wrong) - np.searchsorted(wrong, right), len(right))
+        found[concept] = 100 * average_precision(confidences[:, concept], labels[:, concept])
     return found
 
 

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
+from deixis.corpus.boxes import Boxes, box_array
 from deixis.corpus.records import TYPES, Caption, Image, Phrase
 from deixis.errors import DeixisError
+from deixis.metrics.box_recall import Rule, proposal_ranks
 from deixis.metrics.paper_tables import paper_tables
-from deixis.metrics.score_blocks import Integers
 from deixis.model import Localized as Localized
 
-#: Which boxes a proposal is held to: all boxes of the phrase merged into one, or any of them.
-Rule = Literal["merged", "any"]
 #: The token spans (start, end) of the phrases that a parser finds in a caption.
 PhraseFinder = Callable[[Caption], Collection[tuple[int, int]]]
 
@@ -59,7 +56,7 @@ class LocalizationRow:
     instances: int
     recall: dict[int, float]
     upper_bound: float
-    #: Average precision after suppression, where it was asked for (`deixis.metrics.average_precision`).
+    #: Average precision after suppression, where it was asked for (`deixis.metrics.phrase_detection`).
     ap_nms: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -142,36 +139,6 @@ def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
         if phrase.visual and len(boxes[phrase.chain])
     ]
     return queries, [boxes[query.phrase.chain] for query in queries]
-
-
-def proposal_ranks(
-    boxes: Boxes,
-    scores: npt.NDArray[np.floating],
-    gold: Sequence[Boxes],
-    *,
-    rule: Rule = "merged",
-    threshold: float = 0.5,
-) -> Integers:
-    """The rank, from 1, of the best right proposal for each query; 0 where no proposal is right.
-
-    Args:
-        boxes: the proposals, `(proposals, 4)`, or those of each query, `(queries, proposals, 4)`.
-        scores: `(queries, proposals)`.
-        gold: for each query its boxes, `(boxes, 4)`, at least one.
-        rule: hold a proposal to the merged box or to any box.
-        threshold: the intersection over union from which a proposal is right.
-    """
-    if not gold:
-        return np.zeros(0, np.int64)
-    held = [merge(own)[None] if rule == "merged" else own for own in gold]
-    if boxes.ndim == 2:
-        starts = np.cumsum([0, *(len(own) for own in held[:-1])])
-        right = np.logical_or.reduceat(iou_matrix(np.concatenate(held), boxes) >= threshold, starts, axis=0)
-    else:
-        right = np.stack([(iou_matrix(*pair) >= threshold).any(axis=0) for pair in zip(held, boxes, strict=True)])
-    best = np.max(scores, axis=1, where=right, initial=-np.inf)
-    wrong_before = np.count_nonzero((scores >= best[:, None]) & ~right, axis=1)
-    return np.where(right.any(axis=1), wrong_before + 1, 0)
 
 
 def phrase_key(text: str) -> str:

@@ -12,6 +12,7 @@ from deixis.corpus import Corpus, Image
 from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
+from deixis.metrics.text_blind import text_blind_recall
 from deixis.model import LocalizesMentions, Mention
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
@@ -54,9 +55,10 @@ def mention_localization(
     start = time.monotonic()
     images = corpus.split(split).images
     found = evaluate_localization(track(images), mention_localizer(matcher, corpus))
+    blind = text_blind_recall(images, lambda image: _size(corpus, image))
     return make_result(
         Protocol("phrase localization", TIES, {"boxes": "merged", "iou": 0.5, **(parameters or {})}),
-        {"localization": found.as_dict()},
+        {"localization": {**found.as_dict(), "text_blind": blind}},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
         counts={"images": len(images), "phrases": found.phrases, "without_box": found.without_box},
@@ -70,3 +72,9 @@ def mention_localization(
         ),
         **told,
     )
+
+
+def _size(corpus: Corpus, image: Image) -> tuple[float, float]:
+    if image.width and image.height:
+        return image.width, image.height
+    return read_picture(corpus, image).size

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from deixis.corpus.records import TYPES, Image
 from deixis.errors import DeixisError
-from deixis.metrics.average_precision import average_precision
+from deixis.metrics.precision import average_precision
 from deixis.model import ImageFeatures, Localizes, Tokens
 from deixis.text.tokens import tokens_of
 
@@ -77,6 +77,45 @@ class BestRegion:
         return found
 
 
+def presence_precision(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, Any]:
+    """Average precisions of phrase presence, in percent.
+
+    Args:
+        scores: `(phrases, images)`, higher where the phrase is more likely to be in the image.
+        labels: the same shape: 1 the phrase is there, 0 it is not, −1 left out. Every phrase needs a 1.
+
+    Returns:
+        `pooled_ap` ranks all (phrase, image) pairs together; `mean_ap` ranks the images of one phrase at a time and
+        takes the mean over phrases. `constant_score` has what one score for all pairs gets, `by_phrase` the average
+        precision of each phrase `(phrases,)`, from 0 to 1.
+
+    Raises:
+        DeixisError: the shapes differ, a score is NaN, or a phrase is in no image.
+
+    >>> found = presence_precision([[0.9, 0.2], [0.3, 0.1]], labels=[[1, 0], [0, 1]])
+    >>> found["mean_ap"], found["pooled_ap"], found["constant_score"]
+    (75.0, 75.0, {'pooled_ap': 50.0, 'mean_ap': 50.0})
+    """
+    values, marks = np.asarray(scores), np.asarray(labels)
+    if values.ndim != 2 or values.shape != marks.shape:
+        raise DeixisError(f"scores {values.shape} and labels {marks.shape} must be matrices of the same shape")
+    right, wrong = (marks == 1).sum(1), (marks == 0).sum(1)
+    by_phrase = np.array([_precision(row, own) for row, own in zip(values, marks, strict=True)])
+    return {
+        "pooled_ap": 100 * _precision(values, marks),
+        "mean_ap": 100 * float(by_phrase.mean()),
+        "constant_score": {
+            "pooled_ap": 100 * float(right.sum() / (right.sum() + wrong.sum())),
+            "mean_ap": 100 * float((right / (right + wrong)).mean()),
+        },
+        "by_phrase": by_phrase,
+    }
+
+
+def _precision(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    return average_precision(scores[labels >= 0], labels[labels >= 0] == 1)
+
+
 def presence_questions(images: Iterable[Image]) -> PresenceQuestions:
     """The phrases of a split, in order of appearance, with the labels of all its images."""
     types: dict[tuple[str, ...], dict[str, None]] = {}
@@ -114,25 +153,18 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
                 f"{given.shape} with values that cannot all be ranked"
             )
         scores[:, number] = given
-    single = np.array([_average_precision(own, labels) for own, labels in zip(scores, asked.labels, strict=True)])
-    right, wrong = ((asked.labels == label) for label in (1, 0))
+    found = presence_precision(scores, asked.labels)
+    by_phrase = found["by_phrase"]
     types = [*TYPES, *sorted({name for own in asked.types for name in own} - set(TYPES))]
     of_type = {name: [number for number, own in enumerate(asked.types) if name in own] for name in types}
     return Presence(
-        pooled=100 * _average_precision(scores, asked.labels),
-        pooled_constant=100 * float(right.sum() / (right.sum() + wrong.sum())),
-        mean=100 * float(single.mean()),
-        mean_constant=100 * float((right.sum(1) / (right.sum(1) + wrong.sum(1))).mean()),
-        by_type={name: 100 * float(single[chosen].mean()) for name, chosen in of_type.items() if chosen},
+        pooled=found["pooled_ap"],
+        pooled_constant=found["constant_score"]["pooled_ap"],
+        mean=found["mean_ap"],
+        mean_constant=found["constant_score"]["mean_ap"],
+        by_type={name: 100 * float(by_phrase[chosen].mean()) for name, chosen in of_type.items() if chosen},
         phrases=len(asked.phrases),
-        right=int(right.sum()),
-        wrong=int(wrong.sum()),
+        right=int((asked.labels == 1).sum()),
+        wrong=int((asked.labels == 0).sum()),
         left_out=int((asked.labels < 0).sum()),
     )
-
-
-def _average_precision(scores: Floats, labels: npt.NDArray[np.int8]) -> float:
-    """The average precision of one ranking, from 0 to 1."""
-    right = np.sort(scores[labels == 1])[::-1]
-    wrong = np.sort(scores[labels == 0])
-    return average_precision(len(wrong) - np.searchsorted(wrong, right, side="left"), len(right))

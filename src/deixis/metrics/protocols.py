@@ -19,14 +19,15 @@ from deixis.corpus.boxes import box_array, merge
 from deixis.corpus.records import Box, Corpus, Image
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
-from deixis.metrics.average_precision import evaluate_average_precision
 from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization
+from deixis.metrics.phrase_detection import evaluate_average_precision
 from deixis.metrics.presence import evaluate_presence
 from deixis.metrics.ranking import TIES, evaluate_ranking, evaluate_sentences
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
 from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores
 from deixis.metrics.score_blocks import Scores as ScoreMatrix
+from deixis.metrics.text_blind import text_blind_recall
 from deixis.model import (
     DetectsPresence,
     Encodes,
@@ -37,6 +38,7 @@ from deixis.model import (
     Scores,
     Tokens,
     read_images,
+    regions_of,
 )
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
@@ -184,6 +186,8 @@ def localization(
 ) -> Result:
     """Regions for every phrase (papers 0 and 1): `localization`, recalls and upper bound overall, by type, by phrase.
 
+    Beside them, in `text_blind`, is what baselines get that never read the phrase (`deixis.metrics.text_blind`).
+
     Args:
         matcher: points at phrases.
         pictures: with regions.
@@ -204,7 +208,13 @@ def localization(
         )
         found = replace(by_string.beside(found), by_phrase=by_phrase.beside(found).by_phrase)
     counts = {"images": len(pictures.images), "phrases": found.phrases, "without_box": found.without_box}
-    metrics = {"localization": found.as_dict()}
+    blind = text_blind_recall(
+        pictures.images,
+        lambda image: pictures.features(image).size,
+        lambda image: regions_of(pictures.features(image))[1],
+        recall_at=recall_at,
+    )
+    metrics = {"localization": {**found.as_dict(), "text_blind": blind}}
     bound = found.overall.upper_bound
     return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, told, bound)
 

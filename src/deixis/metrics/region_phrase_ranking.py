@@ -19,7 +19,7 @@ from deixis.corpus.boxes import box_array, merge
 from deixis.corpus.records import Box, Image
 from deixis.errors import DeixisError
 from deixis.metrics.ranking import Figures, figures, random_figures
-from deixis.metrics.score_blocks import Block, Integers, Scores
+from deixis.metrics.score_blocks import Block, Integers, MatrixScores, Scores
 
 #: Scores in memory at once.
 BLOCK = 4_000_000
@@ -96,13 +96,46 @@ def evaluate_region_phrases(items: RegionPhrases, scores: Scores) -> RegionPhras
     if scores.shape != shape:
         given = f"{scores.shape[0]} × {scores.shape[1]}"
         raise DeixisError(f"scores are {given}, but there are {shape[0]} regions and {shape[1]} phrase strings")
-    linked = items.mentions[items.mentions[:, 1] >= 0]
+    return _rank_both_ways(scores, items.mentions)
+
+
+def region_phrase_recall(scores: npt.ArrayLike, mentions: npt.ArrayLike) -> dict[str, Any]:
+    """Recall@K and ranks of phrase strings for regions and of regions for phrase strings.
+
+    Args:
+        scores: `(regions, strings)`, higher is better. Every region needs a mention.
+        mentions: `(mentions, 2)`: the string and the region of each mention; region −1 where it has no box.
+
+    Returns:
+        `strings` counts unique strings, `instances` every mention. Each has `region_to_phrase`, `phrase_to_region` and,
+        in `random`, what a random order is expected to get.
+
+    Raises:
+        DeixisError: a mention names a string or region that has no score, or no mention has a region.
+
+    >>> found = region_phrase_recall([[0.9, 0.1], [0.8, 0.3]], mentions=[[0, 0], [1, 1]])
+    >>> found["strings"]["region_to_phrase"]["r@1"], found["strings"]["phrase_to_region"]["r@1"]
+    (50.0, 100.0)
+    """
+    matrix, links = MatrixScores(scores), np.asarray(mentions, np.int64)
+    if links.ndim != 2 or links.shape[1] != 2 or (links < [0, -1]).any() or (links >= matrix.shape[::-1]).any():
+        regions, strings = matrix.shape
+        raise DeixisError(f"mentions must be pairs of a string (0 to {strings - 1}) and a region (−1 to {regions - 1})")
+    without = np.setdiff1d(np.arange(matrix.shape[0]), links[:, 1])
+    if without.size:
+        raise DeixisError(f"region {without[0]} has no mention")
+    return _rank_both_ways(matrix, links).as_dict()
+
+
+def _rank_both_ways(scores: Scores, mentions: Integers) -> RegionPhraseRanking:
+    shape = scores.shape
+    linked = mentions[mentions[:, 1] >= 0]
     if not len(linked):
         raise DeixisError("nothing to rank: no phrase of these images has a box")
     links, times = np.unique(linked[:, ::-1], axis=0, return_counts=True)
     region, string = links[:, 0], links[:, 1]
     once = np.ones(len(links), np.int64)
-    repeats = np.bincount(items.mentions[:, 0], minlength=shape[1])
+    repeats = np.bincount(mentions[:, 0], minlength=shape[1])
     region_slack, string_slack = scores.slack
     everything = (slice(0, shape[0]), slice(0, shape[1]))
 
@@ -135,9 +168,9 @@ def evaluate_region_phrases(items: RegionPhrases, scores: Scores) -> RegionPhras
             random_figures(by_string, shape[0]),
         ),
         instances=TwoWay(
-            figures(to_mention, len(items.mentions)),
+            figures(to_mention, len(mentions)),
             figures(mention_to_region, shape[0]),
-            random_figures(mentions_of_region, len(items.mentions)),
+            random_figures(mentions_of_region, len(mentions)),
             random_figures(np.ones(len(linked), np.int64), shape[0]),
         ),
     )

@@ -27,7 +27,9 @@ import numpy.typing as npt
 from deixis.corpus.boxes import Boxes, iou_matrix, merge, suppress_each
 from deixis.corpus.records import TYPES, Image, Phrase, make_caption
 from deixis.errors import DeixisError
-from deixis.metrics.localization import Localization, Localizer, PhraseQuery, Rule, checked, gold_queries, phrase_key
+from deixis.metrics.box_recall import Rule
+from deixis.metrics.localization import Localization, Localizer, PhraseQuery, checked, gold_queries, phrase_key
+from deixis.metrics.precision import precision_of_counts
 
 Floats = npt.NDArray[np.float64]
 #: What is one detector: a phrase as it is written, or without its determiner.
@@ -111,7 +113,7 @@ def evaluate_average_precision(
     before = dict(zip(found, counts.before_right(), strict=True))
 
     by_phrase = {
-        key: 100 * average_precision(before[key], detector.gold_boxes) if key in before else 0.0
+        key: 100 * precision_of_counts(before[key], detector.gold_boxes) if key in before else 0.0
         for key, detector in detectors.items()
     }
     by_type = {}
@@ -133,19 +135,6 @@ def match(boxes: Boxes, scores: Floats, gold: Boxes, threshold: float = 0.5) -> 
         is_right[box] = overlaps[box, nearest] >= threshold and not taken[nearest]
         taken[nearest] |= is_right[box]
     return scores[is_right], scores[~is_right]
-
-
-def average_precision(wrong_before: npt.NDArray[np.integer], gold: int) -> float:
-    """The area under the interpolated precision-recall curve, from 0 to 1.
-
-    Args:
-        wrong_before: for each right answer, best first, how many wrong ones rank before it.
-        gold: how many right answers there are to find.
-    """
-    place = np.arange(1, len(wrong_before) + 1)
-    precision = place / (place + wrong_before)
-    interpolated = np.maximum.accumulate(precision[::-1])  # the best precision at this recall or a higher one
-    return float(interpolated.sum() / gold)
 
 
 def _detectors(images: Iterable[Image], rule: Rule, unit: Unit) -> dict[str, _Detector]:

@@ -1,0 +1,25 @@
+"""Every example in a docstring of the package runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import deixis
+
+PACKAGE = Path(deixis.__file__).parent
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if "\n    >>> " in path.read_text(encoding="utf-8") or "\n>>> " in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_docstrings_hold(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = doctest.testmod(import_module(module))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0, capsys.readouterr().out
