@@ -180,7 +180,7 @@ def test_names_that_are_no_encoder_are_told(tmp_path: Path, monkeypatch: pytest.
 def test_a_bundle_needs_neither_torch_nor_spacy(bundle: Path) -> None:
     code = f"""
 import sys
-from deixis.adapters.encoders import load_encoder
+from deixis.loading import load_encoder
 encoder = load_encoder("onnx:{bundle}")
 encoder.encode_texts(["a dog"])
 print([name for name in ("torch", "spacy", "sklearn", "scipy", "onnx") if name in sys.modules])
