@@ -57,18 +57,18 @@ TEXT = {"kind": "tfidf"}
 LONG = {"epochs": 400, "validate_every": 400, "figure": None, "patience": None, "first_kept": 1}
 #: What is trained, what of its recipe is changed, and from which epoch on steps count.
 KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "sentences": ("paper1/sentences-bi", {"text": TEXT}, 1),
-    "sentences, similarity network": ("paper1/sentences-similarity", {"text": TEXT}, 1),
-    "sentences with second ones and constraints": ("paper1/sentences-constraints", {"text": TEXT}, 1),
-    "sentences read by an LSTM": ("paper1/sentences-lstm", {}, 1),
-    "phrases": ("paper1/phrases-augmented", {"text": TEXT}, 1),
-    "phrases, similarity network": ("paper1/phrases-similarity-augmented", {"text": TEXT}, 1),
-    "HM-LSTM": ("paper2/hm-lstm", {"alternation": {"coarse": 1, "rounds": 1}}, 2),
-    "concepts and order": ("paper3/ctx", {}, 1),
-    "concepts and order, with generation": ("paper3/ctx-gen", {}, 1),
-    "order from pictures, with generation": ("paper3/scenes-tuned-cnp-ctx-gen-order", {}, 1),
-    "alignment, BRNN": ("paper4/brnn", {}, 1),
-    "captions, LSTM": ("paper4/captions-lstm", {}, 1),
+    "sentences": ("two-branch/sentences-bi", {"text": TEXT}, 1),
+    "sentences, similarity network": ("two-branch/sentences-similarity", {"text": TEXT}, 1),
+    "sentences with second ones and constraints": ("two-branch/sentences-constraints", {"text": TEXT}, 1),
+    "sentences read by an LSTM": ("two-branch/sentences-lstm", {}, 1),
+    "phrases": ("two-branch/phrases-augmented", {"text": TEXT}, 1),
+    "phrases, similarity network": ("two-branch/phrases-similarity-augmented", {"text": TEXT}, 1),
+    "HM-LSTM": ("hm-lstm/hm-lstm", {"alternation": {"coarse": 1, "rounds": 1}}, 2),
+    "concepts and order": ("concepts-order/ctx", {}, 1),
+    "concepts and order, with generation": ("concepts-order/ctx-gen", {}, 1),
+    "order from pictures, with generation": ("concepts-order/scenes-tuned-cnp-ctx-gen-order", {}, 1),
+    "alignment, BRNN": ("dvsa/brnn", {}, 1),
+    "captions, LSTM": ("dvsa/captions-lstm", {}, 1),
 }
 
 
@@ -136,8 +136,8 @@ def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dic
         found = zip(texts, Chunker.load().phrases_of(texts), strict=True)
         write_trees(trees, [(tokens, chunk_tree(len(tokens), spans)) for tokens, spans in found])
     return {
-        "paper2/hm-lstm": {"trees": str(trees), "vectors": str(vectors)},
-        "paper4/brnn": {"kind": "tokens", "vectors": str(vectors)},
+        "hm-lstm/hm-lstm": {"trees": str(trees), "vectors": str(vectors)},
+        "dvsa/brnn": {"kind": "tokens", "vectors": str(vectors)},
     }
 
 

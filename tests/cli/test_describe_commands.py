@@ -188,7 +188,7 @@ def test_concepts_are_listed_with_the_place_where_they_fire(run: Run, made: Path
 
 
 def test_without_a_run_the_concepts_of_photos_that_come_with_the_package_are_listed(run: Run, made: Path) -> None:
-    assert read_recipe(BUNDLED) == load_recipe("paper3/concepts-learned").recipe
+    assert read_recipe(BUNDLED) == load_recipe("concepts-order/concepts-learned").recipe
     code, out, _ = run("concepts", made / "picture.png", "--count", 300, "--json")
     found = {each["concept"] for each in json.loads(out)["concepts"]}
     assert (code, len(found)) == (0, 256)

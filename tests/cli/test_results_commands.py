@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
             Protocol("retrieval", "pessimistic", {"captions_per_image": 5}),
             metrics,
             corpus=CorpusReference("scenes", "f" * 64, "test", "a" * 64),
-            rows=["paper0/table5/sae"],
+            rows=["entities-cca/table5/sae"],
             seed=seed,
             duration=1,
         )
@@ -50,7 +50,7 @@ def refusal(*arguments: object, cwd: Path) -> str:
 def test_show_prints_what_was_scored_and_every_figure(folder: Path) -> None:
     text = output("show", folder / "sae-1.json")
     assert "protocol: retrieval; captions_per_image = 5" in text
-    assert "reproduces: paper0/table5/sae" in text
+    assert "reproduces: entities-cca/table5/sae" in text
     assert "image_to_text.r@5" in text
     assert json.loads(output("show", folder / "sae-1.json", "--json")) == json.loads(
         (folder / "sae-1.json").read_text()
@@ -62,8 +62,8 @@ def test_schema_prints_the_packaged_schema() -> None:
 
 
 def test_papers_lists_tables_and_rows() -> None:
-    assert "paper3/table2-mscoco" in output("papers")
-    assert "paper0/table5/weighted-distance" in output("papers", "paper0/table5")
+    assert "concepts-order/table2-mscoco" in output("papers")
+    assert "entities-cca/table5/weighted-distance" in output("papers", "entities-cca/table5")
     assert len(json.loads(output("papers", "--json"))) == 26
 
 
@@ -72,8 +72,8 @@ def test_table_prints_only_tables_with_our_results_unless_asked(folder: Path) ->
     assert "### Table 5" in text
     assert "### Table 1" not in text
     assert "**30.0 ± 0.0**" in text
-    assert output("table", "--results", folder, "--paper", 0, "--table", 5) == text
-    assert json.loads(output("table", "--results", folder, "--json"))["tables"][0]["table"] == "paper0/table5"
+    assert output("table", "--results", folder, "--paper", "entities-cca", "--table", 5) == text
+    assert json.loads(output("table", "--results", folder, "--json"))["tables"][0]["table"] == "entities-cca/table5"
 
 
 def test_the_page_for_the_docs_holds_every_table_and_is_the_same_each_time(folder: Path) -> None:
@@ -88,14 +88,14 @@ def test_the_page_for_the_docs_holds_every_table_and_is_the_same_each_time(folde
 
 def test_papers_tables_need_no_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "HM-LSTM" in output("table", "--paper", 2, "--table", 4)
+    assert "HM-LSTM" in output("table", "--paper", "hm-lstm", "--table", 4)
 
 
 def test_faults_are_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> None:
-    assert "paper 0 has no table 9" in refusal("table", "--paper", 0, "--table", 9, cwd=tmp_path)
-    assert "no paper 9: they are numbered 0 to 4" in refusal("table", "--paper", 9, cwd=tmp_path)
+    assert "entities-cca has no table 9" in refusal("table", "--paper", "entities-cca", "--table", 9, cwd=tmp_path)
+    assert "no paper '9'; the papers are entities-cca" in refusal("table", "--paper", 9, cwd=tmp_path)
     assert "--table needs --paper" in refusal("table", "--table", 9, cwd=tmp_path)
-    assert "give it alone" in refusal("table", "--all", "--paper", 1, cwd=tmp_path)
+    assert "give it alone" in refusal("table", "--all", "--paper", "dvsa", cwd=tmp_path)
     assert "no such folder" in refusal("table", "--results", "nowhere", cwd=tmp_path)
     assert "no table 'paper9'" in refusal("papers", "paper9", cwd=tmp_path)
     (folder / "sae-1.json").write_text('{"schema": 1}')

@@ -110,7 +110,7 @@ def test_a_mistake_is_one_line(run, recipe, tmp_path, arguments, problem):
 def test_too_few_captions_for_a_recipe_are_told_before_a_picture_is_opened(run, tmp_path, monkeypatch):
     assert run("corpus", "cut", "scenes", tmp_path / "small", "--limit", 20, "--pictures")[0] == 0
     monkeypatch.setattr("deixis.training.running.features_for", None)
-    for recipe in ("paper1/sentences-bi", "paper1/phrases-bi", "paper1/phrases-cca", "beyond/joint"):
+    for recipe in ("two-branch/sentences-bi", "two-branch/phrases-bi", "two-branch/phrases-cca", "two-branch/joint"):
         code, out, err = run("train", recipe, "--out", tmp_path / "run", "--corpus", tmp_path / "small")
         assert (code, out) == (2, "")
         assert re.fullmatch(r"deixis: text\.pca = 6000: \d+ training captions have .* --set text\.pca=\d+`\).*\n", err)
@@ -143,22 +143,22 @@ def test_a_run_without_steps_is_shown_without_curves(run, recipe, tmp_path):
 
 
 def test_a_recipe_is_printed_as_it_stands_and_trains_from_there(run, tmp_path):
-    code, out, _ = run("recipes", "paper2/hm-lstm")
-    assert (code, tomllib.loads(out)["name"]) == (0, "paper2/hm-lstm")
+    code, out, _ = run("recipes", "hm-lstm/hm-lstm")
+    assert (code, tomllib.loads(out)["name"]) == (0, "hm-lstm/hm-lstm")
     (tmp_path / "my.toml").write_text(out, encoding="utf-8")
     settings = json.loads(run("recipes", tmp_path / "my.toml", "--json")[1])
     # Also what the file leaves to the default.
     assert settings["batch"] == 64
     assert "batch" not in tomllib.loads(out)
-    code, _, err = run("recipes", "paper2/nothing")
-    assert (code, "paper2/nothing" in err) == (2, True)
+    code, _, err = run("recipes", "hm-lstm/nothing")
+    assert (code, "hm-lstm/nothing" in err) == (2, True)
 
 
 def test_recipes_are_listed(run):
     code, out, _ = run("recipes")
     listed = json.loads(run("recipes", "--json")[1])
     assert code == 0
-    assert "paper1/sentences-bi" in listed
+    assert "two-branch/sentences-bi" in listed
     for name, recipe in listed.items():
         assert f"{name}  ({recipe['kind']}, {recipe['corpus']})" in out
 

@@ -248,7 +248,7 @@ def test_the_phrases_of_table_3_are_kept_however_rare():
     """Flickr8k's 24 most frequent phrases are not those of Flickr30k, which the table prints."""
     row = LocalizationRow(1, {1: 50.0}, 100.0)
     own = [f"own phrase {number}" for number in range(40)]
-    printed = [row.label for row in paper_tables()["paper0/table3"].rows]
+    printed = [row.label for row in paper_tables()["entities-cca/table3"].rows]
     found = Localization(row, {}, dict.fromkeys([*own, *reversed(printed)], row), 64, 0, 0)
     kept = list(found.as_dict()["by_phrase"])
     assert (kept[:24], set(kept[24:])) == (own[:24], set(printed))

@@ -82,7 +82,7 @@ def best_rank(scores: np.ndarray, right: np.ndarray) -> int:
 
 @pytest.mark.parametrize("matcher", [Hashing(), Scoring()], ids=["encodes", "scores"])
 def test_retrieval_by_brute_force(matcher: Any, corpus: Corpus, store: FeatureStore, pictures: Pictures) -> None:
-    result = matching.retrieval(matcher, pictures, seed=3, recipe=Recipe("some", "hash"), rows=["paper1/table2/x"])
+    result = matching.retrieval(matcher, pictures, seed=3, recipe=Recipe("some", "hash"), rows=["two-branch/table2/x"])
     texts = [(tokens_of(caption), number) for number, image in enumerate(corpus) for caption in image.captions]
     owners = np.array([number for _, number in texts])
     inner = Hashing()
@@ -96,7 +96,7 @@ def test_retrieval_by_brute_force(matcher: Any, corpus: Corpus, store: FeatureSt
             assert figures[name][f"r@{k}"] == pytest.approx(100 * np.mean(np.array(ranks) <= k))
         assert figures[name]["median_rank"] == np.median(ranks)
     assert result.counts == {"images": 30, "captions": len(texts)}
-    assert (result.seed, result.recipe, result.rows) == (3, Recipe("some", "hash"), ("paper1/table2/x",))
+    assert (result.seed, result.recipe, result.rows) == (3, Recipe("some", "hash"), ("two-branch/table2/x",))
     assert result.corpus is not None
     assert result.corpus.split_hash == corpus.split_hash("val")
 

@@ -43,8 +43,8 @@ def result(**changes: Any) -> Result:
 
 def test_a_result_is_equal_after_saving_and_loading(tmp_path: Path) -> None:
     given_result = result(
-        rows=["paper0/table5/sae"],
-        recipe=Recipe("paper0/sae", "b" * 64),
+        rows=["entities-cca/table5/sae"],
+        recipe=Recipe("entities-cca/sae", "b" * 64),
         seed=3,
         counts={"images": 1000},
         metrics={"localization": {"by_type": {"people": {"r@1": 29.58}}}},

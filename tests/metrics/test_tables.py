@@ -16,7 +16,7 @@ from deixis.metrics.results import BoxSupervision, CorpusReference, Protocol, Re
 
 PROTOCOL = Protocol("retrieval", "pessimistic", {"captions_per_image": 5})
 CORPUS = CorpusReference("flickr8k", "c0ffee" * 8, "test", "decade" * 8)
-TABLE5 = find_tables(0, "5")
+TABLE5 = find_tables("entities-cca", "5")
 
 
 def recalls(first: float) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def recalls(first: float) -> dict[str, Any]:
 
 
 def result(first: float = 30.0, **changes: Any) -> Result:
-    settings = {"corpus": CORPUS, "rows": ["paper0/table5/sae"], "seed": 0, "duration": 1.0, **changes}
+    settings = {"corpus": CORPUS, "rows": ["entities-cca/table5/sae"], "seed": 0, "duration": 1.0, **changes}
     return make_result(settings.pop("protocol", PROTOCOL), settings.pop("metrics", recalls(first)), **settings)
 
 
@@ -89,15 +89,15 @@ def test_the_notes_tell_how_a_figure_came_about() -> None:
     metrics = {"localization": {"overall": {"r@1": 25.0, "instances": 12}, "by_type": {"people": {"r@1": 30.0}}}}
     run = result(
         metrics=metrics,
-        rows=["paper0/table2"],
+        rows=["entities-cca/table2"],
         box_supervision=supervision,
         readings=["suppression at 0.5"],
-        recipe=Recipe("paper0/cca", "ab" * 32, stands_on=(Recipe("paper0/features", "cd" * 32),)),
+        recipe=Recipe("entities-cca/cca", "ab" * 32, stands_on=(Recipe("entities-cca/features", "cd" * 32),)),
     )
-    text = markdown(compare({"loc.json": run}), find_tables(0, "2"))
+    text = markdown(compare({"loc.json": run}), find_tables("entities-cca", "2"))
     note = next(line for line in text.splitlines() if line.startswith("1. "))
     for fact in (
-        "recipe `paper0/cca` (abababababab); on `paper0/features` (cdcdcdcdcdcd); flickr8k",
+        "recipe `entities-cca/cca` (abababababab); on `entities-cca/features` (cdcdcdcdcdcd); flickr8k",
         "flickr8k test (corpus c0ffeec0ffee, split hash decadedecade)",
         "protocol `retrieval` (captions\\_per\\_image = 5)",
         "ties pessimistic",
@@ -112,8 +112,10 @@ def test_the_notes_tell_how_a_figure_came_about() -> None:
 
 def test_one_run_fills_the_rows_that_are_its_parts() -> None:
     metrics = {"localization": {"overall": {"r@1": 25.0, "instances": 12}, "by_type": {"people": {"r@1": 30.0}}}}
-    run = result(metrics=metrics, rows=["paper0/table2"], box_supervision=BoxSupervision(False, False, "no boxes seen"))
-    lines = markdown(compare({"loc.json": run}), find_tables(0, "2")).splitlines()
+    run = result(
+        metrics=metrics, rows=["entities-cca/table2"], box_supervision=BoxSupervision(False, False, "no boxes seen")
+    )
+    lines = markdown(compare({"loc.json": run}), find_tables("entities-cca", "2")).splitlines()
     ours = {cells(before)[0]: cells(line)[1:] for before, line in pairwise(lines) if "↳" in line}
     assert ours == {
         "people": ["–", "–", "**30.00**", "–", "–"],
@@ -122,20 +124,20 @@ def test_one_run_fills_the_rows_that_are_its_parts() -> None:
 
 
 def test_a_result_may_stand_in_several_tables() -> None:
-    comparison = compare({"a.json": result(rows=["paper0/table5/hglmm", "paper1/table2/cca-hglmm-plummer"])})
+    comparison = compare({"a.json": result(rows=["entities-cca/table5/hglmm", "two-branch/table2/cca-hglmm-plummer"])})
     assert [table.name for table in paper_tables().values() if comparison.of_table(table)] == [
-        "paper0/table5",
-        "paper1/table2",
+        "entities-cca/table5",
+        "two-branch/table2",
     ]
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["paper0/table5/sea"], "nearest is 'paper0/table5/sae'"),
-        (["paper0/table2/people"], "nearest is 'paper0/table2'"),
+        (["entities-cca/table5/sea"], "nearest is 'entities-cca/table5/sae'"),
+        (["entities-cca/table2/people"], "nearest is 'entities-cca/table2'"),
         (["nonsense"], "no row 'nonsense'"),
-        (["paper2/table4/hm-lstm"], "has none of its figures, such as strings.region_to_phrase"),
+        (["hm-lstm/table4/hm-lstm"], "has none of its figures, such as strings.region_to_phrase"),
     ],
 )
 def test_a_row_that_cannot_be_filled_is_named_with_the_file(rows: list[str], message: str) -> None:

@@ -374,18 +374,18 @@ def test_recipes_that_cannot_be_learned_are_refused(concept_run: tuple[Path, dic
     with pytest.raises(InputError, match="nothing to learn"):
         order_recipe("ctx", tmp_path, loss={"matching": 0.0, "generation": 0.0})
     with pytest.raises(DeixisError, match="not of a concept network"):
-        ConceptsOrderKind().features(check_recipe({**ORDER, "name": "x", "concepts": "paper1/sentences-bi"}, "x"))  # type: ignore[arg-type]
+        ConceptsOrderKind().features(check_recipe({**ORDER, "name": "x", "concepts": "two-branch/sentences-bi"}, "x"))  # type: ignore[arg-type]
     assert len(ConceptsOrderKind().features(order_recipe("cnp-ctx-gen", concept_run[0]))) == 2
 
 
-def test_recipes_of_paper_3_have_its_numbers() -> None:
+def test_concepts_order_recipes_have_the_papers_numbers() -> None:
     """Section 4.2 and Tables 1 to 4: what differs from row to row is the row's subject, and nothing else does."""
     seen: set[str] = set()
     for name in package_recipes():
         paper, _, row = name.partition("/")
         row = row.removeprefix("coco-")
         recipe: Any = load_recipe(name).recipe
-        if paper != "paper3" or row.startswith("scenes") or recipe.kind != "concepts-order":
+        if paper != "concepts-order" or row.startswith("scenes") or recipe.kind != "concepts-order":
             continue
         seen |= set(recipe.rows)
         words = set(row.split("-"))
@@ -415,7 +415,7 @@ def test_recipes_of_paper_3_have_its_numbers() -> None:
             assert backbone == f"efficientnet-lite{0 if row.startswith('ours') else 2}", "the context alone is stronger"
     for table in ("table2", "table3", "table4"):
         for corpus in ("flickr30k", "mscoco"):
-            rows = paper_tables()[f"paper3/{table}-{corpus}"].rows
+            rows = paper_tables()[f"concepts-order/{table}-{corpus}"].rows
             ours = [row for row in rows if table != "table4" or row.id.startswith("ours")]
-            missing = [row.id for row in ours if f"paper3/{table}-{corpus}/{row.id}" not in seen]
+            missing = [row.id for row in ours if f"concepts-order/{table}-{corpus}/{row.id}" not in seen]
             assert not missing, (table, corpus)

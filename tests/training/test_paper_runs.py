@@ -18,6 +18,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features import FeatureStore
 from deixis.features.feature_recipe import made_by
 from deixis.files import taken
+from deixis.metrics.former_names import RECIPES
 from deixis.metrics.ranking import evaluate_ranking
 from deixis.metrics.results import load, save
 from deixis.metrics.score_blocks import MatrixScores
@@ -28,10 +29,11 @@ from deixis.text.features import TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of
 from deixis.training import reproducing
 from deixis.training.inputs import find_store
-from deixis.training.judging import Combination, judge, judge_combined, phrase_finder, reference
+from deixis.training.judging import Combination, judge, judge_combined, phrase_finder
 from deixis.training.kinds import kind_of
 from deixis.training.pair_data import phrase_data
 from deixis.training.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
+from deixis.training.recipe_reference import reference
 from deixis.training.reproducing import COMBINATIONS, Material, recipes_of, reproduce
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import batch_means
@@ -66,6 +68,8 @@ LSTM = {
     "text": {"kind": "tokens"},
     "model": {"kind": "embedding", "image": [8], "text": [8], "recurrent": {"word": 6, "hidden": 7}},
 }
+#: Recipes that reproduce nothing of a paper: variants of our own, and those of the demo.
+BESIDE_THE_PAPERS = set(RECIPES.values())
 #: What a store of the papers' proposals says of itself.
 PROVENANCE: dict[str, Any] = {
     "backbone": "efficientnet-lite2",
@@ -205,7 +209,7 @@ def test_the_combined_distance_is_the_equation(
     """Eq. 2 of paper 0 (squares, 1/L^γ) and eq. 8 of paper 1 (plain distances, their mean), sentence by sentence."""
     weight, gamma = 0.3, 1.5 if squared else 1.0
     sentences, phrases = runs["sentences"][0], runs["phrases"][0]
-    row = "paper1/table5/weighted-distance"
+    row = "two-branch/table5/weighted-distance"
     combination = Combination(row, "sentences", "phrases", weight, gamma, squared)
     result = judge_combined(sentences, phrases, corpus, stores, CPU, combination, split="val")
     assert result.rows == (row,)
@@ -274,13 +278,13 @@ def test_a_recipe_whose_constraints_begin_late_keeps_an_epoch_that_has_them() ->
         for recipe in (load_recipe(name).recipe for name in package_recipes())
         if getattr(getattr(recipe, "loss", None), "constraints_after", 0)
     ]
-    assert [recipe.name for recipe in late] == ["paper1/phrases-constraints"]
+    assert [recipe.name for recipe in late] == ["two-branch/phrases-constraints"]
     for recipe in late:
         assert isinstance(recipe, Recipe)
         assert recipe.schedule.figure is None, "the best epoch may be one before they begin"
 
 
-def test_recipes_of_paper_1_have_its_numbers() -> None:
+def test_two_branch_recipes_have_the_papers_numbers() -> None:
     """Sections 4.2, 4.3, 5.2 and 5.3: what differs from row to row is the row's subject, and nothing else does."""
     weights = {
         "phrases": {"single": (0, 1, 0, 0), "constraints": (1, 4, 0.1, 0.1), "": (1, 4, 0, 0)},
@@ -289,7 +293,7 @@ def test_recipes_of_paper_1_have_its_numbers() -> None:
     seen = 0
     for name in package_recipes():
         recipe: Any = load_recipe(name).recipe
-        if not name.startswith("paper1/") or recipe.kind == "cca":
+        if not name.startswith("two-branch/") or recipe.kind == "cca" or name in BESIDE_THE_PAPERS:
             continue
         phrases, lstm = recipe.kind == "phrases", name.endswith("lstm")
         last = name.rpartition("-")[2].replace("lstm", "constraints")
@@ -324,9 +328,9 @@ def test_recipes_of_paper_1_have_its_numbers() -> None:
 def test_combinations_and_exemplars_have_the_papers_numbers() -> None:
     """Paper 0: α = 0.7 of the whole, γ = 1.5, squares. Paper 1: α = 0.2 of the regions, a plain mean."""
     found = {each.row: (each.region_weight, each.gamma, each.squared) for each in COMBINATIONS}
-    assert found["paper0/table5/weighted-distance"] == (pytest.approx(1 - 0.7), 1.5, True)
-    assert found["paper1/table5/weighted-distance"] == (0.2, 1.0, False)
-    fits: dict[str, Any] = {name: load_recipe(f"paper0/phrases-{name}").recipe for name in ("all", "n1", "n10")}
+    assert found["entities-cca/table5/weighted-distance"] == (pytest.approx(1 - 0.7), 1.5, True)
+    assert found["two-branch/table5/weighted-distance"] == (0.2, 1.0, False)
+    fits: dict[str, Any] = {name: load_recipe(f"entities-cca/phrases-{name}").recipe for name in ("all", "n1", "n10")}
     assert {name: (fit.exemplars, fit.regions) for name, fit in fits.items()} == {
         "all": (0, 100),
         "n1": (1, 100),
@@ -374,9 +378,14 @@ def test_more_components_than_a_view_has_numbers_are_refused(
 
 
 def test_rows_lead_to_recipes() -> None:
-    assert recipes_of(["paper1/table1/embedding-bi"]) == ["paper1/phrases-bi"]
-    assert {"paper1/sentences-constraints", "paper1/phrases-constraints"} <= set(recipes_of(["paper1/table5"]))
-    assert len(recipes_of(["paper1"])) == len([name for name in package_recipes() if name.startswith("paper1/")])
+    assert recipes_of(["two-branch/table1/embedding-bi"]) == ["two-branch/phrases-bi"]
+    assert {"two-branch/sentences-constraints", "two-branch/phrases-constraints"} <= set(
+        recipes_of(["two-branch/table5"])
+    )
+    assert set(recipes_of(["two-branch"])) == {
+        name for name in package_recipes() if name.startswith("two-branch/") and "demo" not in name
+    }
+    assert recipes_of(["two-branch/demo-phrases"]) == ["two-branch/demo-phrases"]
     for each in COMBINATIONS:
         assert {each.sentences, each.phrases} <= set(package_recipes())
     with pytest.raises(DeixisError, match="paper7"):
@@ -384,7 +393,7 @@ def test_rows_lead_to_recipes() -> None:
 
 
 def test_the_seed_is_no_part_of_a_recipe_s_hash_and_settings_are() -> None:
-    name = "paper1/sentences-bi"
+    name = "two-branch/sentences-bi"
     first, second = (load_recipe(name, [f"seed={seed}"]).recipe for seed in (0, 1))
     other = load_recipe(name, ["schedule.epochs=3"]).recipe
     assert reference(first) == reference(second) != reference(other)
@@ -395,12 +404,12 @@ def test_the_seed_is_no_part_of_a_recipe_s_hash_and_settings_are() -> None:
 @pytest.mark.parametrize(
     ("name", "below"),
     [
-        ("paper3/cnp-ctx", ["paper3/concepts"]),
-        ("paper3/ctx-sen", ["paper3/caption"]),
-        ("paper4/captions-regions", ["paper4/brnn"]),
-        ("paper2/hm-lstm-tuned", ["paper3/concepts-tuned"]),
-        ("paper3/ctx", []),
-        ("paper3/scenes-tuned-ctx", []),
+        ("concepts-order/cnp-ctx", ["concepts-order/concepts"]),
+        ("concepts-order/ctx-sen", ["concepts-order/caption"]),
+        ("dvsa/captions-regions", ["dvsa/brnn"]),
+        ("hm-lstm/hm-lstm-tuned", ["concepts-order/concepts-tuned"]),
+        ("concepts-order/ctx", []),
+        ("concepts-order/scenes-tuned-ctx", []),
     ],
 )
 def test_a_result_tells_the_recipes_of_the_runs_that_it_stands_on(name: str, below: list[str]) -> None:
@@ -409,15 +418,15 @@ def test_a_result_tells_the_recipes_of_the_runs_that_it_stands_on(name: str, bel
 
 
 def test_a_run_below_that_is_gone_is_not_told() -> None:
-    recipe = load_recipe("paper3/cnp-ctx", ["concepts=no/such/run"]).recipe
+    recipe = load_recipe("concepts-order/cnp-ctx", ["concepts=no/such/run"]).recipe
     assert reference(recipe).stands_on == ()
 
 
 def test_where_the_run_of_a_backbone_lies_is_no_part_of_a_recipe_s_hash(tmp_path: Path) -> None:
-    name = "paper2/hm-lstm-tuned"
-    moved = load_recipe(name, [f"features.backbone=tower:{tmp_path}/paper3/concepts-tuned-seed1"]).recipe
+    name = "hm-lstm/hm-lstm-tuned"
+    moved = load_recipe(name, [f"features.backbone=tower:{tmp_path}/concepts-order/concepts-tuned-seed1"]).recipe
     assert reference(moved).hash == reference(load_recipe(name).recipe).hash
-    other = load_recipe(name, ["features.backbone=tower:paper3/concepts"]).recipe
+    other = load_recipe(name, ["features.backbone=tower:concepts-order/concepts"]).recipe
     assert reference(other).hash != reference(moved).hash
 
 
@@ -434,7 +443,7 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
     corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
-    asked = load_recipe("paper1/phrases-single").recipe
+    asked = load_recipe("two-branch/phrases-single").recipe
     assert [made_by(features, PROVENANCE) for features in kind_of(asked.kind).features(asked)] == [True, False]
     fewer = {**PROVENANCE, "regions": {**PROVENANCE["regions"], "count": 100}}
     assert not any(made_by(features, fewer) for features in kind_of(asked.kind).features(asked))
@@ -445,13 +454,17 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
         told.clear()
         material = {"flickr8k-entities": Material(corpus, stores)}
         folders = {"runs": tmp_path / "runs", "results": tmp_path / "results"}
-        return list(reproduce(["paper1/sentences-mean-vector"], material, CPU, **folders, split="val", say=told.append))
+        return list(
+            reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, split="val", say=told.append)
+        )
 
     ranking, _ = reproduced(corpus)
     assert any("stands in no paper's table" in line for line in told)
     assert load(ranking).rows == ()
     assert reproduced(corpus)[0] == ranking
-    assert [line.partition(",")[0] for line in told] == ["paper1/sentences-mean-vector-seed0: scored already on val"]
+    assert [line.partition(",")[0] for line in told] == [
+        "two-branch/sentences-mean-vector-seed0: scored already on val"
+    ]
     with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the corpus"):
         reproduced(corpus.with_images(image for image in corpus if image.id != corpus.split("val").images[0].id))
 
@@ -467,7 +480,7 @@ def test_processes_share_rows_and_seeds(
     monkeypatch.setattr(reproducing, "PAUSE", 0.01)
     monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
     trained, told = list[str](), list[str]()
-    other = taken(tmp_path / "runs" / ".turns" / "paper1" / "sentences-mean-vector-seed0.lock")
+    other = taken(tmp_path / "runs" / ".turns" / "two-branch" / "sentences-mean-vector-seed0.lock")
 
     def train(file: RecipeFile, corpus: Corpus, stores: Any, out: Path, device: torch.device, **options: Any) -> None:
         trained.append(out.name)
@@ -484,10 +497,10 @@ def test_processes_share_rows_and_seeds(
     material = {"flickr8k-entities": Material(corpus, stores)}
     folders = {"runs": tmp_path / "runs", "results": tmp_path / "results"}
     made = list(
-        reproduce(["paper1/sentences-mean-vector"], material, CPU, **folders, seeds=(0, 1), split="val", say=say)
+        reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, seeds=(0, 1), split="val", say=say)
     )
     assert trained == ["sentences-mean-vector-seed1", "sentences-mean-vector-seed0"]
-    assert told[0] == "paper1/sentences-mean-vector-seed0: another process is at it"
+    assert told[0] == "two-branch/sentences-mean-vector-seed0: another process is at it"
     assert {path.name.partition(".")[0] for path in made} == {*trained}
 
 
@@ -499,7 +512,7 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Results come with the package's repository, runs do not; and features of one's own make no row of a paper."""
-    [each] = [each for each in COMBINATIONS if each.row.startswith("paper1/")]
+    [each] = [each for each in COMBINATIONS if each.row.startswith("two-branch/")]
     made = {each.sentences: runs["sentences"][0], each.phrases: runs["phrases"][0]}
     found = judge(made[each.sentences], corpus, stores, CPU, split="val")[0]
     for name in made:
@@ -513,7 +526,7 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     monkeypatch.setattr(TwoBranchKind, "check_corpus", lambda kind, recipe, corpus: None)
     told: list[str] = []
     *_, combined = reproduce(
-        ["paper1/table5"],
+        ["two-branch/table5"],
         {"flickr8k-entities": Material(corpus, stores)},
         CPU,
         runs=tmp_path / "runs",

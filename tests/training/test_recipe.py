@@ -73,8 +73,8 @@ def test_what_is_no_setting_is_refused(override: str) -> None:
         ('features = "image"', 'features = "vgg"', r"unknown feature recipe 'vgg'; built in: image"),
         ('features = "image"', "features = {side = 5}", r"features.side: Expected `int` >= 32"),
         ('kind = "toy"', 'kind = "nonsense"', r"kind: 'nonsense' is no kind of recipe; known: .*sentences"),
-        ('name = "toy"', 'name = "toy"\nrows = ["paper1/table9/none"]', r"have no row 'paper1/table9/none'"),
-        ("[schedule]", "[schedule", r"is no TOML"),
+        ('name = "toy"', 'name = "toy"\nrows = ["two-branch/table9/none"]', r"have no row 'two-branch/table9/none'"),
+        ("[schedule]", "[schedule", r"is not TOML"),
     ],
 )
 def test_a_fault_is_told_with_the_file_and_the_field(toy: Path, old: str, new: str, problem: str) -> None:
@@ -92,11 +92,11 @@ def test_a_recipe_that_is_not_there_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(DeixisError, match=r"no recipe 'nothing' in the package: did you mean .*`deixis recipes` lists"):
         load_recipe("nothing")
     for typed, meant in (
-        ("paper1/sentence-bi", "paper1/sentences-bi, "),
-        ("sentences-bi", "paper1/sentences-bi, "),
-        ("papr1/sentences-bi", "paper1/sentences-bi, "),
-        ("paper1/nosuch", r"paper1/\S+, paper1/\S+ or paper1/\S+\? \("),
-        ("paper4", r"paper4/\S+, paper4/\S+ or paper4/\S+\? \("),
+        ("two-branch/sentence-bi", "two-branch/sentences-bi, "),
+        ("sentences-bi", "two-branch/sentences-bi, "),
+        ("papr1/sentences-bi", "two-branch/sentences-bi, "),
+        ("two-branch/nosuch", r"two-branch/\S+, two-branch/\S+ or two-branch/\S+\? \("),
+        ("dvsa", r"dvsa/\S+, dvsa/\S+ or dvsa/\S+\? \("),
     ):
         with pytest.raises(DeixisError, match=f"did you mean {meant}"):
             load_recipe(typed)

@@ -42,7 +42,7 @@ class FileRecord(msgspec.Struct, frozen=True):
 
 
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `beyond/pictures-both`."""
+    """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `base/pictures-both`."""
 
     #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual, in a
     #: collection of 1,000 pictures; and how much it rises where that is e times as large: more get close by chance.
@@ -110,7 +110,7 @@ def open_bundle(name: str) -> Bundle | None:
     if name == DEFAULT:
         if not (packaged_folder() / MANIFEST).is_file():
             raise DeixisError(
-                f"this build has no {DEFAULT} inside; train one (`deixis train beyond/base`), "
+                f"this build has no {DEFAULT} inside; train one (`deixis train base/base`), "
                 f"export it (`deixis export onnx RUN --out FOLDER`) and name it: {ONNX}FOLDER"
             )
         return read_bundle(packaged_folder())

@@ -243,7 +243,7 @@ def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out:
         Protocol("corpus statistics", "not applicable", {"splits": ", ".join(splits) or "all"}),
         figures,
         corpus=reference,
-        rows=("paper0/table1",) if is_flickr30k_entities(counts) else (),
+        rows=("entities-cca/table1",) if is_flickr30k_entities(counts) else (),
         readings=("Table 1 of paper 0",),
         duration=duration,
     )
@@ -297,7 +297,7 @@ def _paper_lines() -> dict[str, list[str]]:
     from deixis.metrics.paper_tables import paper_tables
 
     lines = {}
-    for row in paper_tables()["paper0/table1"].rows:
+    for row in paper_tables()["entities-cca/table1"].rows:
         chains, mentions, boxes = row.cells
         lines[row.id] = _cells(int(chains), float(mentions), float(boxes), PAPER_IMAGES_MENTIONING.get(row.id))
     return lines

@@ -40,7 +40,8 @@ def order(
     from deixis.cli.output import busy, run_corpus, run_stores
     from deixis.metrics.word_order import order_accuracy
     from deixis.text.twins import corpus_twins, read_twins
-    from deixis.training.judging import reference, retrieval_pictures
+    from deixis.training.judging import retrieval_pictures
+    from deixis.training.recipe_reference import reference
     from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
 
@@ -72,7 +73,7 @@ def random(
     ),
     row: Annotated[
         list[str] | None,
-        typer.Option(help="A row of the papers' tables that this is: paper2/table1/random.", show_default=False),
+        typer.Option(help="A row of the papers' tables that this is: hm-lstm/table1/random.", show_default=False),
     ] = None,
     out: Out = None,
     force: Force = False,
@@ -80,7 +81,7 @@ def random(
 ) -> None:
     """Tell what a method gets that ranks at random, in closed form.
 
-    Example: deixis evaluate random joined/ --row paper2/table1/random --out results/paper2/random.json
+    Example: deixis evaluate random joined/ --row hm-lstm/table1/random --out results/hm-lstm/random.json
     """
     from deixis.corpus import open_corpus
     from deixis.metrics.random_baseline import random_region_phrases, random_retrieval

@@ -135,7 +135,7 @@ def correspondences(
     from deixis.files import atomic_write, write_text
     from deixis.metrics.results import save
     from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality, shown_captions
-    from deixis.training.judging import reference
+    from deixis.training.recipe_reference import reference
     from deixis.training.run_models import read_recipe
     from deixis.training.runs import read_model
     from deixis.vision.localization_drawing import Example, draw_comparison

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def reproduce(
     tables: Annotated[
-        list[str], typer.Argument(metavar="TABLE…", help="Tables, rows or recipes: paper1/table2, paper0, …")
+        list[str], typer.Argument(metavar="TABLE…", help="Tables, rows or recipes: two-branch/table2, hm-lstm, …")
     ],
     corpus: Annotated[
         list[str],
@@ -55,7 +55,7 @@ def reproduce(
     several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle. (On
     a processor, each with OMP_NUM_THREADS=1: their threads would be in each other's way.)
 
-    Example: deixis reproduce paper1/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
+    Example: deixis reproduce two-branch/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
     """
     from deixis.cli.output import busy, console, print_json, resumable
     from deixis.cli.train import epoch_line

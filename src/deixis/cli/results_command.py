@@ -53,7 +53,7 @@ def schema() -> None:
 
 @app.command()
 def papers(
-    table: Annotated[str, typer.Argument(help="List this table's rows: paper0/table5.", show_default=False)] = "",
+    table: Annotated[str, typer.Argument(help="List this table's rows: entities-cca/table5.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
     """List the papers' tables, or the rows of one: the names that a result gives to what it reproduces."""
@@ -70,18 +70,20 @@ def papers(
             settings = f" ({', '.join(row.settings)})" if row.settings else ""
             typer.echo(f"{table}/{row.id:<30} {row.label}{settings}")
     else:
-        paper = None
+        paper = ""
         for name, one in tables.items():
             if one.paper != paper:
                 paper = one.paper
-                typer.echo(f"Paper {paper}: {paper_title(paper)}")
+                typer.echo(f"{paper}: {paper_title(paper)}")
             corpus = f" ({one.corpus})" if one.corpus else ""
             typer.echo(f"  {name:<25} {len(one.rows):>2} rows  {one.title}{corpus}")
 
 
 @app.command()
 def table(
-    paper: Annotated[int | None, typer.Option(help="Only this paper's tables (0 to 4).", show_default=False)] = None,
+    paper: Annotated[
+        str | None, typer.Option(help="Only this paper's tables: entities-cca, two-branch, …", show_default=False)
+    ] = None,
     table: Annotated[
         str | None,
         typer.Option(help="Only this table of the paper: 5, or a part such as 2-mscoco.", show_default=False),

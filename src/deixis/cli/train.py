@@ -54,7 +54,7 @@ def train(
     Several processes, on one machine or many, train one model together under torchrun, each reading its share of the
     features: torchrun --nproc-per-node 4 --max-restarts 3 -m deixis train my.toml --out runs/my --corpus joined/
 
-    Example: deixis train paper1/sentences-bi --out runs/bi --corpus joined/ --features joined.features
+    Example: deixis train two-branch/sentences-bi --out runs/bi --corpus joined/ --features joined.features
 
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
@@ -140,7 +140,7 @@ def recipes(
 
         deixis recipes
 
-        deixis recipes paper2/hm-lstm > my.toml
+        deixis recipes hm-lstm/hm-lstm > my.toml
     """
     from deixis.training.recipe import load_recipe, package_recipes
 

@@ -89,7 +89,7 @@ class Localization:
 
 
 def _phrases_of_table_3() -> set[str]:
-    return {str(row.at).removeprefix("localization.by_phrase.") for row in paper_tables()["paper0/table3"].rows}
+    return {str(row.at).removeprefix("localization.by_phrase.") for row in paper_tables()["entities-cca/table3"].rows}
 
 
 def evaluate_localization(

@@ -1,7 +1,7 @@
 """The five papers' tables as data, so that our figures can stand beside theirs.
 
-One TOML file a paper; figures are kept as printed. A table over two corpora is given in two parts
-(`paper3/table2-flickr30k`, `paper3/table2-mscoco`).
+Each paper's folder has a `tables.toml`; figures are kept as printed. A table over two corpora is given in two parts
+(`concepts-order/table2-flickr30k`, `concepts-order/table2-mscoco`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import msgspec
 
 from deixis.errors import DeixisError
 
-#: The folders of the five papers, in the order in which results number them.
-PAPER_FOLDERS = ("entities_cca", "two_branch", "hm_lstm", "concepts_order", "dvsa")
-PAPERS = len(PAPER_FOLDERS)
+#: The five papers by the names of their folders below `deixis/papers`, in the order in which they are listed.
+PAPERS = ("entities-cca", "two-branch", "hm-lstm", "concepts-order", "dvsa")
 #: A cell without a figure.
 NO_FIGURE = "-"
 
@@ -48,13 +47,13 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: str
     rows: tuple[PaperRow, ...]
     note: str = ""
-    paper: int = 0
+    paper: str = ""
     id: str = ""
 
     @property
     def name(self) -> str:
-        """`paper0/table5`: what a result or a command calls the table."""
-        return f"paper{self.paper}/{self.id}"
+        """`entities-cca/table5`: what a result or a command calls the table."""
+        return f"{self.paper}/{self.id}"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -72,28 +71,27 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Paper(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    paper: int
     title: str
     tables: dict[str, PaperTable]
 
 
 @cache
 def paper_tables() -> dict[str, PaperTable]:
-    """Every table of the papers by name (`paper0/table5`), read on first use."""
+    """Every table of the papers by name (`entities-cca/table5`), read on first use."""
     tables = {}
-    for paper in _papers():
+    for name, paper in _papers().items():
         for table_id, table in paper.tables.items():
-            named = msgspec.structs.replace(table, paper=paper.paper, id=table_id)
+            named = msgspec.structs.replace(table, paper=name, id=table_id)
             tables[named.name] = named
     return tables
 
 
-def paper_title(paper: int) -> str:
+def paper_title(paper: str) -> str:
     """The paper's name, authors and year."""
     return _papers()[paper].title
 
 
-def find_tables(paper: int | None = None, table: str | None = None) -> list[PaperTable]:
+def find_tables(paper: str | None = None, table: str | None = None) -> list[PaperTable]:
     """The tables of a paper, or those that `table` names: a number (all its parts) or the id of one (`2-mscoco`)."""
     wanted = None if table is None else table.removeprefix("table")
     found = [
@@ -102,17 +100,18 @@ def find_tables(paper: int | None = None, table: str | None = None) -> list[Pape
         if (paper is None or candidate.paper == paper)
         and (wanted is None or candidate.id == f"table{wanted}" or candidate.id.startswith(f"table{wanted}-"))
     ]
-    if paper is not None and paper not in range(PAPERS):
-        raise DeixisError(f"there is no paper {paper}: they are numbered 0 to {PAPERS - 1}")
+    if paper is not None and paper not in PAPERS:
+        raise DeixisError(f"there is no paper {paper!r}; the papers are {', '.join(PAPERS)}")
     if not found:
-        whose = "" if paper is None else f"paper {paper} has "
+        whose = "" if paper is None else f"{paper} has "
         raise DeixisError(f"{whose}no table {wanted}; `deixis results papers` lists the tables")
     return found
 
 
 @cache
-def _papers() -> tuple[_Paper, ...]:
+def _papers() -> dict[str, _Paper]:
     folder = files("deixis") / "papers"
-    return tuple(
-        msgspec.toml.decode((folder / name / "tables.toml").read_bytes(), type=_Paper) for name in PAPER_FOLDERS
-    )
+    return {
+        name: msgspec.toml.decode((folder / name.replace("-", "_") / "tables.toml").read_bytes(), type=_Paper)
+        for name in PAPERS
+    }

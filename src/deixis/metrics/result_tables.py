@@ -100,10 +100,10 @@ def compare(results: Mapping[str, Result]) -> Comparison:
 def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> str:
     """The tables, each with its notes, and if asked the results that name no row."""
     parts = []
-    for paper in range(PAPERS):
+    for paper in PAPERS:
         own = [table for table in tables if table.paper == paper]
         if own:
-            parts.append(f"## Paper {paper}: {_text(paper_title(paper))}")
+            parts.append(f"## {paper}: {_text(paper_title(paper))}")
             parts += [_table(comparison, table) for table in own]
     if with_others and comparison.others:
         parts.append("## Other results")
@@ -249,8 +249,14 @@ def _entry_data(entry: Entry, places: Mapping[str, str] | None) -> dict[str, Any
 
 def _identity(result: Result) -> bytes:
     """All that must agree for results to be runs of one thing with several seeds."""
-    parts = (result.rows, result.recipe, result.corpus, result.protocol, result.box_supervision, result.readings)
+    recipe = result.recipe and _without_former_names(result.recipe)
+    parts = (result.rows, recipe, result.corpus, result.protocol, result.box_supervision, result.readings)
     return msgspec.json.encode(parts, order="deterministic")
+
+
+def _without_former_names(recipe: Recipe) -> Recipe:
+    below = tuple(_without_former_names(other) for other in recipe.stands_on)
+    return Recipe(recipe.name, recipe.hash, below)
 
 
 def _check_seeds(entry: Entry) -> None:

@@ -65,22 +65,31 @@ class BoxSupervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upper_bound: float | None = None
 
 
-class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FormerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The name and the hash that a recipe had when a result was made."""
+
+    name: Name
+    hash: Name
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The recipe that made the model, and those of the runs that it stands on: its concept network, its aligner.
 
-    Results from before these were told have none.
+    `hash` is of the settings alone, whatever the recipe is called. `formerly` is there where it was renamed since.
     """
 
     name: Name
     hash: Name
     stands_on: tuple[Recipe, ...] = ()
+    formerly: FormerRecipe | None = None
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The outcome of one run. Build it with `make_result`.
 
-    `rows` names what the run reproduces among the papers' tables: a row (`paper0/table5/sae`), or a whole table where
-    its rows are parts of one run (`paper0/table2`). `readings` names the readings of the papers that were used.
+    `rows` names what the run reproduces among the papers' tables: a row (`entities-cca/table5/sae`), or a whole table
+    where its rows are parts of one run (`entities-cca/table2`). `readings` names the readings of the papers that were
+    used.
     """
 
     schema: Literal[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
@@ -44,13 +43,12 @@ from deixis.text.parsing import ParserMissing
 from deixis.text.twins import corpus_twins
 from deixis.training.feature_model import Embedding
 from deixis.training.inputs import find_store
-from deixis.training.kept_runs import recipe_name, recipe_of
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe
+from deixis.training.recipe_reference import reference
 from deixis.training.run_models import load_matcher, read_recipe
 from deixis.training.run_records import batch_means
 from deixis.training.runs import read_log, read_model
-from deixis.vision import TOWER
 
 #: Kinds whose matchers score a picture with a sentence by its regions.
 BY_REGIONS = frozenset({"alignment", "hm-lstm"})
@@ -210,7 +208,8 @@ def judge_combined(
         learned_from_boxes=True,
         regions_kept=parts.regions,  # type: ignore[attr-defined]
     )
-    settings = [reference(whole).hash, reference(parts).hash, dataclasses.asdict(combination)]
+    weights = (combination.region_weight, combination.gamma, combination.squared)
+    settings = [reference(whole).hash, reference(parts).hash, *weights]
     digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
     told = RecipeReference(f"{whole.name} + {parts.name}", digest)
     return retrieval(combined, pictures, recipe=told, seed=whole.seed, rows=[combination.row])
@@ -225,50 +224,6 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
         return [[tuple(text[start:end]) for start, end in own] for text, own in zip(texts, spans, strict=True)]
 
     return find
-
-
-def reference(recipe: FitRecipe) -> RecipeReference:
-    """Name and hash of a recipe: of what it sets otherwise than by default, so that new settings leave old runs theirs.
-
-    Its seed has no part in the hash, since results tell it by themselves; nor has what it says for people, nor where
-    the run of a trained backbone lies. Beside it are the recipes of the runs that it stands on, which it only names.
-    """
-    settings = {name: value for name, value in _chosen(recipe).items() if name not in ("seed", "about", "rows")}
-    if tower := _trained_backbone(recipe):
-        settings["features"]["backbone"] = f"{TOWER}{recipe_name(tower)}"
-    digest = hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()
-    return RecipeReference(recipe.name, digest, tuple(reference(other) for other in _recipes_below(recipe)))
-
-
-def _recipes_below(recipe: FitRecipe) -> list[FitRecipe]:
-    """Of the concept network, speaker, aligner and trained backbone of a recipe; a run that is gone has none."""
-    named = [getattr(recipe, "concepts", ""), getattr(recipe, "speaker", "")]
-    if getattr(recipe, "pairs", None) == "regions":
-        named.append(getattr(recipe, "aligner", ""))
-    named.append(_trained_backbone(recipe))
-    found = []
-    for name in filter(None, named):
-        with contextlib.suppress(DeixisError):
-            found.append(recipe_of(name).recipe)
-    return found
-
-
-def _trained_backbone(recipe: FitRecipe) -> str:
-    """The run or recipe of the backbone that a recipe names; empty without one."""
-    backbone = recipe.feature_recipe.backbone if recipe.features is not None else ""
-    return backbone.removeprefix(TOWER) if backbone.startswith(TOWER) else ""
-
-
-def _chosen(settings: msgspec.Struct) -> dict[str, Any]:
-    """The settings that are not what they would be by default."""
-    chosen: dict[str, Any] = {}
-    for field in msgspec.structs.fields(settings):
-        value = getattr(settings, field.name)
-        default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-        if value != default:
-            chosen[field.name] = _chosen(value) if isinstance(value, msgspec.Struct) else msgspec.to_builtins(value)
-    tag = settings.__struct_config__.tag
-    return chosen if tag is None else {"kind": tag, **chosen}
 
 
 def _with_rows(result: Result, rows: Sequence[str]) -> Result:

@@ -13,7 +13,9 @@ from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.files import cache_folder, in_turn
-from deixis.training.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
+from deixis.metrics.former_names import current_name
+from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
+from deixis.training.recipe_files import package_files
 from deixis.training.run_records import make_run_plan
 from deixis.training.running import run_recipe
 from deixis.training.runs import is_finished, read_plan
@@ -23,22 +25,17 @@ def recipe_of(name: str) -> RecipeFile:
     """The recipe of this name or path, or that of a finished run in this folder."""
     if is_finished(name):
         return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
-    if made_by := _maker(name):
+    if made_by := recipe_of_folder(name):
         command = f"deixis train {made_by} --seed {name.rpartition('-seed')[2]} --out {name}"
         raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
     return load_recipe(name)
 
 
-def recipe_name(name: str) -> str:
-    """What the recipe of `recipe_of` is called, told by the folder's name where the run is gone."""
-    return recipe_of(name).recipe.name if is_finished(name) else _maker(name) or name
-
-
-def _maker(folder: str) -> str | None:
-    """The recipe whose run a folder `…/RECIPE-seed0` is by its name."""
+def recipe_of_folder(folder: str) -> str | None:
+    """The package's recipe that a folder is a run of by its name, `…/two-branch/sentences-bi-seed0`."""
     path, _, seed = folder.rpartition("-seed")
-    found = [recipe for recipe in package_recipes() if path.endswith(f"/{recipe}")]
-    return found[0] if found and seed.isdecimal() else None
+    name = current_name("/".join(Path(path).parts[-2:]))
+    return name if seed.isdecimal() and name in package_files() else None
 
 
 def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
@@ -47,7 +44,7 @@ def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: 
         return Path(name)
     file = recipe_of(name)
     plan = make_run_plan(file.recipe, corpus, stores)
-    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan)).hexdigest()[:32]
+    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan.identity)).hexdigest()[:32]
     with in_turn(folder):
         run_recipe(file, corpus, stores, folder, device)
     return folder

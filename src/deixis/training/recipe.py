@@ -1,26 +1,22 @@
 """Recipes: a TOML file that says all of a training, checked on load with the faulty field named.
 
-    name = "paper1/sentences-bi"
     kind = "sentences"              # what is trained: one of `deixis.training.kinds.KINDS`
     about = "One line for people."
     corpus = "flickr8k"             # a path, or a name for which `--corpus` gives the path
     features = "regions"            # a built-in feature recipe, or a table of one
     seed = 0
-    rows = ["paper1/table2/embedding-bi"]    # what it reproduces among the papers' tables
+    rows = ["two-branch/table2/embedding-bi"]    # what it reproduces among the papers' tables
     readings = []                   # readings of the papers that it uses
     [schedule]                      # see `deixis.training.schedule`
     …                               # and the sections of its kind: [text], [model], [loss], [sampler]
 
-A recipe of the package goes by its path below `deixis/recipes`, without `.toml`: `paper1/sentences-bi`.
+Where the files are, and how a recipe extends another: `deixis.training.recipe_files`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -31,7 +27,9 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe
 from deixis.metrics.paper_tables import paper_tables
 from deixis.training.kinds import KINDS, kind_of
+from deixis.training.recipe_files import package_files, read_settings
 from deixis.training.schedule import Schedule
+from deixis.vision import TOWER
 
 
 class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,6 +57,12 @@ class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return False
 
     @property
+    def builds_on(self) -> tuple[str, ...]:
+        """The recipes or runs that this one needs: here, of a trained backbone that its features name."""
+        backbone = "" if self.features is None else self.feature_recipe.backbone
+        return (backbone.removeprefix(TOWER),) if backbone.startswith(TOWER) else ()
+
+    @property
     def feature_recipe(self) -> FeatureRecipe:
         return BUILT_IN[self.features] if isinstance(self.features, str) else self.features
 
@@ -82,7 +86,7 @@ class Recipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RecipeFile(NamedTuple):
-    """A recipe as given, and with every setting."""
+    """A recipe as TOML, with what it inherits, and with every setting."""
 
     text: str
     recipe: FitRecipe
@@ -92,20 +96,13 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
     """Read a recipe by its name in the package or by its path, and check it.
 
     Args:
-        name: `paper1/sentences-bi`, or a `.toml` file.
+        name: `two-branch/sentences-bi`, or a `.toml` file.
         overrides: settings to change, `schedule.epochs=3`; a value that is no TOML is taken as text.
 
     Raises:
         InputError: naming the file and the field.
     """
-    path = _find(str(name))
-    try:
-        text = path.read_text("utf-8")
-        settings = tomllib.loads(text)
-    except OSError as fault:
-        raise InputError(str(path), fault.strerror or str(fault)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
-        raise InputError(str(path), f"is no TOML: {fault}") from None
+    path, text, settings = read_settings(str(name))
     for override in overrides:
         apply_override(settings, override)
     if any(not override.startswith("seed=") for override in overrides):
@@ -165,51 +162,10 @@ class RecipeSummary(msgspec.Struct, frozen=True):
 
 def package_recipes() -> dict[str, RecipeSummary]:
     """The recipes of the package by name."""
-    found = _toml_files(_package_folder())
-    return {name: msgspec.toml.decode(file.read_bytes(), type=RecipeSummary) for name, file in sorted(found)}
-
-
-def _package_folder() -> Traversable:
-    return files("deixis") / "recipes"
-
-
-def _toml_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        if entry.is_dir():
-            yield from _toml_files(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".toml"):
-            yield f"{prefix}{entry.name.removesuffix('.toml')}", entry
-
-
-def _find(name: str) -> Traversable:
-    if name.endswith(".toml"):
-        return Path(name)
-    known = dict(_toml_files(_package_folder()))
-    if name not in known:
-        *most, last = nearest(name, known)
-        raise DeixisError(
-            f"no recipe {name!r} in the package: did you mean {', '.join(most)} or {last}? "
-            "(`deixis recipes` lists all; a file of your own must end in .toml)"
-        )
-    return known[name]
-
-
-def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Three names that may be meant: those that end the same first, then those of the same folder."""
-    folder, _, own = name.rpartition("/")
-
-    def nearness(other: str) -> tuple[bool, bool, float, float]:
-        place, _, last = other.rpartition("/")
-        return last == own, place in (folder, name), _likeness(own, last), _likeness(name, other)
-
-    return sorted(known, key=nearness, reverse=True)[:3]
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other).ratio()
+    return {name: msgspec.convert(read_settings(name).settings, RecipeSummary) for name in package_files()}
 
 
 def _known_rows() -> frozenset[str]:
-    """Rows as results name them: `paper1/table2/similarity`, or a whole table where one run gives all its rows."""
+    """Rows as results name them: `two-branch/table2/similarity`, or a whole table where one run gives all its rows."""
     tables = paper_tables()
     return frozenset(tables) | {f"{name}/{row.id}" for name, table in tables.items() for row in table.rows}

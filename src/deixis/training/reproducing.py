@@ -20,7 +20,8 @@ from deixis.files import taken
 from deixis.metrics.results import Result, load, save
 from deixis.training.judging import Combination, judge, judge_combined
 from deixis.training.kinds import kind_of
-from deixis.training.recipe import FitRecipe, load_recipe, nearest, package_recipes
+from deixis.training.recipe import FitRecipe, load_recipe, package_recipes
+from deixis.training.recipe_files import nearest
 from deixis.training.running import left_out, run_recipe, stores_for
 from deixis.training.runs import is_finished
 from deixis.training.trainer import Progress
@@ -31,9 +32,16 @@ FOLDS = {"coco-mini": 2}
 PAUSE = 2.0
 
 COMBINATIONS = (
-    Combination("paper0/table5/weighted-distance", "paper0/sentences", "paper0/phrases-n10", 0.3, 1.5, True),
     Combination(
-        "paper1/table5/weighted-distance", "paper1/sentences-constraints", "paper1/phrases-constraints", 0.2, 1.0, False
+        "entities-cca/table5/weighted-distance", "entities-cca/sentences", "entities-cca/phrases-n10", 0.3, 1.5, True
+    ),
+    Combination(
+        "two-branch/table5/weighted-distance",
+        "two-branch/sentences-constraints",
+        "two-branch/phrases-constraints",
+        0.2,
+        1.0,
+        False,
     ),
 )
 
@@ -47,11 +55,15 @@ class Material:
 
 
 def recipes_of(names: Sequence[str]) -> list[str]:
-    """The recipes that make these rows or tables (`paper1/table2`), that a folder holds (`paper1`), or of this name."""
+    """The recipes that make these rows or tables (`two-branch/table2`), are in this folder, or have this name.
+
+    A folder's recipes for the demo are left out: they are made for drawn scenes, and reproduce nothing.
+    """
     known = package_recipes()
     found: dict[str, None] = {}
     for name in names:
         own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
+        own = [recipe for recipe in own if recipe == name or "/demo-" not in recipe]
         own += [part for each in COMBINATIONS if _within(each.row, name) for part in (each.sentences, each.phrases)]
         if not own:
             tables = {row.rpartition("/")[0] for head in known.values() for row in head.rows}

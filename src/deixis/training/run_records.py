@@ -36,6 +36,10 @@ class StorePlan(msgspec.Struct, frozen=True):
     proposals_saw_boxes: bool | None = None
 
 
+#: Fields of a recipe that change nothing of a training.
+FOR_PEOPLE = frozenset({"name", "about", "rows", "readings"})
+
+
 class RunPlan(msgspec.Struct, frozen=True):
     """`run.json`: all that decides the outcome of a run, save the code and the machine."""
 
@@ -49,8 +53,12 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a run to be continued, as it is read again: a tuple comes back as a list."""
+        """What must be equal for a run to be continued, as it is read again: a tuple comes back as a list.
+
+        What the recipe says for people, its name included, has no part in it.
+        """
         found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        found["recipe"] = {field: value for field, value in found["recipe"].items() if field not in FOR_PEOPLE}
         if self.corpus is not None:
             del found["corpus"]["name"]
         return found

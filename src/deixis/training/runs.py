@@ -33,6 +33,7 @@ from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, atomic_write, hold_folder, write_text
+from deixis.metrics.former_names import with_current_names
 from deixis.metrics.results import command_line, flatten, versions
 from deixis.training.checkpoints import (
     Checkpoint,
@@ -188,7 +189,8 @@ def read_plan(folder: str | Path) -> RunPlan:
     path = Path(folder) / PLAN
     if not path.exists():
         raise InputError(folder, f"is not a run (it has no {PLAN})")
-    return _read_json(path, RunPlan)
+    plan = _read_json(path, RunPlan)
+    return msgspec.structs.replace(plan, recipe=with_current_names(plan.recipe))
 
 
 def is_finished(folder: str | Path) -> bool:

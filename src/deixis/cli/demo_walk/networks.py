@@ -19,9 +19,9 @@ from deixis.figures.localization_comparison import captions_with_boxes, found_ph
 from deixis.metrics.protocols import Pictures, localization, phrase_localizer, retrieval, sentence_retrieval
 from deixis.metrics.results import Result
 from deixis.training.inputs import find_store
-from deixis.training.judging import reference
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import load_recipe
+from deixis.training.recipe_reference import reference
 from deixis.training.run_models import load_matcher, read_recipe
 from deixis.training.running import run_recipe
 from deixis.training.threads import one_thread
@@ -55,7 +55,7 @@ def with_regions(corpus: Corpus) -> Corpus:
 
 def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None]) -> list[FeatureStore]:
     """Features of proposals and of drawn boxes, as the demo's phrase recipes ask for."""
-    recipe = load_recipe("demo/phrases").recipe
+    recipe = load_recipe("two-branch/demo-phrases").recipe
     stores = []
     for number, wanted in enumerate(kind_of(recipe.kind).features(recipe)):
         folder = out / "features" / ("chains" if number else "proposals")
@@ -67,7 +67,7 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
 @one_thread()
 def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """The embedding network of whole pictures and sentences, scored on the split `test`."""
-    matcher, told = train("demo/sentences", corpus, [store], out)
+    matcher, told = train("two-branch/demo-sentences", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
     results = retrieval(matcher, pictures, **told), sentence_retrieval(matcher, pictures, **told)
     return Trained("embedding network", matcher, results)
@@ -77,7 +77,7 @@ def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
 def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> list[Trained]:
     """CCA and the embedding network of regions and phrases, scored on the split `test`."""
     trained = []
-    for recipe, name in (("demo/phrases-cca", "CCA"), ("demo/phrases", "embedding network")):
+    for recipe, name in (("entities-cca/demo-phrases", "CCA"), ("two-branch/demo-phrases", "embedding network")):
         matcher, told = train(recipe, corpus, stores, out)
         trained.append(Trained(name, matcher, (localization(matcher, _pictures(corpus, stores), **told),)))
     return trained
@@ -101,7 +101,7 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
 
 def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
     """A recipe of the demo, trained: its matcher, and what results say of it."""
-    folder = out / "runs" / name.removeprefix("demo/")
+    folder = out / "runs" / name
     run_recipe(load_recipe(name), corpus, stores, folder, CPU)
     recipe = read_recipe(folder)
     return load_matcher(folder, CPU), {"recipe": reference(recipe), "seed": recipe.seed}

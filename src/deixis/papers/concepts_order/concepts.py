@@ -23,7 +23,7 @@ from deixis.model import ImageFeatures
 from deixis.text.concepts import ConceptVocabulary
 
 Array = NDArray[Any]
-#: A finished run of `paper3/concepts-learned`, which comes with the package.
+#: A finished run of `concepts-order/concepts-learned`, which comes with the package.
 BUNDLED = Path(__file__).with_name("concepts_run")
 
 

@@ -81,6 +81,10 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
         if not self.loss.matching and not self.loss.generation:
             raise ValueError("loss: with neither matching nor generation there is nothing to learn")
 
+    @property
+    def builds_on(self) -> tuple[str, ...]:
+        return (*filter(None, (self.concepts, self.speaker)), *super().builds_on)
+
 
 class OrderModule(nn.Module):
     """The network, and the concept network or the speaker it stands on, whose weights stay."""

@@ -254,7 +254,7 @@ def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **to
     """
     start = time.monotonic()
     plain = [(word, length) for word, length, _ in found if word.isalpha()]
-    named = {row.id for row in paper_tables()["paper4/table1"].rows}
+    named = {row.id for row in paper_tables()["dvsa/table1"].rows}
     told_words = dict([*plain[:ENDS], *plain[-ENDS:], *(each for each in plain if each[0] in named)])
     return make_result(
         Protocol("word magnitudes", "none", {**pictures.parameters}),

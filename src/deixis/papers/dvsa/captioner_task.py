@@ -67,7 +67,7 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Whole pictures and their captions, or regions and the snippets that an aligner gives them: the recipe of one,
     #: which is trained and kept in the cache, or a finished run.
     pairs: Literal["pictures", "regions"] = "pictures"
-    aligner: str = "paper4/brnn"
+    aligner: str = "dvsa/brnn"
     #: Regions: the whole picture's vector stands beside the region's own (section 4 of the supplement).
     context: bool = False
     batch: Annotated[int, Meta(ge=2)] = 100
@@ -79,6 +79,10 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("text.kind: a captioner says words; it must be 'tokens'")
         if self.context and self.pairs == "pictures":
             raise ValueError("context is for pairs = 'regions': a whole picture has no other beside it")
+
+    @property
+    def builds_on(self) -> tuple[str, ...]:
+        return (*((self.aligner,) if self.pairs == "regions" else ()), *super().builds_on)
 
 
 @dataclass(frozen=True, eq=False)
