@@ -1,29 +1,82 @@
 """Result files tell the hashes that the recipes of the package have now. Changes of code are not seen here."""
 
 import json
+import runpy
 from pathlib import Path
 
-from deixis.training.judging import reference
+from deixis.metrics.results import FormerRecipe, Recipe, Result, load_folder
 from deixis.training.recipe import load_recipe, package_recipes
+from deixis.training.recipe_reference import reference
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = load_folder(ROOT / "results")
+#: The recipes of version 1 with the hash that results tell of them, their names now, and the hash of their settings.
+FORMER = json.loads((Path(__file__).parent / "training" / "former_recipes.json").read_text())
 #: Recipes that were mended after their results were made, which docs/training.md tells.
-OLDER = {"beyond/pictures-both"}
+OLDER = {"base/pictures-both"}
 
 
-def hashes_of_results() -> dict[str, dict[str, set[str]]]:
-    """For each recipe, the hashes that results tell, and the files of each."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for path in RESULTS.rglob("*.json"):
-        told = json.loads(path.read_bytes())
-        if recipe := told.get("recipe"):
-            found.setdefault(recipe["name"], {}).setdefault(recipe["hash"], set()).add(path.name)
-    return found
+def with_those_below(recipe: Recipe) -> list[Recipe]:
+    return [recipe, *(each for other in recipe.stands_on for each in with_those_below(other))]
+
+
+def recipes_of(result: Result) -> list[Recipe]:
+    return with_those_below(result.recipe) if result.recipe else []
 
 
 def test_results_are_of_the_recipes_as_they_are() -> None:
-    results = hashes_of_results()
-    present = {name: reference(load_recipe(name).recipe).hash for name in results if name in package_recipes()}
-    stale = {name: results[name] for name, now in present.items() if set(results[name]) != {now}}
+    told: dict[str, dict[str, set[str]]] = {}
+    for file, result in RESULTS.items():
+        if result.recipe:
+            told.setdefault(result.recipe.name, {}).setdefault(result.recipe.hash, set()).add(file)
+    present = {name: reference(load_recipe(name).recipe).hash for name in told if name in package_recipes()}
+    stale = {name: told[name] for name, now in present.items() if set(told[name]) != {now}}
     assert len(present) > 100
     assert set(stale) == OLDER, stale
+
+
+def test_every_recipe_of_version_1_is_one_recipe_now_with_the_same_settings() -> None:
+    alone = {name: former for name, former in FORMER.items() if " + " not in name}
+    assert len(alone) == 149
+    assert len({former["recipe"] for former in alone.values()}) == 149
+    changed = {
+        name for name, former in alone.items() if reference(load_recipe(former["recipe"]).recipe).hash != former["hash"]
+    }
+    assert not changed
+
+
+def test_every_renamed_result_is_of_the_recipe_that_its_former_name_leads_to() -> None:
+    renamed = [(file, each) for file, result in RESULTS.items() for each in recipes_of(result) if each.formerly]
+    assert len({file for file, _ in renamed}) == 626
+    for file, each in renamed:
+        assert each.formerly is not None
+        former = FORMER[each.formerly.name]
+        assert each.name == former["recipe"], file
+        assert file.startswith(each.name.partition("/")[0]) or each is not RESULTS[file].recipe, file
+        if each.name not in OLDER:
+            assert (each.formerly.hash, each.hash) == (former["formerly"], former["hash"]), file
+
+
+def test_renaming_a_result_leaves_every_other_byte() -> None:
+    rename = runpy.run_path(str(ROOT / "scripts" / "rename_results.py"))["renamed_result"]
+    name, former = "paper1/sentences-bi", FORMER["paper1/sentences-bi"]
+    before, between, after = (
+        '{\n  "ties": 5.30e-6,\n',
+        '  "seed": 0,\n',
+        f'  "command": "deixis reproduce {name}"\n}}\n',
+    )
+    rows = '  "rows": [\n    "paper1/table2/embedding-bi"\n  ],\n'
+    recipe = f'  "recipe": {{\n    "name": "{name}",\n    "hash": "{former["formerly"]}"\n  }},\n'
+    text = rename(before + rows + between + recipe + after)
+    assert text.startswith(before + rows.replace("paper1", "two-branch") + between)
+    assert text.endswith(after)
+    renamed = json.loads(text)
+    assert renamed["recipe"] == {
+        "name": "two-branch/sentences-bi",
+        "hash": former["hash"],
+        "formerly": {"name": name, "hash": former["formerly"]},
+    }
+    assert rename(text) == text
+    assert FormerRecipe(name, former["formerly"]) in {
+        each.formerly for result in RESULTS.values() for each in recipes_of(result)
+    }
