@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deixis.errors import DeixisError, InputError, LeakError
     from deixis.loading import Embedder
     from deixis.search.engine import SearchEngine
+    from deixis.training.train_recipe import train
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOMES = {
     "deixis.base.describer": ("Describer",),
     "deixis.loading": ("Embedder",),
     "deixis.search.engine": ("SearchEngine",),
+    "deixis.training.train_recipe": ("train",),
     "deixis.base.phrase_pointer": ("Grounder",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -71,6 +73,7 @@ __all__ = [
     "cut",
     "join",
     "open_corpus",
+    "train",
     "training_set",
     "write_corpus",
 ]

@@ -58,11 +58,11 @@ def reproduce(
     Example: deixis reproduce two-branch/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
     """
     from deixis.cli.output import busy, console, print_json, resumable
-    from deixis.cli.train import epoch_line
     from deixis.metrics.paper_tables import paper_tables
     from deixis.metrics.result_tables import compare, markdown
     from deixis.metrics.results import load
     from deixis.training.reproducing import reproduce as reproduce_rows
+    from deixis.training.run_records import epoch_line
     from deixis.vision.learned_proposals import checked_device
 
     def say(text: str) -> None:

@@ -171,6 +171,7 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
     from rich.progress import Progress as Bar
 
     from deixis.training.recipe import Recipe
+    from deixis.training.run_records import epoch_line
 
     stderr = Console(stderr=True, highlight=False, soft_wrap=True, quiet=not shown)
     columns = (
@@ -201,12 +202,6 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
             )
 
         yield progress, lambda text: stderr.print(text, markup=False)
-
-
-def epoch_line(record: EpochRecord, epochs: int) -> str:
-    figures = "".join(f", {name} {value:.4g}" for name, value in (record.figures or {}).items())
-    best = " (best)" if record.best else ""
-    return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
 
 
 def _print_epochs(title: str, epochs: Sequence[EpochRecord], decides: str | None) -> None:

@@ -128,7 +128,7 @@ def to_toml(settings: Mapping[str, Any], table: str = "") -> str:
     [loss]
     weights = [1.0, 4.0]
     """
-    lines = [f"{field} = {_value(value)}\n" for field, value in settings.items() if not isinstance(value, dict)]
+    lines = [f"{field} = {toml_value(value)}\n" for field, value in settings.items() if not isinstance(value, dict)]
     for field, value in settings.items():
         if isinstance(value, dict):
             name = f"{table}{field}"
@@ -139,11 +139,12 @@ def to_toml(settings: Mapping[str, Any], table: str = "") -> str:
     return "".join(lines)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """One value as TOML writes it."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{field} = {_value(part)}" for field, part in value.items()) + "}"
+        return "{" + ", ".join(f"{field} = {toml_value(part)}" for field, part in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else re.sub(r"e([+-]?)0*(?=\d)", r"e\1", repr(value))

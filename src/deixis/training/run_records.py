@@ -138,6 +138,13 @@ def epochs_of(records: Iterable[Record]) -> list[EpochRecord]:
     return [record for record in records if isinstance(record, EpochRecord)]
 
 
+def epoch_line(record: EpochRecord, epochs: int) -> str:
+    """One line on an epoch, for people."""
+    figures = "".join(f", {name} {value:.4g}" for name, value in (record.figures or {}).items())
+    best = " (best)" if record.best else ""
+    return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
+
+
 #: What samplers and losses count in a batch (paper 1, section 4.5).
 BATCH_COUNTS = frozenset({"pairs", "triplets", "images", "regions", "phrases", "phrases_without_negative"})
 BATCH_COUNTS |= {"images_without_second", "regions_without_second", "phrases_without_second"}
