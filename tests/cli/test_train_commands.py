@@ -142,7 +142,7 @@ def test_a_run_without_steps_is_shown_without_curves(run, recipe, tmp_path):
     assert run("runs", "show", tmp_path / "run", "--plot", "--json")[0] == 0
 
 
-def test_a_recipe_is_printed_as_it_stands_and_trains_from_there(run, tmp_path):
+def test_a_recipe_is_printed_with_all_that_it_sets_and_trains_from_there(run, tmp_path):
     code, out, _ = run("recipes", "hm-lstm/hm-lstm")
     assert (code, tomllib.loads(out)["name"]) == (0, "hm-lstm/hm-lstm")
     (tmp_path / "my.toml").write_text(out, encoding="utf-8")
@@ -150,6 +150,9 @@ def test_a_recipe_is_printed_as_it_stands_and_trains_from_there(run, tmp_path):
     # Also what the file leaves to the default.
     assert settings["batch"] == 64
     assert "batch" not in tomllib.loads(out)
+    # With what it inherits.
+    extended = tomllib.loads(run("recipes", "two-branch/sentences-constraints")[1])
+    assert (extended["model"]["image"], extended["loss"]["weights"]) == ([2048, 512], [1.0, 1.5, 0.0, 0.05])
     code, _, err = run("recipes", "hm-lstm/nothing")
     assert (code, "hm-lstm/nothing" in err) == (2, True)
 

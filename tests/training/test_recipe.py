@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from deixis.errors import DeixisError, InputError
 from deixis.training.kinds import KINDS
-from deixis.training.recipe import Recipe, apply_override, load_recipe, package_recipes
+from deixis.training.recipe import Recipe, apply_override, check_recipe, load_recipe, package_recipes
 from tests.training.toy import ToyRecipe
 
 TOML = """
@@ -35,8 +36,12 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", package_recipes())
 def test_every_recipe_of_the_package_is_sound_and_named_as_its_file(name: str) -> None:
-    assert load_recipe(name).recipe.name == name
+    text, recipe = load_recipe(name)
+    assert recipe.name == name
     assert package_recipes()[name].about
+    settings = tomllib.loads(text)
+    assert "extends" not in settings
+    assert check_recipe(settings, name) == recipe, "what is printed and kept in a run is the whole recipe"
 
 
 def test_a_recipe_has_every_setting_and_its_text_as_given(toy: Path) -> None:
@@ -44,6 +49,68 @@ def test_a_recipe_has_every_setting_and_its_text_as_given(toy: Path) -> None:
     assert text == TOML
     assert isinstance(recipe, ToyRecipe)
     assert (recipe.schedule.optimizer, recipe.width, recipe.seed) == ("adam", 8, 0)
+
+
+def extend(toy: Path, text: str, name: str = "other.toml") -> Path:
+    path = toy.parent / name
+    path.write_text(f'extends = "toy.toml"\n{text}', encoding="utf-8")
+    return path
+
+
+def test_a_recipe_extends_another_and_sets_only_what_differs(toy: Path) -> None:
+    toy.write_text(
+        'about = "The first"\nreadings = ["as printed"]\nrows = ["two-branch/table5/weighted-distance"]\n' + TOML,
+        encoding="utf-8",
+    )
+    path = extend(toy, 'width = 16\nunset = ["schedule.figure"]\nschedule.epochs = 5\nschedule.decay.kind = "cosine"\n')
+    text, recipe = load_recipe(path)
+    assert isinstance(recipe, ToyRecipe)
+    assert (recipe.width, recipe.schedule.epochs, recipe.schedule.learning_rate) == (16, 5, 0.05)
+    assert recipe.schedule.figure is None, "unset"
+    assert (recipe.name, recipe.about, recipe.rows) == ("other", "", ()), "not inherited"
+    assert recipe.readings == ("as printed",)
+    assert check_recipe(tomllib.loads(text), "text") == recipe
+    third = toy.parent / "third.toml"
+    third.write_text('extends = "other.toml"\nname = "mine"\n[schedule]\nepochs = 6\n', encoding="utf-8")
+    last = load_recipe(third).recipe
+    assert isinstance(last, ToyRecipe)
+    assert (last.name, last.width, last.schedule.epochs) == ("mine", 16, 6)
+
+
+def test_a_table_of_another_kind_replaces_the_inherited_one(toy: Path) -> None:
+    toy.write_text(TOML + 'decay = { kind = "cosine", warm_up = 1.0 }\n', encoding="utf-8")
+    kept = load_recipe(extend(toy, "schedule.decay.warm_up = 0.5\n")).recipe
+    other = load_recipe(extend(toy, 'schedule.decay.kind = "constant"\n')).recipe
+    assert isinstance(kept, Recipe)
+    assert isinstance(other, Recipe)
+    assert (kept.schedule.decay.__class__.__name__, kept.schedule.decay.warm_up) == ("Cosine", 0.5)
+    assert (other.schedule.decay.__class__.__name__, other.schedule.decay.warm_up) == ("Constant", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('extends = "other.toml"', r"other.toml: extends: .*extends itself"),
+        ('extends = "nothing"', r"other.toml: extends: no recipe 'nothing' in the package: did you mean"),
+        ('extends = "paper1/sentences-bi"', r"'paper1/sentences-bi' is now called 'two-branch/sentences-bi'"),
+        ('extends = "none.toml"', r"none.toml: No such file"),
+        ("extends = 3", r"other.toml: extends: is not the name of a recipe"),
+        ('extends = "toy.toml"\nunset = ["schedule.patience"]', r"unset: .*does not set 'schedule.patience'"),
+        ('unset = ["schedule.patience"]', r"other.toml: unset: needs `extends`"),
+    ],
+)
+def test_a_fault_in_what_a_recipe_extends_is_one_line(toy: Path, text: str, problem: str) -> None:
+    path = toy.parent / "other.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DeixisError, match=problem) as fault:
+        load_recipe(path)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_recipe_that_extends_itself_by_way_of_another_is_refused(toy: Path) -> None:
+    toy.write_text('extends = "other.toml"\n', encoding="utf-8")
+    with pytest.raises(InputError, match="extends itself"):
+        load_recipe(extend(toy, ""))
 
 
 def test_settings_can_be_changed_by_name(toy: Path) -> None:

@@ -65,6 +65,28 @@ def test_a_corpus_may_be_renamed_but_not_exchanged(tmp_path: Path) -> None:
         pass
 
 
+def test_a_recipe_may_be_renamed_and_former_names_in_a_run_are_read_as_those_of_now(tmp_path: Path) -> None:
+    def of(name: str, **settings: Any) -> RunPlan:
+        return RunPlan(recipe={**plan().recipe, "name": name, **settings})
+
+    backbone = {"features": {"backbone": "tower:paper3/concepts-tuned"}}
+    former = of("paper1/sentences-bi", rows=["paper1/table2/embedding-bi"], concepts="beyond/joint", **backbone)
+    with RunFolder(tmp_path, former):
+        pass
+    backbone = {"features": {"backbone": "tower:concepts-order/concepts-tuned"}}
+    current = of(
+        "two-branch/sentences-bi", rows=["two-branch/table2/embedding-bi"], concepts="two-branch/joint", **backbone
+    )
+    assert read_plan(tmp_path) == current
+    with RunFolder(tmp_path, of("mine", concepts="two-branch/joint", **backbone)):
+        pass
+    with (
+        pytest.raises(InputError, match=r"recipe.concepts is 'two-branch/joint' there and 'other' here"),
+        RunFolder(tmp_path, of("mine", concepts="other", **backbone)),
+    ):
+        pass
+
+
 def test_a_folder_with_other_things_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for folder in (tmp_path, tmp_path / "thesis.tex"):

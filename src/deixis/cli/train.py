@@ -129,12 +129,13 @@ def show(
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this one as it stands, to read or to begin from.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this one, with what it inherits.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List the recipes of the package: what each learns, on what, and which rows of the papers' tables it reproduces.
 
-    With a name, print the recipe itself; with --json, every setting of it, those by default too.
+    With a name, print that recipe as TOML, to read or to start from: what it sets and what it inherits from the recipe it
+    extends. With --json, print every setting, defaults included.
 
     Examples:
 
