@@ -134,8 +134,8 @@ def recipes(
 ) -> None:
     """List the recipes of the package: what each learns, on what, and which rows of the papers' tables it reproduces.
 
-    With a name, print that recipe as TOML, to read or to start from: what it sets and what it inherits from the recipe it
-    extends. With --json, print every setting, defaults included.
+    With a name, print that recipe as TOML, to read or to start from: what it sets and what it inherits from the recipe
+    it extends. With --json, print every setting, defaults included.
 
     Examples:
 
