@@ -143,7 +143,9 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
     own, tuned = load_matcher(tmp_path / "cnp", CPU).concepts.network, load_matcher(run, CPU).network
     torch.testing.assert_close(own.state_dict(), tuned.state_dict())
     with pytest.raises(DeixisError, match="train it first"):
-        ConceptsOrderKind().features(check_recipe({**_settings(recipe), "concepts": "concepts-order/concepts-tuned"}, "x"))  # type: ignore[arg-type]
+        ConceptsOrderKind().features(
+            check_recipe({**_settings(recipe), "concepts": "concepts-order/concepts-tuned"}, "x")
+        )  # type: ignore[arg-type]
 
 
 def test_who_names_a_run_that_is_not_there_is_told_how_to_make_it(

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from deixis.corpus import Corpus, open_corpus
+from deixis.training.kinds import kind_of
 from deixis.training.recipe import load_recipe
 from deixis.training.recipe_files import toml_value
 from deixis.training.run_records import TrainingReport, epoch_line, make_run_plan
-from deixis.training.running import left_out, refuse_too_few_captions, run_recipe, stores_for
+from deixis.training.running import left_out, run_recipe, stores_for
 from deixis.training.runs import refuse_another
 from deixis.training.trainer import Progress
 from deixis.vision.learned_proposals import checked_device
@@ -60,7 +61,7 @@ def train(
     name = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     target = checked_device(name)
     opened = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
-    refuse_too_few_captions(file.recipe, opened)
+    kind_of(file.recipe.kind).check_corpus(file.recipe, opened)
     refuse_another(out, make_run_plan(file.recipe, opened, ()))
     stores = stores_for(file.recipe, opened, device=name)
 
