@@ -152,7 +152,7 @@ def recipes(
         else:
             typer.echo(given.text, nl=False)
         return
-    found = package_recipes()
+    found = dict(package_recipes())
     if json:
         print_json(found)
         return

@@ -16,8 +16,10 @@ Where the files are, and how a recipe extends another: `deixis.training.recipe_f
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -160,9 +162,11 @@ class RecipeSummary(msgspec.Struct, frozen=True):
     rows: tuple[str, ...] = ()
 
 
-def package_recipes() -> dict[str, RecipeSummary]:
-    """The recipes of the package by name."""
-    return {name: msgspec.convert(read_settings(name).settings, RecipeSummary) for name in package_files()}
+@cache
+def package_recipes() -> Mapping[str, RecipeSummary]:
+    """The recipes of the package by name, read on first use."""
+    heads = {name: msgspec.convert(read_settings(name).settings, RecipeSummary) for name in package_files()}
+    return MappingProxyType(heads)
 
 
 def _known_rows() -> frozenset[str]:
