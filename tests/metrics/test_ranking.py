@@ -250,7 +250,7 @@ def test_shapes_types_and_owners_that_do_not_fit_are_refused():
         MatrixScores(np.zeros((2, 2), complex))
     with pytest.raises(DeixisError, match="image by image"):
         evaluate_ranking(FunctionScores(lambda rows, columns: np.zeros((2, 2)), (2, 4)), [0, 1, 0, 1])
-    with pytest.raises(DeixisError, match=r"gave an array of shape \(3, 3\) where \(2, 4\)"):
+    with pytest.raises(DeixisError, match=r"gave an array of shape \(3, 3\), not \(2, 4\)"):
         evaluate_ranking(FunctionScores(lambda rows, columns: np.zeros((3, 3)), (2, 4)), [0, 0, 1, 1])
     with pytest.raises(DeixisError, match="3 and of 4 dimensions"):
         EmbeddingScores(np.zeros((2, 3)), np.zeros((2, 4)))

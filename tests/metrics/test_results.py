@@ -171,3 +171,15 @@ def test_the_schema_asks_for_what_loading_asks_for() -> None:
 
 def test_flatten_names_figures_by_their_path() -> None:
     assert list(flatten({"a": {"b": 1.0, "c": {"d": 2.0}}, "e": 3.0})) == [("a.b", 1.0), ("a.c.d", 2.0), ("e", 3.0)]
+
+
+def test_printing_a_result_shows_what_was_measured_and_the_figures() -> None:
+    figures = {"image_to_text": {"r@1": 12.5, "median_rank": 3.0}, "mean_recall": 20.0}
+    shown = make_result(Protocol("image-text ranking", "none"), figures, duration=1, counts={"images": 1000})
+    assert repr(shown) == (
+        "image-text ranking (1,000 images)\n  image_to_text r@1 12.5 median_rank 3\n  mean_recall 20"
+    )
+    assert shown.figures == {"image_to_text.r@1": 12.5, "image_to_text.median_rank": 3.0, "mean_recall": 20.0}
+    many = make_result(Protocol("p", "none"), {f"g{n}": {"r@1": 1.0} for n in range(40)}, duration=1)
+    assert repr(many).splitlines()[-1] == "  … 28 more lines in `figures`"
+    assert len(repr(many).splitlines()) == 14

@@ -1,6 +1,6 @@
 """Caption metrics: BLEU-1..4, ROUGE-L and CIDEr-D as COCO's caption evaluation computes them, without Java.
 
-The figures equal those of `pycocoevalcap` 1.2, quirks included, so that they can stand beside published ones.
+The figures equal those of `pycocoevalcap` 1.2, quirks included, so they compare with published ones.
 The metrics take tokenized captions; `caption_scores` takes plain ones and tokenizes them as COCO does.
 """
 

@@ -1,12 +1,10 @@
-"""Phrase localization: point at the region that a phrase names (paper 0, section 3; paper 1, section 4).
+"""Phrase localization over a corpus (Flickr30k Entities, section 3; two-branch networks, section 4).
 
-The proposals of an image are ranked for each phrase of its captions. Recall@K is the percentage of phrases with a
-right proposal among the first K; right means an intersection over union of at least 0.5 with the phrase's box. Boxes
-of a plural phrase are merged into one, or, as a rule of its own, any of them will do. A right proposal ranks behind
-every wrong one with the same score. The proposals' own recall, an upper bound, stands beside every row.
+The proposals of an image are ranked for each phrase of its captions, and `deixis.metrics.box_recall` says at which rank
+the first correct one is. The proposals' upper bound is part of every row.
 
-Counted as in paper 0, Table 2: a phrase with two types counts under both and therefore twice in the overall row
-(14,558 instances in the test split of the release are 14,481 phrases). Phrases without a box are left out, and counted.
+Counted as in Table 2 of Flickr30k Entities: a phrase with two types counts under both and therefore twice in the
+overall row (the 14,558 instances of the test split are 14,481 phrases). Phrases without a box are left out and counted.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from deixis.model import Localized as Localized
 #: The token spans (start, end) of the phrases that a parser finds in a caption.
 PhraseFinder = Callable[[Caption], Collection[tuple[int, int]]]
 
-#: Words that Table 3 of paper 0 leaves off a phrase ("a man", "this man" and "one man" are its "man"). With these the
-#: table's 24 phrases come out at most 8 off, "man" with 1,095 of 1,100.
+#: Words that Table 3 of Flickr30k Entities leaves off a phrase ("a man", "this man" and "one man" are its "man"). With
+#: these the counts of the table's 24 phrases differ by at most 8; "man" has 1,095 instead of 1,100.
 DETERMINERS = frozenset(
     {"a", "an", "the", "this", "that", "these", "those", "my", "your", "his", "her", "its", "our", "their"}
 ) | {"another", "other", "some", "one", "each", "every", "any", "both", "all", "no"}
 
 
 class PhraseQuery(NamedTuple):
-    """A phrase to localize, with the caption it stands in, for models that read the context."""
+    """A phrase to localize, with its caption for models that read the context."""
 
     caption: Caption
     phrase: Phrase
@@ -51,12 +49,12 @@ Localizer = Callable[[Image, Sequence[PhraseQuery]], Localized]
 
 @dataclass(frozen=True)
 class LocalizationRow:
-    """One column of Table 2 or 3 of paper 0. Recalls and the upper bound are percentages."""
+    """One column of Table 2 or 3 of Flickr30k Entities. Recalls and the upper bound are percentages."""
 
     instances: int
     recall: dict[int, float]
     upper_bound: float
-    #: Average precision after suppression, where it was asked for (`deixis.metrics.phrase_detection`).
+    #: Average precision after suppression, where it was computed (`deixis.metrics.phrase_detection`).
     ap_nms: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,18 +71,18 @@ class Localization:
     by_type: dict[str, LocalizationRow]
     #: By phrase without its determiner, the most frequent first.
     by_phrase: dict[str, LocalizationRow]
-    #: Phrases with a box, visual phrases without one (left out), and those with one that the parser did not find.
+    #: Counts: phrases with a box; visual phrases without one, which are left out; phrases the parser did not find.
     phrases: int
     without_box: int
     not_found: int
 
     def as_dict(self, frequent: int = 24) -> dict[str, Any]:
-        """All figures, with the rows of the `frequent` most frequent phrases, and of the 24 in Table 3 of paper 0."""
-        kept = {*list(self.by_phrase)[:frequent], *_phrases_of_table_3()}
+        """All figures, with the rows of the `frequent` most frequent phrases, and of the 24 in the paper's Table 3."""
+        shown = {*list(self.by_phrase)[:frequent], *_phrases_of_table_3()}
         return {
             "overall": self.overall.as_dict(),
             "by_type": {name: row.as_dict() for name, row in self.by_type.items()},
-            "by_phrase": {name: row.as_dict() for name, row in self.by_phrase.items() if name in kept},
+            "by_phrase": {name: row.as_dict() for name, row in self.by_phrase.items() if name in shown},
         }
 
 
@@ -106,11 +104,11 @@ def evaluate_localization(
     Args:
         images: the split, read once; one image at a time is in memory.
         localize: gives an image's proposals and their scores for its phrases.
-        rule: hold a proposal to the merged box or to any box of a phrase.
-        recall_at: the K of the recalls.
-        threshold: the intersection over union from which a proposal is right.
-        find_phrases: finds phrases in a caption; a phrase whose exact span it does not find counts as missed (paper 0,
-            section 3.2). Without it, gold phrases are localized.
+        rule: merge the boxes of a plural phrase into one, or accept any of them.
+        recall_at: the values of K.
+        threshold: the smallest IoU that counts as a hit.
+        find_phrases: finds phrases in a caption; a ground-truth phrase whose exact span it does not find counts as
+            missed (Flickr30k Entities, section 3.2). Without it, ground-truth phrases are localized.
     """
     tally = _Tally()
     for image in images:
@@ -131,7 +129,7 @@ def evaluate_localization(
 
 def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
     """The phrases of an image that have a box, and the boxes of each, `(boxes, 4)`."""
-    boxes = {chain.id: box_array(image.boxes[number] for number in chain.boxes) for chain in image.chains}
+    boxes = {chain.id: box_array(image.boxes[index] for index in chain.boxes) for chain in image.chains}
     queries = [
         PhraseQuery(caption, phrase)
         for caption in image.captions
@@ -142,7 +140,11 @@ def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
 
 
 def phrase_key(text: str) -> str:
-    """A phrase without case and leading determiners, under which Table 3 of paper 0 counts it: "A man" is "man"."""
+    """A phrase in lower case without leading determiners, as Table 3 of Flickr30k Entities counts it.
+
+    >>> phrase_key("A red shirt")
+    'red shirt'
+    """
     words = text.lower().split()
     while len(words) > 1 and words[0] in DETERMINERS:
         words = words[1:]
@@ -150,7 +152,7 @@ def phrase_key(text: str) -> str:
 
 
 def checked(image: Image, queries: Sequence[PhraseQuery], answer: Localized) -> Localized:
-    """A localizer's answer as arrays, or a `DeixisError` that names the image and the phrase at fault."""
+    """A localizer's answer as arrays, or a `DeixisError` that names the image and the phrase."""
     boxes, scores = np.asarray(answer.boxes, np.float64), np.asarray(answer.scores)
     expected = (len(queries), boxes.shape[-2]) if boxes.ndim in (2, 3) else None
     if boxes.shape[-1:] != (4,) or scores.shape != expected or boxes.shape[:-2] not in ((), (len(queries),)):
@@ -193,20 +195,18 @@ class _Tally:
             raise DeixisError("nothing to localize: no phrase of these images has a box")
 
         def row(chosen: Sequence[int]) -> LocalizationRow:
-            ranks = np.array([self.ranks[number] for number in chosen])
+            ranks = np.array([self.ranks[index] for index in chosen])
             recall = {k: 100 * float(np.mean((ranks > 0) & (ranks <= k))) for k in recall_at}
-            return LocalizationRow(
-                len(chosen), recall, 100 * float(np.mean([self.covered[number] for number in chosen]))
-            )
+            return LocalizationRow(len(chosen), recall, 100 * float(np.mean([self.covered[index] for index in chosen])))
 
         by_type: dict[str, list[int]] = {name: [] for name in TYPES}
         by_phrase: dict[str, list[int]] = {}
         instances: list[int] = []
-        for number, (text, types) in enumerate(zip(self.texts, self.types, strict=True)):
-            by_phrase.setdefault(text, []).append(number)
-            instances += [number] * max(1, len(types))
+        for index, (text, types) in enumerate(zip(self.texts, self.types, strict=True)):
+            by_phrase.setdefault(text, []).append(index)
+            instances += [index] * max(1, len(types))
             for name in types:
-                by_type.setdefault(name, []).append(number)
+                by_type.setdefault(name, []).append(index)
         frequent = sorted(by_phrase.items(), key=lambda item: (-len(item[1]), item[0]))
         return Localization(
             overall=row(instances),

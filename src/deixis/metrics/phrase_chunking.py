@@ -1,7 +1,7 @@
-"""How well phrases, their types and trees are found, against the phrases of a corpus.
+"""Precision and recall of found phrases, phrase types and trees, compared with the phrases of a corpus.
 
-The phrases are all that the corpus gives, non-visual ones included ("the background" is a chunk); `visual` counts only
-those linked to a chain against the found ones that have a visual type.
+All phrases of the corpus count, non-visual ones included ("the background" is a chunk); `visual` compares only phrases
+linked to a chain with found ones that have a visual type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 6
 
 @dataclass(frozen=True)
 class SpanScore:
-    """How many spans were right, found and looked for."""
+    """The numbers of correct, found and ground-truth spans."""
 
     right: int
     found: int
@@ -46,13 +46,13 @@ class SpanScore:
 
 @dataclass(frozen=True)
 class ChunkingScore:
-    """`by_length` has a found span under its own length and a gold one under its own."""
+    """Scores over all captions; `by_length` counts found and ground-truth spans each under their own length."""
 
     overall: SpanScore
     visual: SpanScore
     by_length: dict[str, SpanScore]
     captions: int
-    #: Captions with exactly the right phrases.
+    #: The number of captions in which all phrases are correct and none is missing.
     whole: int
 
     def figures(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class ChunkingScore:
 def score_chunking(
     pairs: Iterable[tuple[Caption, Sequence[Span], Sequence[tuple[str, ...]]]],
 ) -> ChunkingScore:
-    """Compare found phrases with the captions' own.
+    """Compare found phrases with the phrases of the captions.
 
     Args:
         pairs: captions, the spans found in each, and the types given to each span.
@@ -124,11 +124,14 @@ def _cross(one: Span, other: Span) -> bool:
 
 
 def score_types(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[str, float | dict[str, float]]:
-    """Compare the types of phrases with those given to them.
+    """Compare the types of phrases with predicted types.
+
+    Args:
+        pairs: for each phrase its types and the predicted ones.
 
     Returns:
-        Shares of the phrases: `exact` were given exactly their types, `any` at least one of them; `by_type` is the
-        share of a type's phrases that were given it.
+        Shares of the phrases: `exact` got exactly their types, `any` at least one of them; `by_type` is the share of
+        a type's phrases that got it.
     """
     exact = some = phrases = 0
     right: Counter[str] = Counter()

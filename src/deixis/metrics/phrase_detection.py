@@ -1,15 +1,15 @@
-"""Average precision of phrases after non-maximum suppression: AP-NMS of paper 0 (section 3.2, Tables 2 and 3).
+"""Average precision of phrases after non-maximum suppression: AP-NMS of Flickr30k Entities (section 3.2, Tables 2, 3).
 
-Each unique phrase string, in lower case, is a detector, run on every image of the split, whether or not its captions
-name the phrase; it is put to the localizer without its sentence. For Table 3, which leaves determiners off, "a man"
-and "the man" are one detector under the spelling it has most often (`unit="phrase"`). The proposals that suppression
-keeps are pooled over the images and ranked. Gold are the distinct boxes that the phrase names in an image (five
-captions that call the same man "a man" ask for him once). Going down the ranking, a proposal is right if the gold box
-it overlaps most has an intersection over union of at least 0.5 with it and was not taken before. Ties count against
-us. Precision is interpolated at all points, as PASCAL VOC has done since 2010.
+Each unique phrase string, in lower case, is a detector and runs on every image of the split, whether or not its
+captions name the phrase; the localizer gets it without its sentence. In Table 3, which ignores determiners, "a man" and
+"the man" are one detector under its most frequent spelling (`unit="phrase"`). The proposals that suppression keeps are
+pooled over the images and ranked. The ground truth are the distinct boxes that the phrase names in an image: five
+captions that call the same man "a man" give one box. Going down the ranking, a proposal is correct if the ground-truth
+box it overlaps most has an IoU of at least 0.5 with it and was not taken before. Ties count against the model, and
+precision is interpolated at all points (`deixis.metrics.precision`).
 
-A type's AP is the mean over the phrases that occur with the type, mAP the unweighted mean over the types. The paper
-names no threshold for the suppression; ours is 0.5.
+A type's AP is the mean over the phrases that occur with the type; mAP is the unweighted mean over the types. The paper
+does not give the suppression threshold; we use 0.5.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from deixis.metrics.localization import Localization, Localizer, PhraseQuery, ch
 from deixis.metrics.precision import precision_of_counts
 
 Floats = npt.NDArray[np.float64]
-#: What is one detector: a phrase as it is written, or without its determiner.
+#: One detector per phrase as it is written, or per phrase without its determiner.
 Unit = Literal["string", "phrase"]
 
-#: How many wrong proposals are gathered before they are counted: about 60 MB.
+#: The number of wrong proposals gathered before they are counted: about 60 MB.
 GATHERED = 4_000_000
 
 
@@ -49,7 +49,7 @@ class AveragePrecision:
     unit: Unit
 
     def beside(self, recalls: Localization) -> Localization:
-        """The same localization with its APs: one table, as in paper 0. Rows by phrase need detectors by phrase."""
+        """The same localization with its APs, as in the paper's tables. Rows by phrase need detectors by phrase."""
         rows = recalls.by_phrase.items()
         precise = {name: replace(row, ap_nms=self.by_phrase[name]) for name, row in rows if self.unit == "phrase"}
         return replace(
@@ -62,7 +62,7 @@ class AveragePrecision:
 
 @dataclass
 class _Detector:
-    """One unique phrase: how it is written most often, what it should find, and what it found."""
+    """One unique phrase: its spellings, the boxes it should find, and the scores of what it found."""
 
     spellings: Counter[str] = field(default_factory=Counter)
     types: dict[str, None] = field(default_factory=dict)
@@ -93,9 +93,9 @@ def evaluate_average_precision(
 ) -> AveragePrecision:
     """Run every unique phrase of the images on all of them.
 
-    The localizer is asked twice an image: first for the phrases that the image names, then for all phrases that were
-    right anywhere. The second list is the same for every image, so a localizer that keeps what it computed of a query
-    reads each phrase once.
+    The localizer is called twice per image: first for the phrases that the image names, then for all phrases that were
+    correct anywhere. The second list is the same object for every image, so a localizer can cache what it computes from
+    it.
     """
     detectors = _detectors(images, rule, unit)
     if not detectors:
@@ -126,7 +126,12 @@ def evaluate_average_precision(
 
 
 def match(boxes: Boxes, scores: Floats, gold: Boxes, threshold: float = 0.5) -> tuple[Floats, Floats]:
-    """The scores of the right and of the wrong boxes in one image; each gold box is found once, by the best score."""
+    """The scores of the correct and of the wrong boxes in an image; each ground-truth box is found only once.
+
+    >>> boxes = np.array([[0, 0, 10, 10], [0, 0, 10, 9], [50, 50, 60, 60]], float)
+    >>> [scores.tolist() for scores in match(boxes, np.array([0.9, 0.8, 0.7]), boxes[:1])]
+    [[0.9], [0.8, 0.7]]
+    """
     overlaps = iou_matrix(boxes, gold)
     taken = np.zeros(len(gold), dtype=bool)
     is_right = np.zeros(len(boxes), dtype=bool)
@@ -153,7 +158,7 @@ def _detectors(images: Iterable[Image], rule: Rule, unit: Unit) -> dict[str, _De
 def _detect_named(
     image: Image, detectors: dict[str, _Detector], localize: Localizer, threshold: float, suppression: float
 ) -> None:
-    """Run the detectors of the phrases that an image names, and note their right and wrong answers."""
+    """Run the detectors of the phrases that an image names, and add their correct and wrong answers."""
     named = [detector for detector in detectors.values() if image.id in detector.gold]
     if not named:
         return
@@ -170,10 +175,13 @@ def _detect_named(
 def _wrong_elsewhere(
     image: Image, everywhere: Sequence[PhraseQuery], lowest: Floats, localize: Localizer, suppression: float
 ) -> tuple[npt.NDArray[np.intp], Floats]:
-    """Run the detectors of the phrases that an image does not name: whose wrong answers they are, and their scores.
+    """Run the detectors of the phrases that an image does not name: all their answers are wrong.
 
-    Those below a detector's last right answer, `lowest`, change nothing and are left out, most of them before
+    Answers below a detector's worst correct answer, `lowest`, change nothing and are left out, most of them before
     suppression.
+
+    Returns:
+        The index of the detector and the score of each answer.
     """
     boxes, scores = _answer(image, everywhere, localize)
     active = np.flatnonzero(scores.max(axis=1, initial=-np.inf) >= lowest)
@@ -184,7 +192,7 @@ def _wrong_elsewhere(
 
 
 def _suppress(boxes: Boxes, scores: Floats, threshold: float, least: Floats) -> npt.NDArray[np.bool_]:
-    """Which boxes of at least a score each query keeps, where all have the same boxes or each its own."""
+    """Which boxes each query keeps; boxes are shared by all queries or given for each."""
     if boxes.ndim == 2:
         return suppress_each(boxes, scores, threshold, least)
     each = zip(boxes, scores, least, strict=True)
@@ -198,7 +206,7 @@ def _answer(image: Image, queries: Sequence[PhraseQuery], localize: Localizer) -
 
 
 class _WrongCounts:
-    """Counts, for each right answer of each detector, the wrong ones that score at least as much."""
+    """Counts, for each correct answer of each detector, the wrong ones that score at least as much."""
 
     def __init__(self, detectors: Sequence[_Detector]) -> None:
         self._right = [np.sort(detector.right)[::-1] for detector in detectors]
@@ -210,14 +218,14 @@ class _WrongCounts:
             self.add(np.full(len(wrong), number), wrong)
 
     def add(self, owners: npt.NDArray[np.intp], scores: Floats) -> None:
-        """Take wrong answers: the number of the detector and the score of each."""
+        """Add wrong answers: the index of the detector and the score of each."""
         self._gathered.append((owners, scores))
         self._waiting += len(scores)
         if self._waiting > GATHERED:
             self._count()
 
     def before_right(self) -> list[npt.NDArray[np.int64]]:
-        """For each detector: how many wrong answers rank before each right one, the best first."""
+        """For each detector: how many wrong answers rank before each correct one, best first."""
         self._count()
         return self._counts
 

@@ -1,15 +1,15 @@
-"""Phrase presence: is this phrase in this picture? (Paper 1, section 5.6, says that its scores cannot tell.)
+"""Phrase presence: is this phrase in this picture? (Two-branch networks, section 5.6: localization scores cannot say.)
 
 Phrases are the unique strings, in lower case, of the visual phrases of a split; every picture of the split is scored
-for each of them. A picture is right for a phrase if one of its captions has it as a visual phrase, and wrong if the
-phrase's words do not occur, one after the other, in any of its captions. Other pictures (the words are there, but not
-as a phrase: "a man" in "a man 's hat") are left out for that phrase. Captions leave things out, so some wrong pictures
-do show the phrase: the figures compare matchers, they are no absolute precision.
+for each of them. A picture is positive for a phrase if one of its captions has it as a visual phrase, and negative if
+the phrase's words do not occur in sequence in any of its captions. Other pictures (the words are there, but not as a
+phrase: "a man" in "a man 's hat") are left out for that phrase. Captions do not mention everything, so some negative
+pictures do show the phrase: the figures compare models and are not an absolute precision.
 
-The pooled average precision ranks all (phrase, picture) pairs together, so it asks for scores that compare across
-pictures and across phrases; the mean over phrases ranks the pictures of one phrase at a time, so it asks for the first
-alone. Ties count against us; precision is interpolated at all points. Beside both stands what one score for all pairs
-gets, the share of right pairs; in the mean over phrases, most of which are rare, a random order gets more than that.
+Pooled average precision ranks all (phrase, picture) pairs together, so scores must compare across pictures and across
+phrases. The mean over phrases ranks the pictures of one phrase at a time, so scores must compare across pictures only.
+Ties count against the model. Beside both is what one score for all pairs gets, the share of positive pairs; in the mean
+over phrases, most of which are rare, a random order gets more than that.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PresenceScorer = Callable[[Image, Sequence[Tokens]], Floats]
 
 @dataclass(frozen=True)
 class Presence:
-    """Average precisions in percent, those of one constant score beside them, and what was ranked."""
+    """Average precisions in percent, those of a constant score, and the numbers of pairs."""
 
     pooled: float
     pooled_constant: float
@@ -58,16 +58,16 @@ class Presence:
 
 @dataclass(frozen=True)
 class PresenceQuestions:
-    """Phrases, their types, and what each picture is to each of them."""
+    """Phrases, their types, and the label of each picture for each of them."""
 
     phrases: tuple[Tokens, ...]
     types: tuple[tuple[str, ...], ...]
-    #: `(phrases, pictures)`: 1 right, 0 wrong, −1 left out.
+    #: `(phrases, pictures)`: 1 positive, 0 negative, −1 left out.
     labels: npt.NDArray[np.int8]
 
 
 class BestRegion:
-    """Presence by the score of the best region: how a localizer, trained within pictures, does as a detector."""
+    """Presence by the score of the best region: uses a localizer, trained within pictures, as a detector."""
 
     def __init__(self, localizer: Localizes) -> None:
         self._localizer = localizer
@@ -123,7 +123,7 @@ def presence_questions(images: Iterable[Image]) -> PresenceQuestions:
     texts: list[str] = []
     for image in images:
         captions = [tokens_of(caption) for caption in image.captions]
-        # Words are separated by one blank and captions by a line end, which no token has.
+        # Words are separated by one space and captions by a newline, which no token contains.
         texts.append("\n".join(f" {' '.join(tokens)} " for tokens in captions))
         named.append(set())
         for caption, tokens in zip(image.captions, captions, strict=True):
@@ -149,8 +149,8 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
         given = np.asarray(score(image, asked.phrases))
         if given.shape != (len(asked.phrases),) or not (given < np.inf).all():
             raise DeixisError(
-                f"image {image.id}: the presence of {len(asked.phrases)} phrases came as an array of shape "
-                f"{given.shape} with values that cannot all be ranked"
+                f"image {image.id}: expected {len(asked.phrases)} presence scores without NaN or +inf, "
+                f"got an array of shape {given.shape}: {given}"
             )
         scores[:, number] = given
     found = presence_precision(scores, asked.labels)

@@ -1,8 +1,7 @@
-"""How many of a corpus' phrases a proposal method can ever localize: recall by number of boxes, IoU and phrase type.
+"""Recall of a proposal method on the phrases of a corpus, by number of boxes, IoU and phrase type.
 
-This is phrase localization (`deixis.metrics.localization`) by a model that ranks every phrase's proposals in the
-method's own order, so targets (merged boxes) and counts are the same: the recall at n boxes is the upper bound of
-every model that gets n.
+This is phrase localization (`deixis.metrics.localization`) with the proposals in their own order, so the recall at n
+boxes is the upper bound of every model that gets n boxes.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from deixis.corpus.boxes import Boxes
 from deixis.corpus.records import Image
-from deixis.metrics.localization import Localization, Localized, PhraseQuery, evaluate_localization
+from deixis.metrics.localization import Localization, evaluate_localization
+from deixis.metrics.text_blind import proposal_order, text_blind_localizer
 
 COUNTS = (10, 50, 100, 200)
 IOUS = (0.5, 0.7)
@@ -24,13 +22,8 @@ def proposal_recall(
     proposals: Sequence[tuple[Image, Boxes]], ious: Sequence[float] = IOUS
 ) -> dict[float, Localization]:
     """Score ranked boxes `(proposals, 4)` in the original picture's pixels: recall at `COUNTS` for each IoU."""
-    found = {image.id: np.asarray(boxes, np.float64) for image, boxes in proposals}
-
-    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
-        boxes = found[image.id]
-        ranked = -np.arange(len(boxes), dtype=np.float64)
-        return Localized(boxes, np.broadcast_to(ranked, (len(queries), len(boxes))))
-
+    boxes_of = {image.id: boxes for image, boxes in proposals}
+    localize = text_blind_localizer(lambda image: proposal_order(boxes_of[image.id]))
     images = [image for image, _ in proposals]
     return {iou: evaluate_localization(images, localize, recall_at=COUNTS, threshold=iou) for iou in ious}
 

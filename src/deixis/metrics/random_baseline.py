@@ -1,4 +1,4 @@
-"""The rows of a method that ranks at random, in closed form (`random_figures`), as results beside those of models."""
+"""Results of a random order, in closed form (`random_figures`), to compare models with."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _both_ways(images: Sequence[Image]) -> dict[str, Figures]:
 
 
 def random_region_phrases(corpus: Corpus, split: str, *, rows: Sequence[str] = ()) -> Result:
-    """Unique phrase strings for drawn regions, and regions for strings (paper 2, Table 4): `strings`."""
+    """Unique phrase strings for annotated regions, and regions for strings (HM-LSTM, Table 4): `strings`."""
     start = time.monotonic()
     items = region_phrases(corpus.split(split).images)
     pairs = {(string, region) for string, region in items.mentions.tolist() if region >= 0}

@@ -1,9 +1,9 @@
-"""Region-phrase ranking (paper 2, section 5.2, Table 4): the phrases of a region, and the regions of a phrase.
+"""Region-phrase ranking (HM-LSTM, section 5.2, Table 4): the phrases of a region, and the regions of a phrase.
 
-A region is what one or more chains of an image point at, their boxes merged as everywhere. Phrases are ranked as unique
+A region is the merged boxes of a chain; chains with the same merged box are one region. Phrases are ranked as unique
 strings in lower case: a hit is any string that names the region, and "a man" is one candidate, not six hundred. The
-count over instances stands beside it: there every mention is a candidate of its own, right only for its own region, so
-that equal strings tie and the ties count against us. Random's row, in closed form, stands beside both.
+figures over instances treat every mention as a candidate of its own, correct only for its own region, so equal strings
+tie and the ties count against the model. The expected figures of a random order are beside both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ BLOCK = 4_000_000
 
 @dataclass(frozen=True)
 class RegionPhrases:
-    """What is ranked: regions, unique strings, and the mentions that link them."""
+    """Regions, unique strings, and the mentions that link them."""
 
     #: The image and the merged box of each region.
     regions: tuple[tuple[str, Box], ...]
-    #: Every visual phrase in lower case, also those of chains without a box, which are wrong for every region.
+    #: Every visual phrase in lower case; those of chains without a box are wrong for every region.
     strings: tuple[str, ...]
     #: `(mentions, 2)`: the string and the region of each mention; region −1 where its chain has no box.
     mentions: Integers
@@ -39,7 +39,7 @@ class RegionPhrases:
 
 @dataclass(frozen=True)
 class TwoWay:
-    """Both directions, with random's row for each."""
+    """Both directions, with the expected figures of a random order for each."""
 
     region_to_phrase: Figures
     phrase_to_region: Figures
@@ -59,7 +59,7 @@ class TwoWay:
 
 @dataclass(frozen=True)
 class RegionPhraseRanking:
-    """The figures over unique strings, and the same counted over instances."""
+    """The figures over unique strings, and over instances."""
 
     strings: TwoWay
     instances: TwoWay
@@ -143,7 +143,7 @@ def _rank_both_ways(scores: Scores, mentions: Integers) -> RegionPhraseRanking:
         return scores.block(slice(int(chosen[0]), int(chosen[-1]) + 1), everything[1])
 
     def of_string(chosen: Integers) -> Block:
-        # Whatever lies between is asked for too, so that a scorer need only know slices.
+        # Strings in between are computed too, so that a scorer only has to handle slices.
         first, last = int(chosen.min()), int(chosen.max())
         return scores.block(everything[0], slice(first, last + 1)).T[chosen - first]
 
@@ -152,7 +152,7 @@ def _rank_both_ways(scores: Scores, mentions: Integers) -> RegionPhraseRanking:
     to_mention = _ranks(of_region, all_regions, region_slack, (region, string, times), repeats)
     row_of = np.searchsorted(all_strings, string)
     to_region = _ranks(of_string, all_strings, string_slack, (row_of, region, once), np.ones(shape[0], np.int64))
-    # A mention asks for its own region alone; those with the same string and region have the same rank.
+    # Only its own region is correct for a mention; mentions with the same string and region have the same rank.
     order = np.argsort(string, kind="stable")
     own = (np.arange(len(links)), region[order], once)
     by_link = _ranks(of_string, string[order], string_slack, own, np.ones(shape[0], np.int64))
@@ -183,14 +183,14 @@ def _ranks(
     right: tuple[Integers, Integers, Integers],
     copies: Integers,
 ) -> Integers:
-    """The rank of each query's best right answer, where a candidate may stand for several copies with one score.
+    """The rank of each query's best correct answer, where a candidate may represent several copies with one score.
 
     Args:
         score: gives the scores of some queries, `(queries, candidates)`.
-        queries: the numbers to ask `score` for, one a query.
-        slack: by those numbers, how far below a right answer's score still counts as the same.
-        right: place in `queries`, candidate, and how many of the candidate's copies are right.
-        copies: how many copies each candidate stands for.
+        queries: the indices to pass to `score`.
+        slack: by those indices, how far below a correct answer's score still counts as a tie.
+        right: position in `queries`, candidate, and how many of the candidate's copies are correct.
+        copies: the number of copies of each candidate.
     """
     ranks = np.empty(len(queries), np.int64)
     step = max(1, BLOCK // len(copies))

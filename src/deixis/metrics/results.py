@@ -1,8 +1,7 @@
-"""Result records: what a protocol gave, on what, and all that is needed to judge or repeat it.
+"""Result records: the figures of a protocol, the data it ran on, and all that is needed to judge or repeat it.
 
-One run, one seed, one JSON file; several seeds are several files, and tables (`deixis.metrics.result_tables`) take
-their
-mean. `result.schema.json` beside this module is the JSON schema for other programs.
+One run with one seed is one JSON file; tables (`deixis.metrics.result_tables`) take the mean over seeds.
+`result.schema.json` beside this module is the JSON schema for other programs.
 """
 
 from __future__ import annotations
@@ -24,10 +23,13 @@ from deixis.corpus.records import Corpus
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-#: The version of the record; a change that old readers would misread raises it.
+#: The version of the record; increased by changes that old readers would misread.
 SCHEMA: Final = 1
-#: Metrics that owe a statement of box supervision, by a part of their name.
+#: Metrics that need a statement of box supervision, by a part of their name.
 BOX_METRICS = frozenset({"alignment", "correspondence", "localization", "region_to_phrase"})
+
+#: Groups of figures that printing a result shows.
+SHOWN_LINES = 12
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 # A tree of figures, four levels deep at most (localization → by_type → people → r@1).
@@ -107,6 +109,24 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     created: Annotated[datetime, msgspec.Meta(tz=True)]
     duration: Annotated[float, msgspec.Meta(ge=0, description="seconds")]
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The metrics under dotted names: `figures["text_to_image.r@1"]`."""
+        return dict(flatten(self.metrics))
+
+    def __repr__(self) -> str:
+        """What was measured on what, and the figures; long breakdowns are cut off."""
+        corpus = f" on {self.corpus.name} {self.corpus.split}".rstrip() if self.corpus else ""
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        rows: dict[str, list[str]] = {}
+        for name, value in self.figures.items():
+            group, _, figure = name.rpartition(".")
+            rows.setdefault(group, []).append(f"{figure} {value:.4g}")
+        lines = ["  " + " ".join(filter(None, [group, *row])) for group, row in rows.items()]
+        if len(lines) > SHOWN_LINES:
+            lines = [*lines[:SHOWN_LINES], f"  … {len(lines) - SHOWN_LINES} more lines in `figures`"]
+        return "\n".join([f"{self.protocol.name}{corpus}" + (f" ({counts})" if counts else ""), *lines])
+
     def __post_init__(self) -> None:
         _check_figures(self.metrics)
         owing = sorted({part for name, _ in flatten(self.metrics) for part in name.split(".")} & BOX_METRICS)
@@ -117,16 +137,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """A command as results tell it: of a path from the root only the last two names, since where it lies is private.
+    """A command as results record it: absolute paths are cut to their last two names, since folders are private.
 
     >>> command_line(["evaluate", "run", "--corpus", "joined=/home/ann/data/flickr8k/joined"])
     'deixis evaluate run --corpus joined=flickr8k/joined'
     """
-    told = []
+    words = []
     for argument in arguments:
         name, equals, path = argument.rpartition("=")
-        told.append(name + equals + "/".join(Path(path).parts[1:][-2:]) if path.startswith("/") else argument)
-    return shlex.join(["deixis", *told])
+        words.append(name + equals + "/".join(Path(path).parts[1:][-2:]) if path.startswith("/") else argument)
+    return shlex.join(["deixis", *words])
 
 
 def make_result(
@@ -142,9 +162,9 @@ def make_result(
     box_supervision: BoxSupervision | None = None,
     readings: Sequence[str] = (),
 ) -> Result:
-    """A result of the running program: versions, command line and time are filled in.
+    """A result with the versions, command line and time of the running program.
 
-    Figures are numbers in nested mappings (NumPy's numbers too); NaN and infinity are refused with their name.
+    Figures are numbers (NumPy's too) in nested mappings; NaN and infinity are refused, and the error names the figure.
     """
     return Result(
         schema=SCHEMA,
@@ -165,12 +185,12 @@ def make_result(
 
 
 def corpus_reference(corpus: Corpus, split: str | None = None) -> CorpusReference:
-    """What a result says of a corpus and its split; without one, of all its images."""
+    """The reference of a result to a corpus and its split; None means all images."""
     return CorpusReference(corpus.name, corpus.fingerprint, split or "", corpus.split_hash(split))
 
 
 def save(result: Result, path: str | Path) -> None:
-    """Write a result; the file appears whole or not at all, and can be read again."""
+    """Write a result as JSON; a crash never leaves half a file."""
     encoded = msgspec.json.encode(result)
     _parse(path, msgspec.json.decode(encoded))
     with atomic_write(path) as stream:
@@ -178,12 +198,12 @@ def save(result: Result, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Result:
-    """Read a result; whatever is wrong with the file is an `InputError` that names the field."""
+    """Read a result; problems with the file raise an `InputError` that names the field."""
     return _parse(path, _decoded(path))
 
 
 def load_folder(folder: str | Path) -> dict[str, Result]:
-    """All results under a folder, by their path in it. JSON files that are something else are passed over."""
+    """All results under a folder, by their path in it. Other JSON files are skipped."""
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(folder, "no such folder of results")
@@ -210,7 +230,7 @@ def _parse(path: str | Path, data: Any) -> Result:
     if data["schema"] != SCHEMA:
         raise InputError(path, f"schema {data['schema']}, but this Deixis reads {SCHEMA}", "schema")
     try:
-        # msgspec does not name the keys of a mapping; our own check does, so it goes first.
+        # msgspec does not name the keys of a mapping; our own check does, so it runs first.
         _check_figures(data.get("metrics"))
         return msgspec.convert(data, Result)
     except msgspec.ValidationError as fault:
@@ -225,7 +245,7 @@ def json_schema() -> bytes:
     """The JSON schema of a result: the text of `result.schema.json`."""
     schema = msgspec.json.schema(Result)
     for definition in schema["$defs"].values():
-        # Docstrings; from Python 3.13 on they come without their indentation.
+        # Docstrings; Python 3.13 and later already strip their indentation.
         definition["description"] = inspect.cleandoc(definition["description"])
     return msgspec.json.format(msgspec.json.encode(schema), indent=2) + b"\n"
 
@@ -240,7 +260,7 @@ def flatten(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def versions() -> dict[str, str]:
-    """What ran: Deixis, Python, the platform, and the numerical libraries that are loaded."""
+    """The versions of Deixis, Python, the platform, and the numerical libraries that are loaded."""
     found = {"deixis": __version__, "python": platform.python_version(), "platform": platform.platform()}
     for library in ("numpy", "scipy", "torch"):
         if library in sys.modules:
@@ -254,7 +274,7 @@ def _as_floats(figures: Mapping[str, Any]) -> Metrics:
         if isinstance(value, Mapping):
             converted[str(name)] = _as_floats(value)
         else:
-            # Text is left for the check, which names it; NumPy's numbers become Python's.
+            # Text is left for the check, whose error names it; NumPy numbers become Python floats.
             converted[str(name)] = value if isinstance(value, str | bool) or value is None else float(value)
     return converted  # type: ignore[no-any-return]
 

@@ -1,7 +1,6 @@
-"""Where scores to rank come from: a matrix, two sets of embeddings, or a function; always asked for block by block.
+"""Sources of scores to rank: a matrix, two sets of embeddings, or a function. Scores are computed block by block.
 
-Higher is better. −inf is a score like any other (a pair that was masked out); NaN and +inf, which no model means,
-are refused with the place named.
+Higher is better. −inf is allowed (a pair that was masked out); NaN and +inf are refused, and the error names the place.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from deixis.errors import DeixisError
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
-#: Some rows or columns: a slice with both ends where they lie together, else their numbers.
-Chosen = slice | Integers
+#: Some rows or columns: a slice with both ends where they are consecutive, else their indices.
+Selection = slice | Integers
 #: A block of scores, in float32 or float64.
 Block = npt.NDArray[Any]
 
-#: Scores in a block unless said otherwise: 32 MB in float32. Smaller blocks wait more often for the product's threads.
+#: Default number of scores in a block: 32 MB in float32. Smaller blocks wait more often for the product's threads.
 BLOCK_SIZE = 8_000_000
 
 
 class ScoreError(DeixisError):
-    """A score that cannot be ranked, and the place it stands in."""
+    """A score that cannot be ranked, and its place."""
 
     def __init__(self, problem: str, place: str) -> None:
         self.problem, self.place = problem, place
@@ -34,32 +33,37 @@ class ScoreError(DeixisError):
 
 
 class Scores(Protocol):
-    """A matrix of scores that is never asked for whole."""
+    """A matrix of scores that is computed block by block."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many rows and columns there are."""
+        """The number of rows and columns."""
 
     @property
     def block_size(self) -> int:
-        """At most how many scores to ask for at once; what belongs together is asked for together all the same."""
+        """The number of scores to compute at a time. A single group may exceed it."""
 
     @property
     def rows_outermost(self) -> bool:
-        """Whether to ask for all columns of some rows before other rows, or the other way round."""
+        """Whether to compute all columns of some rows before other rows, or the other way round."""
 
     @property
     def slack(self) -> tuple[Floats, Floats]:
-        """By row and by column: how far below a right answer's score still counts as the same score."""
+        """By row and by column: scores this far below a correct answer's still count as ties."""
 
-    def block(self, rows: Chosen, columns: Chosen) -> Block:
-        """The scores of some rows and columns, `(rows, columns)`; the array may be used again by the next call."""
+    def block(self, rows: Selection, columns: Selection) -> Block:
+        """The scores of some rows and columns, `(rows, columns)`; the next call may reuse the array."""
+
+
+def tie_tolerance(scores: Scores) -> float:
+    """The largest difference that counts as a tie: what rounding may do to equal embeddings; 0 for a matrix."""
+    return max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
 
 
 class FunctionScores:
-    """Scores that a function gives: `function(rows, columns)` for two slices returns an array `(rows, columns)`.
+    """Scores computed by a function: `function(rows, columns)` for two slices returns an array `(rows, columns)`.
 
-    It is called once for each block. What belongs together must lie together: captions listed image by image.
+    It is called once per block. Groups must be consecutive: captions are listed image by image.
     """
 
     rows_outermost = True
@@ -73,18 +77,18 @@ class FunctionScores:
     def slack(self) -> tuple[Floats, Floats]:
         return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
-    def block(self, rows: Chosen, columns: Chosen) -> Block:
+    def block(self, rows: Selection, columns: Selection) -> Block:
         if not (isinstance(rows, slice) and isinstance(columns, slice)):
             raise DeixisError("a scorer is called with slices: list the captions image by image")
         values = np.asarray(self.function(rows, columns))
         expected = (rows.stop - rows.start, columns.stop - columns.start)
         if values.shape != expected:
-            raise DeixisError(f"the scorer gave an array of shape {values.shape} where {expected} was asked for")
+            raise DeixisError(f"the scorer gave an array of shape {values.shape}, not {expected}")
         return _checked(values.astype(_working_type(values.dtype), copy=False), rows, columns)
 
 
 class MatrixScores:
-    """Scores in an array. It may be memory-mapped: it is read in row blocks, and no more than one is kept."""
+    """Scores in an array. It may be memory-mapped: it is read in row blocks, one at a time."""
 
     rows_outermost = True
 
@@ -99,7 +103,7 @@ class MatrixScores:
     def slack(self) -> tuple[Floats, Floats]:
         return np.broadcast_to(0.0, self.shape[0]), np.broadcast_to(0.0, self.shape[1])
 
-    def block(self, rows: Chosen, columns: Chosen) -> Block:
+    def block(self, rows: Selection, columns: Selection) -> Block:
         given = self.scores[rows][:, columns]
         if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and given.size:
             _check_exact(given, rows, columns)
@@ -109,13 +113,12 @@ class MatrixScores:
 class EmbeddingScores:
     """Cosines (dot products, with `normalize=False`) of two sets of embeddings, `(rows, dim)` and `(columns, dim)`.
 
-    Only a block of scores and its vectors are in memory, about `memory` bytes at most; both arrays may be
-    memory-mapped. A vector of zeros has a cosine of 0 with everything.
+    Only a block of scores and its embeddings are in memory, about `memory` bytes; both arrays may be memory-mapped. An
+    embedding of zeros has a cosine of 0 with everything.
 
     The last bits of a product depend on its position in a block, so equal embeddings may get unequal scores. Scores
-    within 2 √dim ε |row| |column| of a right answer's therefore count as ties with it: what √dim roundings in the
-    arithmetic's type amount to, 5e-6 for cosines of 512 dimensions in float32. For dot products the largest norm
-    stands for the other side's.
+    within 2 √dim ε |row| |column| of a correct answer's therefore count as ties: the size of √dim rounding errors, 5e-6
+    for cosines of 512 dimensions in float32. For dot products the largest norm is used for the other side.
     """
 
     def __init__(
@@ -134,13 +137,13 @@ class EmbeddingScores:
         self._normalize = normalize
         self.shape = (len(self._sides[0]), len(self._sides[1]))
         self.block_size = _size_within(memory, self.shape, dimensions[0], self._type.itemsize)
-        # Vectors of the outer side are prepared once, those of the inner side once a turn.
+        # Embeddings of the outer side are normalized once, those of the inner side once per outer block.
         self.rows_outermost = self.shape[0] >= self.shape[1]
         self._norms = (self._measured(0), self._measured(1))
         largest = self._norms[0].max(initial=0.0) * self._norms[1].max(initial=0.0)
         if not normalize and largest > np.finfo(self._type).max:
             raise DeixisError(f"the norms of these embeddings are too large for dot products in {self._type}")
-        self._prepared: list[tuple[Chosen | None, Block]] = [(None, np.empty(0))] * 2
+        self._prepared: list[tuple[Selection | None, Block]] = [(None, np.empty(0))] * 2
         self._buffer = np.empty(0, dtype=self._type)
 
     @property
@@ -151,36 +154,36 @@ class EmbeddingScores:
         rows, columns = self._norms
         return unit * columns.max(initial=0.0) * rows, unit * rows.max(initial=0.0) * columns
 
-    def block(self, rows: Chosen, columns: Chosen) -> Block:
-        left, right = self._vectors(0, rows), self._vectors(1, columns)
+    def block(self, rows: Selection, columns: Selection) -> Block:
+        left, right = self._embeddings(0, rows), self._embeddings(1, columns)
         shape = (len(left), len(right))
         size = shape[0] * shape[1]
         if self._buffer.size < size:
             self._buffer = np.empty(size, dtype=self._type)
         return np.matmul(left, right.T, out=self._buffer[:size].reshape(shape))
 
-    def _vectors(self, side: int, chosen: Chosen) -> Block:
-        last, vectors = self._prepared[side]
-        if last is chosen:
-            return vectors
-        # The last ones go before the next come.
-        del vectors
+    def _embeddings(self, side: int, selection: Selection) -> Block:
+        previous, embeddings = self._prepared[side]
+        if previous is selection:
+            return embeddings
+        # Free the previous ones before the next are made.
+        del embeddings
         self._prepared[side] = (None, np.empty(0))
-        vectors = np.asarray(self._sides[side][chosen], dtype=self._type)
+        embeddings = np.asarray(self._sides[side][selection], dtype=self._type)
         if self._normalize:
-            norms = self._norms[side][chosen]
-            vectors = vectors / np.where(norms > 0, norms, 1.0).astype(self._type)[:, None]
-        self._prepared[side] = (chosen, vectors)
-        return vectors
+            norms = self._norms[side][selection]
+            embeddings = embeddings / np.where(norms > 0, norms, 1.0).astype(self._type)[:, None]
+        self._prepared[side] = (selection, embeddings)
+        return embeddings
 
     def _measured(self, side: int) -> Floats:
-        """Every vector's norm, in double precision so that no square overflows."""
-        vectors = self._sides[side]
-        step = max(1, self.block_size // max(1, vectors.shape[1]))
-        norms = np.empty(len(vectors))
-        for start in range(0, len(vectors), step):
-            some = vectors[start : start + step]
-            norms[start : start + step] = np.sqrt(np.einsum("ij,ij->i", some, some, dtype=np.float64))
+        """The norm of every embedding, in double precision so that no square overflows."""
+        embeddings = self._sides[side]
+        step = max(1, self.block_size // max(1, embeddings.shape[1]))
+        norms = np.empty(len(embeddings))
+        for start in range(0, len(embeddings), step):
+            part = embeddings[start : start + step]
+            norms[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part, dtype=np.float64))
         wrong = np.flatnonzero(~np.isfinite(norms))
         if wrong.size:
             raise ScoreError("NaN or infinite", f"{('first', 'second')[side]} embeddings, row {wrong[0]}")
@@ -188,7 +191,7 @@ class EmbeddingScores:
 
 
 def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
-    """The type to compare in: half precision is slow on processors and integers have no infinity."""
+    """The type to compare in: half precision is slow on CPUs, and integers have no infinity."""
     if given.kind == "f" and given.itemsize in (2, 4):
         return np.dtype(np.float32)
     if given.kind in "iu" or (given.kind == "f" and given.itemsize == 8):
@@ -197,10 +200,10 @@ def _working_type(given: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_bytes: int) -> int:
-    """At most how many scores, up to `BLOCK_SIZE`, fit in `memory` bytes with their comparisons and vectors.
+    """The number of scores, up to `BLOCK_SIZE`, that fit in `memory` bytes with their comparisons and embeddings.
 
     A block of n scores with the proportions r of the whole matrix has √n (√r + 1/√r) rows and columns together, each
-    with a vector; comparisons take 4 bytes a score.
+    with an embedding; comparisons take 4 bytes per score.
     """
     proportions = np.sqrt(max(shape[0], 1) / max(shape[1], 1))
     per_score, per_root = item_bytes + 4, (proportions + 1 / proportions) * dimensions * item_bytes
@@ -208,22 +211,22 @@ def _size_within(memory: int, shape: tuple[int, int], dimensions: int, item_byte
     return max(1, min(BLOCK_SIZE, int(root**2)))
 
 
-def _check_exact(given: npt.NDArray[np.integer], rows: Chosen, columns: Chosen) -> None:
+def _check_exact(given: npt.NDArray[np.integer], rows: Selection, columns: Selection) -> None:
     """Whole numbers beyond 2⁵³ would be rounded, and their order lost."""
     wrong = np.argwhere((given > 2**53) | (given < -(2**53)))
     if len(wrong):
-        place = f"row {numbers(rows)[wrong[0, 0]]}, column {numbers(columns)[wrong[0, 1]]}"
+        place = f"row {indices(rows)[wrong[0, 0]]}, column {indices(columns)[wrong[0, 1]]}"
         raise ScoreError("the score is a whole number beyond 2⁵³; give it as float64", place)
 
 
-def _checked(values: Block, rows: Chosen, columns: Chosen) -> Block:
+def _checked(values: Block, rows: Selection, columns: Selection) -> Block:
     if values.size and not values.max() < np.inf:
         row, column = np.argwhere(~(values < np.inf))[0]
-        place = f"row {numbers(rows)[row]}, column {numbers(columns)[column]}"
+        place = f"row {indices(rows)[row]}, column {indices(columns)[column]}"
         raise ScoreError(f"the score is {values[row, column]}, which cannot be ranked", place)
     return values
 
 
-def numbers(chosen: Chosen) -> Integers:
-    """The numbers of chosen rows or columns."""
-    return np.arange(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen
+def indices(selection: Selection) -> Integers:
+    """The indices of selected rows or columns."""
+    return np.arange(selection.start, selection.stop) if isinstance(selection, slice) else selection

@@ -69,18 +69,20 @@ def text_blind_recall(
     Returns:
         `whole_image` (with `r@1`), and with proposals `largest_proposal` and `proposal_order`, each with `r@1`, ….
     """
-    blind = {"whole_image": _localizer(lambda image: whole_image(*size(image)))}
+    blind = {"whole_image": text_blind_localizer(lambda image: whole_image(*size(image)))}
     if proposals is not None:
         given = proposals
-        blind["largest_proposal"] = _localizer(lambda image: largest_proposal(given(image)))
-        blind["proposal_order"] = _localizer(lambda image: proposal_order(given(image)))
+        blind["largest_proposal"] = text_blind_localizer(lambda image: largest_proposal(given(image)))
+        blind["proposal_order"] = text_blind_localizer(lambda image: proposal_order(given(image)))
     return {
         name: _recalls(images, localize, (1,) if name == "whole_image" else recall_at)
         for name, localize in blind.items()
     }
 
 
-def _localizer(rank: Callable[[Image], Ranked]) -> Localizer:
+def text_blind_localizer(rank: Callable[[Image], Ranked]) -> Localizer:
+    """A localizer that ranks an image's boxes the same for every phrase."""
+
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         boxes, scores = rank(image)
         return Localized(boxes, np.broadcast_to(scores, (len(queries), len(scores))))
