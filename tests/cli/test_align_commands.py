@@ -108,9 +108,13 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
         (["align", picture, "xyzzy qwrt", "--run", place / "aligner"], DeixisError, "knows no word of 'xyzzy qwrt'"),
         (["align", tmp_path / "no.png", "a dog", "--run", place / "aligner"], InputError, r"no\.png"),
         (["align", picture, "a dog", "--run", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
-        (["snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
-        (["site", place / "aligner", *elsewhere, "--out", tmp_path / "site"], DeixisError, "--pictures-in"),
-        (["snippets", "a dog", "--run", place / "aligner", *elsewhere, "--out", drawing], DeixisError, "--pictures-in"),
+        (["figures", "snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
+        (["figures", "site", place / "aligner", *elsewhere, "--out", tmp_path / "site"], DeixisError, "--pictures-in"),
+        (
+            ["figures", "snippets", "a dog", "--run", place / "aligner", *elsewhere, "--out", drawing],
+            DeixisError,
+            "--pictures-in",
+        ),
     ]:
         done = run(*arguments)
         assert isinstance(done.exception, kind)
@@ -120,7 +124,7 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
 
 def test_pieces_of_text_find_regions_of_a_collection(place: Path, corpus: Corpus, tmp_path: Path) -> None:
     done = run(
-        *["snippets", "a man", "a dog", "--run", place / "aligner", *collection(place)],
+        *["figures", "snippets", "a man", "a dog", "--run", place / "aligner", *collection(place)],
         *["--count", 3, "--out", tmp_path / "found.png", "--json"],
     )
     assert done.exit_code == 0, done.output
@@ -151,7 +155,7 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
 
     monkeypatch.setattr("deixis.vision.alignment_drawing.draw_regions", draw)
     asked = ["--corpus", tmp_path / "small", "--features", place / "store", "--out", tmp_path / "cut.png", "--json"]
-    done = run("snippets", "a man", "--run", place / "aligner", "--count", 3, *asked)
+    done = run("figures", "snippets", "a man", "--run", place / "aligner", "--count", 3, *asked)
     assert done.exit_code == 0, done.output
     [(_, cuts)] = drawn
     for cut, told in zip(cuts, json.loads(done.stdout)["a man"], strict=True):
@@ -160,7 +164,7 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
 
 def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) -> None:
     done = run(
-        *["vocabulary", "magnitudes", place / "aligner", *collection(place)],
+        *["figures", "vocabulary", "magnitudes", place / "aligner", *collection(place)],
         *["--count", 4, "--out", tmp_path / "m.png", "--json"],
     )
     assert done.exit_code == 0, done.output
@@ -169,7 +173,7 @@ def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) 
     write_corpus(open_corpus(place / "corpus"), tmp_path / "elsewhere")
     asked = ["--corpus", tmp_path / "elsewhere", "--features", place / "store", "--count", 4, "--json"]
     there = ["--pictures-in", place / "corpus" / "images", "--out", tmp_path / "again.png"]
-    again = run("vocabulary", "magnitudes", place / "aligner", *asked, *there)
+    again = run("figures", "vocabulary", "magnitudes", place / "aligner", *asked, *there)
     assert json.loads(again.stdout) == found
     assert (tmp_path / "again.png").read_bytes() == (tmp_path / "m.png").read_bytes()
     greatest, least = found["words"]["greatest"], found["words"]["least"]
@@ -179,7 +183,7 @@ def test_words_and_regions_come_by_their_magnitude(place: Path, tmp_path: Path) 
 
 
 def test_a_site_appears_whole_and_replaces_none_unasked(place: Path, tmp_path: Path) -> None:
-    arguments = ["site", place / "aligner", *collection(place), "--out", tmp_path / "site", "--json"]
+    arguments = ["figures", "site", place / "aligner", *collection(place), "--out", tmp_path / "site", "--json"]
     done = run(*arguments)
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["pictures"] == 5

@@ -236,7 +236,7 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
 
 
 def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: Path) -> None:
-    ask = ("map", made / "hm", "--corpus", made / "corpus", "--count", 4, "--out", tmp_path / "map.html")
+    ask = ("figures", "map", made / "hm", "--corpus", made / "corpus", "--count", 4, "--out", tmp_path / "map.html")
     code, out, _ = run(*ask, "--png", tmp_path / "map.png", "--method", "pca", "--json")
     assert code == 0
     found = json.loads(out)
@@ -255,15 +255,20 @@ def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: 
     assert "https://" not in page
     assert _size(tmp_path / "map.png")[0] > 1000
     assert run(*ask)[0] == 2
-    assert run("map", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "o.html", "--count", 5)[0] == 0
-    code, _, err = run("map", made / "concepts", "--corpus", made / "corpus", "--out", tmp_path / "c.html")
+    assert (
+        run("figures", "map", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "o.html", "--count", 5)[
+            0
+        ]
+        == 0
+    )
+    code, _, err = run("figures", "map", made / "concepts", "--corpus", made / "corpus", "--out", tmp_path / "c.html")
     assert (code, "no common space" in err) == (2, True)
 
 
 def test_a_corpus_need_not_be_named_where_the_recipe_tells_it(
     run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = ("map", made / "order", "--out", tmp_path / "o.html", "--count", 2, "--method", "pca")
+    ask = ("figures", "map", made / "order", "--out", tmp_path / "o.html", "--count", 2, "--method", "pca")
     code, _, err = run(*ask)
     assert (code, "order is for the corpus 'corpus'; say where it is with --corpus PATH" in err) == (2, True)
     monkeypatch.chdir(made)
@@ -297,7 +302,18 @@ def test_random_rows_have_their_command(run: Run, made: Path) -> None:
 
 
 def test_a_gallery_shows_what_runs_retrieve_for_the_same_pictures(run: Run, made: Path, tmp_path: Path) -> None:
-    ask = ("gallery", made / "hm", made / "order", "--corpus", made / "corpus", "--split", "val", "--count", 2)
+    ask = (
+        "figures",
+        "gallery",
+        made / "hm",
+        made / "order",
+        "--corpus",
+        made / "corpus",
+        "--split",
+        "val",
+        "--count",
+        2,
+    )
     code, out, _ = run(*ask, "--out", tmp_path / "page", "--json")
     assert code == 0
     pictures = json.loads(out)["pictures"]
@@ -315,12 +331,22 @@ def test_a_gallery_shows_what_runs_retrieve_for_the_same_pictures(run: Run, made
     assert run(*ask, "--out", tmp_path / "page")[0] == 2
     assert run(*ask)[0] == 0
     assert (made / "order" / "gallery" / "index.html").exists()
-    code, _, err = run("gallery", made / "concepts", "--corpus", made / "corpus", "--split", "val")
+    code, _, err = run("figures", "gallery", made / "concepts", "--corpus", made / "corpus", "--split", "val")
     assert (code, "does not match pictures with sentences" in err) == (2, True)
 
 
 def test_correspondences_are_measured_and_shown_by_round(run: Run, made: Path, tmp_path: Path) -> None:
-    ask = ("correspondences", made / "hm", "--corpus", made / "corpus", "--count", 4, "--out", tmp_path / "page")
+    ask = (
+        "figures",
+        "correspondences",
+        made / "hm",
+        "--corpus",
+        made / "corpus",
+        "--count",
+        4,
+        "--out",
+        tmp_path / "page",
+    )
     code, out, _ = run(*ask, "--json")
     assert code == 0
     result = json.loads(out)["result"]
@@ -329,5 +355,7 @@ def test_correspondences_are_measured_and_shown_by_round(run: Run, made: Path, t
     assert sorted(path.name for path in (tmp_path / "page").glob("*.png")) == ["sheet-1.png", "sheet-2.png"]
     assert "round 1: people" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "round_1: " in run(*ask, "--force")[1]
-    code, _, err = run("correspondences", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "none")
+    code, _, err = run(
+        "figures", "correspondences", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "none"
+    )
     assert (code, "does not hold correspondences" in err) == (2, True)

@@ -1,10 +1,11 @@
-"""The command line: one verb a command. Nothing heavy is imported before the command that needs it runs."""
+"""The command line. A command imports what it needs when it runs, so that `deixis --help` is quick."""
 
 from __future__ import annotations
 
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, TextIO
 
 import typer
@@ -33,6 +34,7 @@ from deixis.cli import site as site_command
 from deixis.cli import snippets_command as collection_commands
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
+from deixis.cli.grouped_help import ANNOTATION, DATA, PHOTOS, RESEARCH, GroupedHelp
 from deixis.cli.output import Interrupted
 from deixis.errors import DeixisError
 
@@ -41,46 +43,69 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="deixis",
-    help="Match pictures and words: search, ground and describe pictures; train and score the models of five papers.",
-    epilog="Start with: deixis demo",
+    cls=GroupedHelp,
+    help="Match pictures and words: search, ground and describe your photos; train and evaluate the models of five "
+    "papers; annotate datasets.",
+    epilog="Start with: deixis demo, or deixis index ~/Pictures. "
+    "Exit codes: 0 success; 1 nothing found, or a problem found; 2 bad input; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Help in frames would cost a third of the time that a start may take.
+    # Rich help would take a third of the start-up time.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(align_command.align)
-app.command()(gallery_commands.correspondences)
-app.command()(demo_command.demo)
-app.command()(describe_command.describe)
-app.command()(search_commands.doctor)
-app.command()(explain_commands.concepts)
-app.command()(explain_commands.explain)
-app.command()(extract_command.extract)
-app.add_typer(annotate_commands.app, name="annotate")
-app.add_typer(corpus_commands.app, name="corpus")
-app.add_typer(evaluate_commands.app, name="evaluate")
-app.add_typer(export_commands.app, name="export")
-app.command()(finetune_command.finetune)
-app.command()(gallery_commands.gallery)
-app.command()(ground_command.ground)
-app.command()(index_commands.index)
-app.add_typer(localize_commands.app, name="localize")
-app.command("map")(map_command.space_map)
-app.add_typer(proposals_commands.app, name="proposals")
-app.command()(reproduce_command.reproduce)
-app.add_typer(results_commands.app, name="results")
-app.command()(search_commands.search)
-app.command()(serve_command.serve)
-app.command()(search_commands.similar)
-app.command()(site_command.site)
-app.command()(collection_commands.snippets)
-app.command()(index_commands.status)
-app.add_typer(text_commands.app, name="text")
-app.command()(train_commands.train)
-app.add_typer(train_commands.runs_app, name="runs")
-app.command()(train_commands.recipes)
-app.add_typer(collection_commands.app, name="vocabulary")
+#: By heading, the commands of the top level.
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    PHOTOS: (
+        index_commands.index,
+        search_commands.search,
+        search_commands.similar,
+        ground_command.ground,
+        describe_command.describe,
+        serve_command.serve,
+        finetune_command.finetune,
+        index_commands.status,
+        search_commands.doctor,
+        explain_commands.concepts,
+        explain_commands.explain,
+        demo_command.demo,
+    ),
+    RESEARCH: (
+        train_commands.train,
+        train_commands.recipes,
+        reproduce_command.reproduce,
+        align_command.align,
+    ),
+    DATA: (extract_command.extract,),
+}
+figures_app = typer.Typer(
+    help="Pages and pictures of what trained models find: galleries, alignment sites, maps.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+figures_app.command()(gallery_commands.gallery)
+figures_app.command()(gallery_commands.correspondences)
+figures_app.command()(site_command.site)
+figures_app.command()(collection_commands.snippets)
+figures_app.command("map")(map_command.space_map)
+figures_app.add_typer(collection_commands.app, name="vocabulary", cls=GroupedHelp)
+
+for heading, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=heading)(command)
+for name, group in (
+    ("runs", train_commands.runs_app),
+    ("evaluate", evaluate_commands.app),
+    ("results", results_commands.app),
+    ("localize", localize_commands.app),
+    ("figures", figures_app),
+    ("export", export_commands.app),
+):
+    app.add_typer(group, name=name, cls=GroupedHelp, rich_help_panel=RESEARCH)
+app.add_typer(corpus_commands.app, name="corpus", cls=GroupedHelp, rich_help_panel=DATA)
+app.add_typer(proposals_commands.app, name="proposals", cls=GroupedHelp, rich_help_panel=DATA)
+app.add_typer(text_commands.app, name="text", cls=GroupedHelp, rich_help_panel=DATA)
+app.add_typer(annotate_commands.app, name="annotate", cls=GroupedHelp, rich_help_panel=ANNOTATION)
 
 
 @app.callback(invoke_without_command=True)

@@ -47,7 +47,7 @@ def align(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Lay a sentence over a picture: each snippet with its box and score.
+    """Align a sentence with a picture: a box and a score for each snippet (DVSA).
 
     A snippet is a run of words that lie on one region, or on the picture as a whole.
 

@@ -14,7 +14,7 @@ def demo(
     ),
     json: Annotated[bool, typer.Option("--json", help="Print where everything is as JSON, and no tables.")] = False,
 ) -> None:
-    """Walk through all that Deixis does so far, on pictures that it draws itself. No download, a minute or two.
+    """Walk through everything Deixis does, on pictures that it draws itself. No download, a minute or two.
 
     Example: deixis demo --out /tmp/demo
     """

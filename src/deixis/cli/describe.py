@@ -58,7 +58,7 @@ def describe(
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
 ) -> None:
-    """Say what is in pictures: sentences about all of each, or phrases for its regions.
+    """Describe pictures in sentences, or their regions in phrases.
 
     Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
     cat"), and no two say nearly the same. A picture that cannot be read is told at the end, with exit code 2.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=RunOrCommand,
     no_args_is_help=True,
-    help="Score a trained run (`deixis evaluate RUN`), or any model's output, under the papers' protocols.",
+    help="Evaluate a trained run, or the output of any model, under the papers' protocols.",
 )
 app.command()(run)
 app.command()(captions)

@@ -41,7 +41,7 @@ def concepts(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """List the concepts that a picture shows, how sure the network is, and the region where it is most so.
+    """List the concepts in a picture, with confidences and regions.
 
     Examples: deixis concepts street.jpg; deixis concepts street.jpg --run runs/concepts --out street.png
     """
@@ -79,7 +79,7 @@ def explain(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Tell which concepts of a sentence a picture supports, which it lacks, and whether the order of words matters.
+    """Show which concepts of a sentence a picture supports or lacks, and whether word order matters to the model.
 
     A run of context alone knows no concepts, and tells of order; one of concepts alone reads no order. Without a run
     deixis-base scores the sentences.

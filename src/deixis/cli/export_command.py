@@ -20,7 +20,7 @@ from deixis.errors import DeixisError
 if TYPE_CHECKING:
     from deixis.adapters.bundles import Manifest
 
-app = typer.Typer(no_args_is_help=True, help="Trained runs in forms that others run.")
+app = typer.Typer(no_args_is_help=True, help="Export trained runs as bundles for search and other programs.")
 
 
 class WeightsChoice(StrEnum):

@@ -37,7 +37,7 @@ def extract(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Compute features once and keep them: whole pictures, and regions where the recipe asks for them.
+    """Compute the features of a corpus and store them: whole pictures, and regions if the recipe has them.
 
     A file of features that somebody else computed goes into a store the same way; its rows follow the corpus' images
     (of the splits that are asked for).

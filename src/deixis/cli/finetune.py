@@ -36,7 +36,7 @@ def finetune(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Teach a model your own captioned pictures, a few hundred or more, and say whether that was worth it.
+    """Fine-tune a model on your own captioned pictures (a few hundred or more), and report whether it helped.
 
     A tenth of the pictures tells when to stop, a fifth is held out and judges the outcome, beside general pictures that
     must not be forgotten. What is not better is not written, and the exit code is 1. FOLDER has a captions.csv (file,

@@ -1,4 +1,4 @@
-"""`deixis gallery` and `deixis correspondences`: what runs find, as pages of pictures to be looked at."""
+"""`deixis figures gallery` and `deixis figures correspondences`: pages of what trained runs find."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gallery(
 
     Images that are not named are drawn at random, not chosen by what is found. A picture's own captions are bold.
 
-    Example: deixis gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
+    Example: deixis figures gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
     """
     from deixis.cli.output import busy, print_json, run_corpus, track
     from deixis.features import FeatureStore
@@ -126,7 +126,7 @@ def correspondences(
     Writes a page with sheets of pictures, a row a round, and `result.json` with the share of phrases whose region is
     right, by round and type. Drawn boxes, which the training did not see, tell what is right.
 
-    Example: deixis correspondences runs/hm-lstm --corpus joined/
+    Example: deixis figures correspondences runs/hm-lstm --corpus joined/
     """
     import numpy as np
 

@@ -26,7 +26,7 @@ def ground(
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
 ) -> None:
-    """Point at the phrases of a sentence: each with its box in the picture's pixels, and a score from 0 to 1.
+    """Find the phrases of a sentence in pictures: a box in pixels and a score from 0 to 1 for each.
 
     The score tells how likely the box is the right one if the thing is there at all; it does not tell whether it is.
 

@@ -44,7 +44,7 @@ def index(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the pictures in folders searchable; again, for what has changed since.
+    """Index the pictures in folders. Run it again to pick up new, changed and deleted files.
 
     Pictures are told by their content: renaming or copying costs nothing. Links are not followed, hidden files and
     folders are left out. A run that is interrupted goes on where it was. Another encoder builds a second index beside
@@ -87,7 +87,7 @@ def _print(report: IndexReport) -> None:
 
 
 def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
-    """Tell what an index holds, of which folders, made with which encoder.
+    """Show what an index holds: its folders, pictures and model.
 
     Example: deixis status --json
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deixis.metrics.localization import Localizer
     from deixis.vision.localization_drawing import Example
 
-app = typer.Typer(no_args_is_help=True, help="Point at phrases in pictures.")
+app = typer.Typer(no_args_is_help=True, help="Draw where trained runs localize phrases.")
 
 
 @app.callback()

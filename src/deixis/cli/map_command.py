@@ -1,4 +1,4 @@
-"""`deixis map`: the embedding space of a run as a page and as a picture (paper 2, Fig. 8)."""
+"""`deixis figures map`: the embedding space of a run as a page and as a picture (paper 2, Fig. 8)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def space_map(
 
     Lines lead from captions to their picture and, where the run knows regions, from phrases to the best of them.
 
-    Example: deixis map runs/hm-lstm --corpus joined/ --out map.html
+    Example: deixis figures map runs/hm-lstm --corpus joined/ --out map.html
     """
     import numpy as np
 

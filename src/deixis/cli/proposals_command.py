@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deixis.vision.proposals import ProposalMethod
     from deixis.vision.reading import Skipped
 
-app = typer.Typer(no_args_is_help=True, help="Regions nobody drew: measure, draw and train proposals.")
+app = typer.Typer(no_args_is_help=True, help="Region proposals: measure, draw, train.")
 
 MethodOption = Annotated[
     str,

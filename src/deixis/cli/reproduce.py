@@ -49,7 +49,7 @@ def reproduce(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     json: Annotated[bool, typer.Option("--json", help="Print the result files as JSON, and no tables.")] = False,
 ) -> None:
-    """Train every recipe of some tables, score it, and print the tables with the papers' figures beside ours.
+    """Train and evaluate the recipes of the papers' tables, and print our figures beside the papers'.
 
     What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself. Started
     several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle. (On

@@ -11,7 +11,7 @@ import typer
 from deixis.cli.output_files import system_faults
 from deixis.errors import DeixisError
 
-app = typer.Typer(no_args_is_help=True, help="Show results and set them beside the papers' figures.")
+app = typer.Typer(no_args_is_help=True, help="Show result files, and tables of our figures beside the papers'.")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

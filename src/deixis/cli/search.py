@@ -54,7 +54,7 @@ def search(
     null: NullOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find pictures of an index by words, by an example, or by both.
+    """Find pictures by words, by an example picture, or by both.
 
     Quoted phrases must all be there ("a red car" "snow"); a minus before a word or a quoted phrase, or "and not", says
     what must not be there. Scores run from 0 to 1; from 0.5 on a picture counts as what was asked for, and a query that
@@ -90,7 +90,7 @@ def similar(
     null: NullOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the pictures of an index that resemble a picture.
+    """Find the indexed pictures that resemble a picture.
 
     Example: deixis similar holiday.jpg -n 10
     """
@@ -98,7 +98,7 @@ def similar(
 
 
 def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: JsonOption = False) -> None:
-    """Look for what keeps search from working, and say what mends it; the exit code is 1 where something does.
+    """Check the installation and an index, and say how to fix what is wrong. Exit code 1 if there is a problem.
 
     Example: deixis doctor --index my-index
     """

@@ -50,7 +50,7 @@ def serve(
         typer.Option(metavar="NAME", help="Another name that it is reached by; may be repeated.", show_default=False),
     ] = None,
 ) -> None:
-    """Search an index in the browser: words, pictures, phrases pointed at, the map of the collection, an HTTP API.
+    """Search an index in the browser, and over an HTTP API.
 
     It listens on this machine alone. Beyond it a token is needed, which the printed link carries. While it runs, the
     index may be changed: new pictures are found within seconds.

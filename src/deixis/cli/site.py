@@ -1,4 +1,4 @@
-"""`deixis site`: a static site of an aligner's work, to browse from disk (paper 4's web demo)."""
+"""`deixis figures site`: a static site of an aligner's work, to browse from disk (paper 4's web demo)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def site(
 
     It opens from disk, without a server: start with its index.html. Every picture has a page of its own.
 
-    Example: deixis site runs/brnn --corpus joined/ --out site
+    Example: deixis figures site runs/brnn --corpus joined/ --out site
     """
     check_free(out, force)
     from deixis.cli.output import busy, print_json, progress_bar

@@ -1,4 +1,4 @@
-"""`deixis snippets`, `deixis vocabulary`: what an aligner (paper 4) sees in a whole collection of pictures."""
+"""`deixis figures snippets` and `deixis figures vocabulary`: what an aligner (DVSA) finds in a whole corpus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deixis.features import FeatureStore
     from deixis.papers.dvsa.model import FoundRegion
 
-app = typer.Typer(no_args_is_help=True, help="What a trained model makes of words.")
+app = typer.Typer(no_args_is_help=True, help="Word statistics of a trained aligner.")
 
 FeaturesOption = Annotated[
     list[Path] | None,
@@ -67,7 +67,7 @@ def snippets(
 ) -> None:
     """Find the regions of a whole collection that fit pieces of text best, one of a picture at most.
 
-    Example: deixis snippets "red bus" "yellow bus" --run runs/brnn --corpus joined/ --out buses.png
+    Example: deixis figures snippets "red bus" "yellow bus" --run runs/brnn --corpus joined/ --out buses.png
     """
     if out is not None:
         check_drawing(out, force)
@@ -117,7 +117,7 @@ def magnitudes(
     Words are read in the captions of the corpus, and told if they occur five times or more. Regions are those of one
     split, one of a picture at most.
 
-    Example: deixis vocabulary magnitudes runs/brnn --corpus joined/ --out regions.png
+    Example: deixis figures vocabulary magnitudes runs/brnn --corpus joined/ --out regions.png
     """
     if out is not None:
         check_drawing(out, force)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deixis.training.run_records import EpochRecord, TrainingReport
     from deixis.training.trainer import Progress
 
-runs_app = typer.Typer(no_args_is_help=True, help="Look at what was trained.")
+runs_app = typer.Typer(no_args_is_help=True, help="Inspect training runs.")
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or not.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -44,7 +44,7 @@ def train(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Train a recipe. A run that was killed goes on where it was when the same command is given again.
+    """Train a recipe into a run folder. Run the same command again to continue a run that was interrupted.
 
     Features come from the stores that are named, or from the cache, where those of a corpus are extracted once.
 
@@ -132,7 +132,7 @@ def recipes(
     name: Annotated[str | None, typer.Argument(help="Print this one, with what it inherits.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the recipes of the package: what each learns, on what, and which rows of the papers' tables it reproduces.
+    """List the built-in recipes: kind, corpus, and the table rows they reproduce.
 
     With a name, print that recipe as TOML, to read or to start from: what it sets and what it inherits from the recipe
     it extends. With --json, print every setting, defaults included.

@@ -1,0 +1,36 @@
+"""The help lists every command once, under a heading, with its whole summary."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from deixis.cli import app
+from deixis.cli.grouped_help import GROUPS, MOVED, OTHERS
+
+
+def help_of(*arguments: str) -> str:
+    return CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": "120"}).output
+
+
+def test_commands_are_listed_under_their_headings() -> None:
+    text = help_of()
+    headings = [text.index(f"{group}:\n") for group in GROUPS if group != OTHERS]
+    assert headings == sorted(headings)
+    assert f"{OTHERS}:\n" not in text, "a command of the top level has no heading"
+    photos, research = text.index("Your photos:"), text.index("Research:")
+    assert photos < text.index("\n  search ") < research < text.index("\n  train ")
+
+
+@pytest.mark.parametrize("group", ["", "figures", "corpus", "evaluate", "annotate"])
+def test_summaries_are_whole(group: str) -> None:
+    text = help_of(*group.split())
+    assert "..." not in text.partition("[ARGS]...")[2]
+
+
+@pytest.mark.parametrize("name", sorted(MOVED))
+def test_a_command_that_moved_says_where_to(name: str) -> None:
+    done = CliRunner().invoke(app, [name, "x"])
+    assert done.exit_code == 2
+    assert f"deixis {MOVED[name]}" in done.output
+    assert CliRunner().invoke(app, [*MOVED[name].split(), "--help"]).exit_code == 0
