@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
 import deixis
 from deixis.cli import app
+from deixis.metrics.paper_tables import PAPERS, paper_tables
+from deixis.training.recipe import load_recipe, package_recipes
 
 ROOT = Path(deixis.__file__).parent.parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -46,6 +49,36 @@ def test_every_command_that_is_named_exists(document: Path) -> None:
             else words[:1]
         )
         assert named in known, f"{document.name}: deixis {line}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_recipe_and_table_that_is_named_exists(document: Path) -> None:
+    rows = [f"{name}/{row.id}" for name, table in paper_tables().items() for row in table.rows]
+    known = [*package_recipes(), *rows]
+    named = rf"(?:`|deixis (?:train|reproduce|recipes) )((?:{'|'.join(PAPERS)}|base)/[\w.-]+)(?=[`\s])"
+    for name in re.findall(named, document.read_text(encoding="utf-8")):
+        if name.endswith(".json"):
+            assert (ROOT / "results" / name).exists(), f"{document.name}: {name}"
+            continue
+        assert any(other == name or other.startswith(f"{name}/") for other in known), f"{document.name}: {name}"
+
+
+def test_the_recipe_and_the_python_of_the_training_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    text = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    [recipe] = re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)
+    Path("my.toml").write_text(recipe, encoding="utf-8")
+    mine: Any = load_recipe("my.toml").recipe
+    assert (mine.name, mine.loss.margin, mine.loss.hardest, mine.schedule.patience) == ("my", 0.1, 10, None)
+    [snippet] = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    exec(compile(snippet, "training.md", "exec"), {})  # noqa: S102
+    out, err = capsys.readouterr()
+    epochs, recall = out.split()
+    assert (int(epochs), 0 < float(recall) <= 100, err) == (2, True, "")
+    assert (tmp_path / "runs" / "demo" / "model.json").exists()
 
 
 def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:

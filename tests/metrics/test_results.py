@@ -55,6 +55,13 @@ def test_a_result_is_equal_after_saving_and_loading(tmp_path: Path) -> None:
     assert load(tmp_path / "deep" / "result.json") == given_result
 
 
+def test_rows_with_the_former_names_of_papers_are_read_as_those_of_now(tmp_path: Path) -> None:
+    save(result(rows=["entities-cca/table5/sae"]), tmp_path / "result.json")
+    text = (tmp_path / "result.json").read_text(encoding="utf-8")
+    (tmp_path / "old.json").write_text(text.replace("entities-cca/", "paper0/"), encoding="utf-8")
+    assert load(tmp_path / "old.json") == load(tmp_path / "result.json")
+
+
 @given(st.dictionaries(st.text(min_size=1), st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_figures_keep_every_bit(tmp_path_factory: pytest.TempPathFactory, metrics: dict[str, float]) -> None:
     path = tmp_path_factory.getbasetemp() / "bits.json"

@@ -12,7 +12,7 @@ import pytest
 from deixis.errors import DeixisError
 from deixis.metrics.paper_tables import find_tables, paper_tables
 from deixis.metrics.result_tables import as_data, compare, markdown
-from deixis.metrics.results import BoxSupervision, CorpusReference, Protocol, Recipe, Result, make_result
+from deixis.metrics.results import BoxSupervision, CorpusReference, FormerRecipe, Protocol, Recipe, Result, make_result
 
 PROTOCOL = Protocol("retrieval", "pessimistic", {"captions_per_image": 5})
 CORPUS = CorpusReference("flickr8k", "c0ffee" * 8, "test", "decade" * 8)
@@ -61,6 +61,19 @@ def test_several_seeds_are_one_entry_with_mean_and_spread() -> None:
     assert len(ours) == 1
     assert ours[0]["mean"]["image_to_text.r@1"] == pytest.approx(statistics.mean(values))
     assert ours[0]["spread"]["image_to_text.r@1"] == pytest.approx(statistics.stdev(values))
+
+
+def test_a_seed_from_before_its_recipe_was_renamed_is_one_of_the_entry() -> None:
+    below = Recipe("concepts-order/concepts", "c" * 64)
+    renamed = Recipe(
+        "two-branch/sentences-bi",
+        "a" * 64,
+        (msgspec.structs.replace(below, formerly=FormerRecipe("paper3/concepts", "d" * 64)),),
+        FormerRecipe("paper1/sentences-bi", "b" * 64),
+    )
+    current = Recipe("two-branch/sentences-bi", "a" * 64, (below,))
+    [entry] = compare({"0.json": result(recipe=renamed), "1.json": result(recipe=current, seed=1)}).of_table(TABLE5[0])
+    assert entry.seeds == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from deixis import __version__
 from deixis.corpus.records import Corpus
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
+from deixis.metrics.former_names import current_name
 
 #: The version of the record; increased by changes that old readers would misread.
 SCHEMA: Final = 1
@@ -229,6 +230,8 @@ def _parse(path: str | Path, data: Any) -> Result:
         raise InputError(path, "not a result record: it has no schema number", "schema")
     if data["schema"] != SCHEMA:
         raise InputError(path, f"schema {data['schema']}, but this Deixis reads {SCHEMA}", "schema")
+    if isinstance(data.get("rows"), list):
+        data["rows"] = [current_name(row) if isinstance(row, str) else row for row in data["rows"]]
     try:
         # msgspec does not name the keys of a mapping; our own check does, so it runs first.
         _check_figures(data.get("metrics"))
