@@ -1,4 +1,4 @@
-"""What a CCA costs: time and peak memory beside cca_zoo's and scikit-learn's, and at the full size of paper 0.
+"""What a CCA costs: time and memory beside cca_zoo's and scikit-learn's, and at the full size of the Entities paper.
 
     python benchmarks/cca.py [--out results/benchmarks/cca.json] [--limit SECONDS]
     python benchmarks/cca.py --full [--device cuda] [--out results/benchmarks/cca-full.json] [--shape X Y PAIRS]
@@ -46,7 +46,7 @@ DIMENSIONS, PAIRS, COMPONENTS, BLOCK, TURNS = 1000, 50_000, 50, 4096, 3
 SPEED_LIMIT, GROWTH_LIMIT, FULL_LIMIT = 3, 100 * 10**6, 60
 #: What fitting took by `clocks`, and the correlations of the leading components, worked out when asked for.
 Fitted = tuple[NDArray[np.float64], Callable[[], NDArray[np.float64]]]
-#: Paper 0, section 3.1: VGG features, Fisher vectors, region-phrase pairs; and how many correlations are planted.
+#: Entities, section 3.1: VGG features, Fisher vectors, region-phrase pairs; and how many correlations are planted.
 FULL, PLANTED = (4096, 18_000, 423_134), 64
 
 
@@ -258,7 +258,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--limit", type=float, default=900, help="seconds that a library may take to fit")
-    parser.add_argument("--full", action="store_true", help="the full size of paper 0")
+    parser.add_argument("--full", action="store_true", help="the full size of the Entities paper")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="where the full size is worked on")
     parser.add_argument("--shape", type=int, nargs=3, default=FULL, metavar=("X", "Y", "PAIRS"))
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""What learning order by generation costs: training steps of paper 3's model with a generator beside those without.
+"""What learning order by generation costs: training steps of the SCO model with a generator and without.
 
     python benchmarks/concepts_order.py [--device cuda] [--out results/benchmarks/concepts_order.json]
 

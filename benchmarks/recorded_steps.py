@@ -2,7 +2,7 @@
 
     python benchmarks/recorded_steps.py [--device cuda] [--images 6000] [--out results/benchmarks/recorded_steps.json]
 
-The networks of paper 1 for sentences, 4,096 + 6,000 dimensions, batches of 500 pairs, with the moving average of the
+Two-branch networks for sentences, 4,096 + 6,000 dimensions, batches of 500 pairs, with the moving average of the
 weights: 6,000 images with five captions each, made as in `two_branch.py`. A step is all that the trainer does for one:
 sampling, forward, backward, Adam, averaging, and looking at the losses. Of the epochs the last four count; the first
 checkpoint falls into the second. On a processor there are no graphs, and nothing to compare.

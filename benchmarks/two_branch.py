@@ -1,4 +1,4 @@
-"""Training steps of the embedding network of paper 1 beside other ways to write its loss.
+"""Training steps of the embedding network of the two-branch paper beside other ways to write its loss.
 
     python benchmarks/two_branch.py [--out results/benchmarks/two_branch.json]
 
@@ -38,7 +38,7 @@ from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamp
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
 #: How many times faster than the others the loss must be.
 SPEED_LIMIT = 1
-#: Name → pairs a batch, widths of the branches, K (paper 1, sections 4.3 and 5.3).
+#: Name → pairs a batch, widths of the branches, K (the two-branch paper, sections 4.3 and 5.3).
 SETTINGS = {"phrases": (100, (1024, 512), 30), "sentences": (500, (2048, 512), 10)}
 TURNS = 6
 #: A loss of unit rows of images, unit rows of texts and a batch.

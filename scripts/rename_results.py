@@ -20,6 +20,12 @@ from deixis.metrics.former_names import FOLDERS, current_name
 #: Each former recipe with the hash that it had, its name now and its hash now.
 FORMER = json.loads((Path(__file__).parents[1] / "tests" / "training" / "former_recipes.json").read_text())
 
+#: Readings of the papers that were named by a paper's number.
+READINGS = {
+    "Table 1 of paper 0": "Table 1 of the Entities paper",
+    "Workflow of paper 0": "Workflow of the Entities paper",
+}
+
 
 def renamed_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe as results name it, and those that it builds on, under their names of now."""
@@ -36,6 +42,8 @@ def renamed_recipe(recipe: dict[str, Any]) -> dict[str, Any]:
 def renamed_result(text: str) -> str:
     """The text of a result file with its `rows` and `recipe` written anew, in the layout that results are saved in."""
     result = json.loads(text)
+    for former, current in READINGS.items():
+        text = text.replace(f'    "{former}"\n', f'    "{current}"\n')
     if result.get("rows"):
         rows = json.dumps([current_name(row) for row in result["rows"]], indent=2)
         text = _with_field(text, "rows", rows)

@@ -1,4 +1,4 @@
-"""The four box tasks, answer by answer, as section 2.2 of paper 0 describes them."""
+"""The four box tasks, answer by answer, as section 2.2 of the Entities paper describes them."""
 
 from __future__ import annotations
 

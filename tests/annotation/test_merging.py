@@ -1,4 +1,4 @@
-"""Merging of boxes and chains (paper 0, section 2.3)."""
+"""Merging of boxes and chains (the Entities paper, section 2.3)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The annotation workbench: the Flickr30k Entities workflow (paper 0, section 2), its workers, its database."""
+"""The annotation workbench: the Flickr30k Entities workflow (Entities, section 2), its workers, its database."""

@@ -1,4 +1,4 @@
-"""Box requirement, drawing, quality and coverage of one chain (paper 0, section 2.2), as a pure function of answers.
+"""Box requirement, drawing, quality and coverage of one chain (Entities, section 2.2), as a pure function of answers.
 
 Opinions accrue: whoever says that a box is needed speaks against whoever says that none (or no further one) is,
 drawers included. The side that is ahead wins, but "no" needs two who agree. That gives the paper's rules: one "box"

@@ -1,4 +1,4 @@
-"""Plain SVG charts, drawn without a plotting library: bars side by side, as in Fig. 2 of paper 0, and lines."""
+"""Plain SVG charts, drawn without a plotting library: bars side by side (Entities, Fig. 2) and lines."""
 
 from __future__ import annotations
 

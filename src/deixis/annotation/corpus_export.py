@@ -1,4 +1,4 @@
-"""From answers back to a corpus: phrases, chains, merged boxes (paper 0, section 2.3)."""
+"""From answers back to a corpus: phrases, chains, merged boxes (the Entities paper, section 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification questions: tasks whose right answer is known, made from an annotated corpus (paper 0, section 2.3).
+"""Verification questions: tasks whose right answer is known, made from an annotated corpus (Entities, section 2.3).
 
 Each task gets as many questions of one answer as of another where the corpus has them, so that a worker who always says
 the same is wrong half of the time.

@@ -1,4 +1,4 @@
-"""Coreference links and chain verification (paper 0, section 2.1), as pure functions of the answers given so far.
+"""Coreference links and chain verification (Entities, section 2.1), as pure functions of the answers given so far.
 
 Captions are taken in turn. The mentions of a caption are asked against one mention of each chain found in the captions
 before, most alike wording first, so at most |M||C| questions are asked. Mentions of one caption never name the same,

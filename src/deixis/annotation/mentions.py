@@ -1,4 +1,4 @@
-"""From captions to mentions: noun chunks without pronouns and non-visual terms, with types (paper 0, section 2.1)."""
+"""From captions to mentions: noun chunks without pronouns and non-visual terms, with types (Entities, section 2.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merging boxes, then chains, once an image is annotated (paper 0, section 2.3).
+"""Merging boxes, then chains, once an image is annotated (the Entities paper, section 2.3).
 
 Drawing works chain by chain, so the bride's box is drawn again for the couple. Boxes of different chains that overlap
 by at least 0.8 (0.9 where one of them is of type `other`) become one, then chains with the same boxes become one. The

@@ -1,4 +1,4 @@
-"""Trusted workers (paper 0, section 2.3): what a worker's record in a task entitles to, as pure functions.
+"""Trusted workers (the Entities paper, section 2.3): what a worker's record in a task entitles to, as pure functions.
 
 A record is the outcomes, right or wrong and in order, of the answers whose truth is known: in the binary tasks (and box
 requirement) those to verification questions, in drawing the verdicts of Box Quality. A test comes first, then the first

@@ -1,5 +1,5 @@
 """How alike two mentions are worded, and the head noun of one: what decides which pair is asked first and how a chain
-that failed its verification is split (paper 0, section 2.1)."""
+that failed its verification is split (the Entities paper, section 2.1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The whole workflow of one image as a pure function: from its document and the answers so far to what is known and
-what must be asked next (paper 0, section 2). Nothing is remembered anywhere else, so the log of answers is the state.
+what must be asked next (Entities, section 2). Nothing is remembered anywhere else, so the log of answers is the state.
 """
 
 from __future__ import annotations

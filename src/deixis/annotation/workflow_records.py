@@ -1,4 +1,4 @@
-"""The words of the workflow (paper 0, section 2): mentions, questions, answers, fixes, and the settings of a project.
+"""The words of the workflow (Entities, section 2): mentions, questions, answers, fixes, and the settings of a project.
 
 Everything here is data. A question is identified inside its image by what it asks, not by a number, so that an answer
 stays of use whatever happens around it.

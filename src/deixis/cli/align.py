@@ -1,4 +1,4 @@
-"""`deixis align`: where in a picture the words of a sentence lie (paper 4)."""
+"""`deixis align`: where in a picture the words of a sentence lie (the DVSA paper)."""
 
 from __future__ import annotations
 

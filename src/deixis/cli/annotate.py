@@ -238,7 +238,7 @@ def stats(
     chart: Annotated[Path | None, typer.Option(help="Also draw Fig. 2 here (.svg).", show_default=False)] = None,
     json: JsonOption = False,
 ) -> None:
-    """Table 1 of paper 0 for what was annotated so far.
+    """Table 1 of the Entities paper for what was annotated so far.
 
     Example: deixis annotate stats project.db --chart figure2.svg
     """

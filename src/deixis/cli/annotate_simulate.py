@@ -119,7 +119,7 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings:
         corpus=corpus_reference(chosen),
         seed=seed,
         counts=study.counts,
-        readings=("Workflow of paper 0",),
+        readings=("Workflow of the Entities paper",),
         duration=perf_counter() - began,
     )
     with system_faults(out):

@@ -230,7 +230,7 @@ def formats(json: JsonOption = False) -> None:
 
 
 def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out: Path, duration: float) -> None:
-    """A result record of the counts; of the whole release, it stands beside Table 1 of paper 0."""
+    """A result record of the counts; of the whole release, it stands beside Table 1 of the Entities paper."""
     import msgspec
 
     from deixis.corpus.statistics import is_flickr30k_entities
@@ -244,7 +244,7 @@ def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out:
         figures,
         corpus=reference,
         rows=("entities-cca/table1",) if is_flickr30k_entities(counts) else (),
-        readings=("Table 1 of paper 0",),
+        readings=("Table 1 of the Entities paper",),
         duration=duration,
     )
     with system_faults(out):

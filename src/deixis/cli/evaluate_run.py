@@ -58,7 +58,7 @@ def run(
         bool,
         typer.Option(
             "--drawn-regions",
-            help="Also rank drawn regions and phrases (paper 2, Table 4), by features of the recipe `chains`.",
+            help="Also rank drawn regions and phrases (HM-LSTM, Table 4), by features of the recipe `chains`.",
         ),
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",

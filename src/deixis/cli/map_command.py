@@ -1,4 +1,4 @@
-"""`deixis figures map`: the embedding space of a run as a page and as a picture (paper 2, Fig. 8)."""
+"""`deixis figures map`: the embedding space of a run as a page and as a picture (the HM-LSTM paper, Fig. 8)."""
 
 from __future__ import annotations
 

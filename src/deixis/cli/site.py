@@ -1,4 +1,4 @@
-"""`deixis figures site`: a static site of an aligner's work, to browse from disk (paper 4's web demo)."""
+"""`deixis figures site`: a static site of an aligner's work, to browse from disk (the DVSA paper's web demo)."""
 
 from __future__ import annotations
 

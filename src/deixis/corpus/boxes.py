@@ -18,7 +18,7 @@ def box_array(boxes: Iterable[Box]) -> NDArray[np.float64]:
 
 
 def merge(boxes: Boxes) -> Boxes:
-    """The smallest box around all of them, `(4,)`: what a plural phrase is held to in papers 0 and 1."""
+    """The smallest box around all of them, `(4,)`: what a plural phrase is held to in Entities, two-branch."""
     return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
 
 

@@ -1,6 +1,6 @@
 """Join, concatenate and cut corpora.
 
-All Flickr8k pictures are also Flickr30k Entities pictures (paper 0), so `join` gives the one's pixels, captions and
+All Flickr8k pictures are also Flickr30k Entities pictures, so `join` gives the one's pixels, captions and
 splits the other's phrases, chains and boxes.
 """
 

@@ -1,4 +1,4 @@
-"""What a dataset is: images, captions, phrases, chains, boxes, splits (the data model of Flickr30k Entities, paper 0).
+"""What a dataset is: images, captions, phrases, chains, boxes, splits (the data model of Flickr30k Entities).
 
 All records are immutable. A corpus keeps everything of one image together, so that cutting and joining corpora
 means choosing images, and nothing can point outside its image.
@@ -19,7 +19,7 @@ from deixis.errors import DeixisError
 if TYPE_CHECKING:
     from deixis.corpus.pictures import Pictures
 
-#: The eight coarse types of paper 0 (section 2.1), in the order of its Table 1, under the names of the release.
+#: The eight coarse types (Entities, section 2.1), in the order of its Table 1, under the names of the release.
 TYPES = ("people", "clothing", "bodyparts", "animals", "vehicles", "instruments", "scene", "other")
 #: The type of phrases that name nothing one could see; their chain is `NOT_VISUAL_CHAIN`.
 NOT_VISUAL = "notvisual"

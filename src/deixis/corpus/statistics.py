@@ -1,4 +1,4 @@
-"""What a corpus holds, counted as in paper 0, section 2.4 and Table 1.
+"""What a corpus holds, counted as in the Entities paper, section 2.4 and Table 1.
 
 Which counting gives the rows of Table 1 was found from the release, where it reproduces every row to the last digit
 printed (except one chain of `other`, and 2.86 mentions a chain of instruments where the paper has 2.85):
@@ -28,7 +28,7 @@ from deixis.files import atomic_write, cache_folder
 
 #: Part of every cache key: raise it when the counting changes.
 STATISTICS_VERSION = 1
-#: Paper 0, section 2.4: images that mention each type, in percent.
+#: The Entities paper, section 2.4: images that mention each type, in percent.
 PAPER_IMAGES_MENTIONING = {
     "people": 94.2,
     "clothing": 69.9,
@@ -39,7 +39,7 @@ PAPER_IMAGES_MENTIONING = {
     "scene": 79.7,
     "other": 91.8,
 }
-#: Paper 0, section 2.4: the figures of the text, under the names they have in `Statistics`.
+#: The Entities paper, section 2.4: the figures of the text, under the names they have in `Statistics`.
 PAPER_FIGURES = {
     "images": 31783,
     "captions": 158915,

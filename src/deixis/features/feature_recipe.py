@@ -9,7 +9,7 @@ side = 384                 # pixels of that pass, about side × side
 boxes = "drawn"            # the corpus' own boxes; "chains": one a chain, merged; a proposal method; the file of a
                            # trained proposer (.safetensors); or a feature store that has boxes of these pictures
 count = 100                # at most so many a picture
-features = "align"         # from the map of the same pass (RoIAlign); "crops": a pass a box (paper 0), slow
+features = "align"         # from the map of the same pass (RoIAlign); "crops": a pass a box (the Entities paper), slow
 context = false            # append the picture's vector
 coordinates = false        # append x1/W, y1/H, x2/W, y2/H and the share of the picture
 

@@ -46,7 +46,7 @@ class DrawnBoxes:
 class MergedBoxes:
     """For each chain of an image that has boxes the one box around them, in the order of `image.chains`.
 
-    What a plural phrase is held to (papers 0 and 1), so these are the regions of training pairs.
+    What a plural phrase is held to (the Entities and two-branch papers), so these are the regions of training pairs.
     """
 
     provenance: Mapping[str, Any] = {"boxes": "chains", "saw_boxes": True}

@@ -54,7 +54,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def annotated(image: Image, picture: str) -> str:
-    """A picture with its boxes, and its captions with phrases underlined in their chain's colour (paper 0, Fig. 1)."""
+    """A picture with its boxes, and its captions with phrases underlined in their chain's colour (Entities, Fig. 1)."""
     colours = {chain: _css(style.colour) for chain, style in chain_styles(image).items()}
     boxes = "\n".join(
         f'<rect x="{box.x1:g}" y="{box.y1:g}" width="{box.x2 - box.x1:g}" height="{box.y2 - box.y1:g}" fill="none" '

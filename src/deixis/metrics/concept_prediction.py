@@ -1,4 +1,4 @@
-"""Concept prediction (paper 3, section 3.2): average precision of every concept over the pictures of a split.
+"""Concept prediction (the SCO paper, section 3.2): average precision of every concept over the pictures of a split.
 
 A picture is right for a concept if one of its captions has a word of it. Captions leave things out, so the figures
 compare predictors. Ties count against us, precision is interpolated at all points; concepts that no picture of the

@@ -18,7 +18,7 @@ def tfidf(**options: Any) -> TfidfVectorizer:
     r"""scikit-learn's tf-idf over tokens that are already split; `options` are those of `TfidfVectorizer`.
 
     A word t of a caption counts :math:`\mathrm{tf} \cdot (1 + \ln\frac{1 + n}{1 + \mathrm{df}_t})`, rows have norm 1.
-    The outcome is a sparse array; paper 1 (section 4.2) finds it close to Fisher vectors under its networks.
+    The result is a sparse array; the two-branch paper (4.2) finds it close to Fisher vectors under its networks.
 
     >>> features = tfidf().fit([("a", "dog"), ("a", "cat")])
     >>> features.transform([("a", "dog", "dog")]).toarray().round(2).tolist()

@@ -1,4 +1,4 @@
-"""Noun-phrase chunks of captions, found by a small network learned from Flickr30k Entities (paper 0, section 2.1).
+"""Noun-phrase chunks of captions, found by a small network learned from Flickr30k Entities (Entities, section 2.1).
 
 A phrase is what the Entities release puts in brackets: short, never nested, non-visual ones ("the background", "each
 other") included; `deixis.text.entity_types` tells which those are. A few convolutions over word and affix vectors

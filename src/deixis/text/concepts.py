@@ -1,4 +1,4 @@
-"""Concept words (paper 3, section 3.2): the nouns, verbs, adjectives and numbers that captions are full of.
+"""Concept words (the SCO paper, section 3.2): the nouns, verbs, adjectives and numbers that captions are full of.
 
 A concept is a lemma: tenses of a verb and both numbers of a noun are one. spaCy tells lemmas and parts of speech of the
 training captions, once; the vocabulary keeps which written forms stand for each concept, so labels of any other text,

@@ -2,7 +2,7 @@
 
 Every word projects the phrase of its tag (a noun NP, a verb VP and with a subject S, a preposition PP …) and takes in
 the phrases of its dependents: complements inside, each modifier after a noun one NP further out. So noun phrases nest
-as paper 2 needs: "two people sitting on rocking chairs" is an NP over "two people" and a VP over "rocking chairs".
+as the HM-LSTM needs: "two people sitting on rocking chairs" is an NP over "two people" and a VP over "rocking chairs".
 Labels are those of the Penn Treebank, relations those of spaCy's English models (ClearNLP).
 """
 

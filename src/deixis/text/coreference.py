@@ -3,7 +3,7 @@
 It sees both heads and all words by learned vectors, what they share, their numbers, colours and types, and how many
 other mentions of the type stand beside them. `deixis.training.tools.coreference_training` trains it; the annotation
 workbench proposes
-answers to link questions with it (paper 0, section 2.1, has only people).
+answers to link questions with it (the Entities paper, section 2.1, has only people).
 """
 
 from __future__ import annotations

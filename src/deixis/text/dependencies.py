@@ -1,4 +1,4 @@
-"""The dependency edges of a corpus, parsed once and kept: what DepTree and DeFrag of paper 4 learn from.
+"""The dependency edges of a corpus, parsed once and kept: what DepTree and DeFrag of the DVSA paper learn from.
 
 A text is known by its lower-case tokens (`tokens_of`) and parsed from them, as queries are. One that is not kept needs
 spaCy, and so does a corpus whose edges are not in the cache.

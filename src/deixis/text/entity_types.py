@@ -1,4 +1,4 @@
-"""The coarse types of a phrase: people, clothing, bodyparts, animals … or notvisual (paper 0, section 2.1).
+"""The coarse types of a phrase: people, clothing, bodyparts, animals … or notvisual (the Entities paper, section 2.1).
 
 The release typed phrases by dictionaries of head words (a chunk's last word), so a lexicon read off its training
 captions nearly repeats it: whole phrases that differ from their head's usual type, then heads, then other forms of the
@@ -23,7 +23,7 @@ from deixis.files import atomic_write
 
 #: Several types of one phrase are written like this: `vehicles/scene`.
 SEPARATOR = "/"
-#: A chunk that is only a colour tells what somebody wears (paper 0, footnote 1). Colours that also name a thing (gold,
+#: A chunk that is only a colour tells what somebody wears (Entities, footnote 1). Colours that also name a thing (gold,
 #: silver, cream, peach) are left to the lexicon.
 # fmt: off
 COLOURS = frozenset({

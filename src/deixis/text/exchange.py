@@ -1,6 +1,6 @@
 """Captions with the roles of two things exchanged: "a cheetah chases a gazelle", "a gazelle chases a cheetah".
 
-Paper 3 (section 1) asks that a picture be told from the same concepts in another order. The two noun phrases of a verb,
+SCO (section 1) asks that a picture be told from the same concepts in another order. The two noun phrases of a verb,
 or of a preposition that is not the same both ways, change places; what they wear and where they stand stays. A parser
 must read the exchanged sentence with the roles exchanged, or it is left out.
 """

@@ -1,4 +1,4 @@
-"""Fisher vectors of captions over word vectors: the text features of papers 0 (section 3.1) and 1 (section 4.2)."""
+"""Fisher vectors of captions over word vectors: text features (Entities, section 3.1; two-branch, section 4.2)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     often (phrases), encode each once.
 
     `MeanVectors` keeps only the first moment of the words; `deixis.text.StreamedPCA` takes the 18,000 to 6,000 as in
-    paper 1.
+    the two-branch paper.
 
     Parameters
     ----------

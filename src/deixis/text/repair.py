@@ -1,6 +1,6 @@
 """Make a dependency parse agree with phrases found otherwise.
 
-General parsers stumble over captions (paper 4's supplement, "Plug and play use of Natural Language Processing
+General parsers stumble over captions (the DVSA paper's supplement, "Plug and play use of Natural Language Processing
 toolkits"): in "people sitting on rocking chairs" spaCy's takes "rocking" for a verb. The caption chunker knows better,
 so each of its phrases is given one head, a noun where there is one, from which all of the phrase hangs.
 """

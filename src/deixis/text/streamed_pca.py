@@ -1,4 +1,4 @@
-"""PCA of more rows than memory holds, on a GPU where there is one: 18,000-d Fisher vectors to 6,000 (paper 1, 4.2)."""
+"""PCA of more rows than memory holds, on a GPU if there is one: 18,000-d Fisher vectors to 6,000 (two-branch, 4.2)."""
 
 from __future__ import annotations
 

@@ -68,11 +68,11 @@ def _figures(plan: RunPlan, report: TrainingReport) -> str:
 def _batches(plan: RunPlan, means: Mapping[str, float]) -> str:
     printed = _printed_means(plan.recipe)
     rows = [f"| {name} | {mean:,.1f} | {printed.get(name, '')} |" for name, mean in means.items()]
-    return "\n".join(["| count | here | paper 1 |", "|---|---:|---:|", *rows])
+    return "\n".join(["| count | here | the two-branch paper |", "|---|---:|---:|", *rows])
 
 
 def _printed_means(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Section 4.5 of paper 1, for region-phrase networks with as many pairs to a batch."""
+    """Section 4.5 of the two-branch paper, for region-phrase networks with as many pairs to a batch."""
     if recipe["kind"] != "phrases" or recipe["sampler"]["batch"] != 100:
         return {}
     if recipe["model"]["kind"] == "similarity":

@@ -145,7 +145,7 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
 
 
-#: What samplers and losses count in a batch (paper 1, section 4.5).
+#: What samplers and losses count in a batch (the two-branch paper, section 4.5).
 BATCH_COUNTS = frozenset({"pairs", "triplets", "images", "regions", "phrases", "phrases_without_negative"})
 BATCH_COUNTS |= {"images_without_second", "regions_without_second", "phrases_without_second"}
 

@@ -64,7 +64,7 @@ class Cosine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 class Clip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Gradients are scaled down to a norm, all together, or cut element by element (paper 4: at 5)."""
+    """Gradients are scaled down to a norm, all together, or cut element by element (the DVSA paper: at 5)."""
 
     kind: Literal["norm", "value"]
     at: Positive

@@ -1,6 +1,6 @@
 """A picture with the regions of a sentence's snippets, and under it the sentence, each snippet in its region's colour.
 
-As Fig. 4 of paper 4's supplement; `draw_regions` is a sheet of cut-out regions, as its Figs. 1 to 3.
+As Fig. 4 of the DVSA paper's supplement; `draw_regions` is a sheet of cut-out regions, as its Figs. 1 to 3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views of a picture for a network: one centre crop, ten crops (papers 0, 1 and 3), squashed, or whole with its aspect.
+"""Views of a picture for a network: one centre crop, ten crops, squashed, or whole with its aspect.
 
 Each is one resampling from the picture's own pixels.
 """

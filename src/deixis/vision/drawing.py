@@ -1,4 +1,4 @@
-"""A picture with its boxes, and under it the captions, every chain in one colour (as in Figure 1 of paper 0)."""
+"""A picture with its boxes, and under it the captions, every chain in one colour (Entities, Figure 1)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Weights = str | Path | None
 
 
 def torchvision_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
-    """VGG: the vector is fc7 (papers 0 and 1), the map conv5's. ResNet: the pooled last stage, and that stage."""
+    """VGG: the vector is fc7 (Entities, two-branch), the map conv5's. ResNet: the pooled last stage, and that stage."""
     models = require("torchvision.models", "torchvision", f"torchvision:{name}")
     if not name.startswith(("vgg", "resnet", "resnext", "wide_resnet")) or name not in models.list_models():
         raise DeixisError(f"torchvision:{name}: only its VGG and ResNet networks are taken; for others use timm:…")

@@ -1,4 +1,4 @@
-"""Where methods find the phrases of captions, one method below the other (Fig. 2 of paper 1, Fig. 3 of paper 0).
+"""Where methods find the phrases of captions, one method below the other (two-branch, Fig. 2; Entities, Fig. 3).
 
 Phrases and the regions found for them share a colour. A region that is right (it overlaps the drawn box enough) has a
 solid outline, a wrong one a dashed outline and its phrase a dotted line. Scores stand in brackets after the phrases.

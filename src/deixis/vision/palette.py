@@ -1,4 +1,4 @@
-"""One colour a chain, the same for its boxes and for the phrases that name it (Figure 1 of paper 0)."""
+"""One colour a chain, the same for its boxes and for the phrases that name it (Figure 1 of the Entities paper)."""
 
 from __future__ import annotations
 

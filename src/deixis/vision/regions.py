@@ -101,7 +101,7 @@ def with_context(vectors: Tensor, whole: Tensor, counts: Sequence[int]) -> Tenso
 
 
 def box_crops(picture: Pillow.Image, boxes: Tensor, side: int) -> list[Pillow.Image]:
-    """Each box cut out and squashed to the network's input, for a pass a box: slow, and what paper 0 does."""
+    """Each box cut out and squashed to the network's input, one pass per box: slow, as in the Entities paper."""
     return [crop_box(picture, (x1, y1, x2, y2), side) for x1, y1, x2, y2 in boxes.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""The aligner of paper 4 against explicit loops over pictures, words and regions: values and gradients."""
+"""The aligner of the DVSA paper against explicit loops over pictures, words and regions: values and gradients."""
 
 from __future__ import annotations
 

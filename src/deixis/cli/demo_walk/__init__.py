@@ -2,8 +2,8 @@
 
 Draw scenes → count them → extract features of their pictures → learn a first matcher on the split `train` → rank the
 splits `test` and `unseen` → see what it finds, and what word order and counting cost it → train the embedding network
-of paper 1 → point at phrases with CCA and with a network → align the words of a sentence with regions and write a
-caption (paper 4). Every figure also goes to a result file.
+of the two-branch paper → point at phrases with CCA and with a network → align the words of a sentence with regions and
+write a caption (the DVSA paper). Every figure also goes to a result file.
 """
 
 from __future__ import annotations
@@ -123,20 +123,20 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         beside = processes.submit(train_captioner, corpus, store, out)
         sentences = train_sentences(corpus, store, out)
         network_rows = _network_rows(sentences)
-        say("4. An embedding network (paper 1), on the split test", NETWORK_COLUMNS, network_rows)
+        say("4. An embedding network (the two-branch paper), on the split test", NETWORK_COLUMNS, network_rows)
 
         regional = with_regions(corpus)
         stores = region_stores(regional, out, progress)
         phrases = train_phrases(regional, stores, out)
         phrase_rows = _phrase_rows(phrases)
-        say("5. Pointing at phrases (papers 0 and 1), on the split test", PHRASE_COLUMNS, phrase_rows)
+        say("5. Pointing at phrases (Entities, two-branch), on the split test", PHRASE_COLUMNS, phrase_rows)
         localizations = out / "localizations.png"
         with atomic_write(localizations) as stream:
             draw_localizations(regional, stores, phrases).save(stream, "PNG")
 
         aligner, captioner = train_aligner(regional, stores, out), beside.result()
     word_rows = _word_rows(aligner, captioner)
-    say("6. Words for regions, and captions (paper 4), on the split test", WORD_COLUMNS, word_rows)
+    say("6. Words for regions, and captions (the DVSA paper), on the split test", WORD_COLUMNS, word_rows)
     at_work = show(regional, stores, store, aligner, captioner)
     aligned = out / "aligned.png"
     with atomic_write(aligned) as stream:
@@ -192,13 +192,14 @@ TWIN_TEXT = (
     "matcher without word order most exchanged twins are the same sentence, and a tie is not a right answer."
 )
 NETWORK_TEXT = (
-    "Two branches that end in one space, learned by the ranking loss of paper 1 with neighbourhood sampling and "
-    "constraints, on the same features; texts are tf-idf vectors. S→S: a caption asks for another of the same picture."
+    "Two branches that end in one space, learned by the ranking loss of the two-branch paper with neighbourhood "
+    "sampling and constraints, on the same features; texts are tf-idf vectors. S→S: a caption asks for another of the "
+    "same picture."
 )
 PHRASE_TEXT = (
     "The regions of a picture, proposed by a network that was trained on photos, are ranked for every phrase of its "
-    "captions. A hit overlaps the drawn box by half (intersection over union). CCA is paper 0's way, the embedding "
-    "network paper 1's. No matcher can do better than the proposals allow."
+    "captions. A hit overlaps the drawn box by half (intersection over union). CCA is the method of the Entities "
+    "paper, the embedding network that of the two-branch paper. No matcher can do better than the proposals allow."
 )
 WORD_TEXT = (
     "The aligner learned from pictures and whole sentences alone which region each word is about. Its figures are the "

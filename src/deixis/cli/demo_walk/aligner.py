@@ -1,4 +1,4 @@
-"""The demo's aligner and captioner (paper 4): trained and scored on the embedded corpus, and at work on a scene."""
+"""The demo's aligner and captioner (DVSA): trained and scored on the embedded corpus, and at work on a scene."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's two-branch networks (paper 1) and CCA (paper 0): trained, scored and drawn on the embedded corpus."""
+"""The demo's two-branch networks and CCA: trained, scored and drawn on the embedded corpus."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
 
 
 def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: Sequence[Trained]) -> Pillow.Image:
-    """What each matcher finds for the phrases of some test captions (paper 1, Fig. 2)."""
+    """What each matcher finds for the phrases of some test captions (the two-branch paper, Fig. 2)."""
     pictures = _pictures(corpus, stores)
     rich = captions_with_boxes(corpus.split("test").images, phrases=3)
     examples = [

@@ -1,4 +1,4 @@
-"""Flickr30k Entities (paper 0) as released: `Annotations/*.xml`, `Sentences/*.txt`, split lists, `UNRELATED_CAPTIONS`.
+"""Flickr30k Entities as released: `Annotations/*.xml`, `Sentences/*.txt`, split lists, `UNRELATED_CAPTIONS`.
 
 An image's boxes are the XML's objects with a `bndbox`, in order and with the coordinates as they stand; a chain is an
 id named by an object or a phrase. `brackets` has the notation of the Sentences files.

@@ -3,7 +3,7 @@
 Boxes are tied to character spans of the caption. Read are MDETR's Flickr files (`final_flickr_separateGT_train.json`,
 or merged), its referring expressions and GLIP's mixed sets; entries with one `original_img_id`, or else one
 `file_name`, are the captions of one image. Such files name no entities: phrases with the same set of boxes become one
-chain (as section 2.3 of paper 0 merges them), and a phrase without a box is a chain of its own.
+chain (as section 2.3 of the Entities paper merges them), and a phrase without a box is a chain of its own.
 
 Written is the Flickr layout, a file a split. What it has no room for (boxes that no caption names, chains, types,
 flags, tokens) stands in keys of our own that other tools pass over, so nothing of a corpus is lost; where

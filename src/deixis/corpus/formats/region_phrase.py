@@ -1,6 +1,6 @@
 """Regions and the phrases of each, in the shape of Visual Genome's `region_descriptions.json` and `image_data.json`.
 
-Paper 2's MS-COCO-region (section 5.2) is such a set. A region is a chain with one box; each of its phrases is a caption
+MS-COCO-region (HM-LSTM, section 5.2) is such a set. A region is a chain with one box; each of its phrases is a caption
 that is one phrase from end to end, linked to the chain, so that region-phrase ranking finds the phrase strings of a
 region where it finds those of any corpus. A `region_id` that occurs again in its image adds a phrase to its region.
 """

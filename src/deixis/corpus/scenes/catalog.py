@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """One sort of thing: its coarse type (paper 0), the colours it comes in, and what people call it."""
+    """One sort of thing: its coarse type (the Entities paper), the colours it comes in, and what people call it."""
 
     type: str
     colours: tuple[str, ...]

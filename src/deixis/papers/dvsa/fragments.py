@@ -1,4 +1,4 @@
-"""Texts as what the aligner of paper 4 reads: the ids of their words, or of the edges of their dependency trees.
+"""Texts as what the aligner of the DVSA paper reads: the ids of their words, or of the edges of their dependency trees.
 
 Either way a text has one fragment a token, in order: an edge stands for the word that hangs from it. The word that
 hangs from nothing has the start token for a head.

@@ -1,4 +1,4 @@
-"""From scores of words and regions to snippets: the chain of paper 4 solved exactly, and regions for number phrases.
+"""From scores of words and regions to snippets: the chain of DVSA solved exactly, and regions for number phrases.
 
 A sentence is a chain of words, each in the state of one region; the score of word t in region i is v_i·s_t, and
 neighbours of the same region add β. Words in a row with one region are a snippet. The best chain tends to the part of

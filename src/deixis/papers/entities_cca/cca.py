@@ -1,4 +1,4 @@
-"""Normalized canonical correlation analysis from streamed covariances (paper 0, 3.1 and 4.1; paper 1's CCA rows)."""
+"""Normalized canonical correlation analysis from streamed covariances (sections 3.1 and 4.1)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         \qquad r_x = \text{ridge} \cdot \mathrm{tr}(C_{xx}) / d_x
 
     with both projections of unit variance (ridge included). An encoded row is :math:`(x - \bar x)\, U \,\rho^p`
-    divided by its length, so that a product of encoded rows is the cosine by which papers 0 and 1 rank.
+    divided by its length, so that a product of encoded rows is the cosine by which Entities, two-branch rank.
 
     The pairs are seen once, in blocks: memory is that of the covariances, (x + y dimensions)² numbers of 8 bytes
     whatever the number of pairs. The outcome is exact, not a stochastic approximation. The ridge is a share of a view's
     mean variance, so scaling a view changes nothing; with ridge 0, no invertible affine map of a view changes the
     correlations.
 
-    Paper 0 scales by "the eigenvalues" and cites Gong et al., who write the problem with C_xx and C_yy on the left as
+    The paper scales by "the eigenvalues" and cites Gong et al., who write the problem with C_xx and C_yy on the left as
     well, which makes the eigenvalue 1 + ρ, and take its fourth power. Here it is ρ, which is 0 for directions that hold
     nothing, and `power` is free.
 

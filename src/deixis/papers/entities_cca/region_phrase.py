@@ -1,7 +1,7 @@
-"""How far a sentence's phrases are from an image's regions, and that with the global distance (papers 0 and 1).
+"""How far a sentence's phrases are from an image's regions, and that with the global distance (Entities, two-branch).
 
-Paper 0, section 4.2, eqs. 1 and 2; paper 1, section 5.6, eq. 8. Lower is better. The embeddings, of regions and phrases
-in one space and of whole images and sentences in another, come from elsewhere.
+Entities, section 4.2, eqs. 1 and 2; two-branch, section 5.6, eq. 8. Lower is better. The embeddings, of regions and
+phrases in one space and of whole images and sentences in another, come from elsewhere.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def region_phrase_distances(
     device: torch.device | str = "cpu",
     memory: int = 2**28,
 ) -> NDArray[np.float32]:
-    r"""D_RP of every image and sentence, (images, sentences); eq. 1 of paper 0:
+    r"""D_RP of every image and sentence, (images, sentences); eq. 1 of the Entities paper:
 
     .. math:: D_{RP} = \frac{1}{L^\gamma} \sum_{i=1}^{L} \min_r \|p_i - r\|^2
 
-    Paper 1's d_rp is the plain mean of distances: `gamma=1, squared=False`. A sentence without phrases has no such
+    The two-branch d_rp is the plain mean of distances: `gamma=1, squared=False`. A sentence without phrases has no such
     distance, its column is NaN; `weighted_distances` and `combined_distances` know.
 
     Phrases repeat ("a man"): each is compared with the regions once, however many sentences mention it.
@@ -67,7 +67,7 @@ def region_phrase_distances(
 
 
 def weighted_distances(global_distances: Floats, region_phrase: Floats, *, global_weight: float = 0.7) -> Floats:
-    """Eq. 2 of paper 0: α D_IS + (1 − α) D_RP, of squared distances; α = `global_weight`.
+    """Eq. 2 of the Entities paper: α D_IS + (1 − α) D_RP, of squared distances; α = `global_weight`.
 
     Where a sentence has no phrases, the global distance stands alone.
     """
@@ -76,7 +76,7 @@ def weighted_distances(global_distances: Floats, region_phrase: Floats, *, globa
 
 
 def combined_distances(global_distances: Floats, region_phrase: Floats, *, region_weight: float = 0.2) -> Floats:
-    """Eq. 8 of paper 1: (1 − α) d + α d_rp, of plain distances; α = `region_weight`."""
+    """Eq. 8 of the two-branch paper: (1 − α) d + α d_rp, of plain distances; α = `region_weight`."""
     return weighted_distances(global_distances, region_phrase, global_weight=1 - region_weight)
 
 

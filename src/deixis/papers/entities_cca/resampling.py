@@ -1,4 +1,4 @@
-"""At most N exemplars a phrase, so that "a man" does not outweigh all rare phrases (paper 0, section 3.2; Table 4)."""
+"""At most N exemplars a phrase, so that "a man" does not outweigh all rare phrases (section 3.2; Table 4)."""
 
 from __future__ import annotations
 

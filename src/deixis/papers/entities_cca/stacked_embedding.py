@@ -1,6 +1,6 @@
 """Stacked auxiliary embedding: what region-phrase pairs teach, as further features of whole images and sentences.
 
-Paper 0, section 4.1, after Gong et al. (ECCV 2014): whole images and sentences have other statistics than regions and
+Section 4.1, after Gong et al. (ECCV 2014): whole images and sentences have other statistics than regions and
 phrases, so the two sets of pairs are not mixed. Instead the region-phrase CCA, already learned, encodes the images and
 the sentences; its unit vectors are concatenated to the original features; and a CCA of these is the embedding.
 """

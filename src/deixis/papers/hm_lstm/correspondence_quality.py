@@ -1,4 +1,4 @@
-"""How good learned correspondences are (paper 2, section 5.3.2), by the drawn boxes that training did not see.
+"""How good learned correspondences are (section 5.3.2), by the drawn boxes that training did not see.
 
 A noun phrase that is also an annotated phrase with a box, token for token, is right where its region has an IoU of 0.5
 with that box; the candidates' upper bound stands beside it, and who looks at no phrase. The paper's 82 % is people's

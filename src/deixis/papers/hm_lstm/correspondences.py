@@ -1,4 +1,4 @@
-"""Which region each noun phrase of the training captions goes with (paper 2, section 3.3), round by round.
+"""Which region each noun phrase of the training captions goes with (the HM-LSTM paper, section 3.3), round by round.
 
 The data are sentences with their trees and pictures with their regions; drawn boxes have no part in them.
 """

@@ -1,4 +1,4 @@
-"""The H-LSTM of paper 2 (section 3.2.1, eqs. 2–8) over trees of any shape, level by level for a whole mini-batch.
+"""The H-LSTM (section 3.2.1, eqs. 2–8) over trees of any shape, level by level for a whole mini-batch.
 
 The nodes of a `Plan` are ordered by their height. The network takes one matrix product a level for each kind of child,
 forward and backward; its gradient is written out below, since the graph that autograd would record costs more than the

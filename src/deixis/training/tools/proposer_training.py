@@ -1,7 +1,7 @@
 """Train the learned proposals (`deixis.vision.proposer`) on the boxes of a corpus.
 
 Targets are the boxes of each chain and, for a chain with several, also the box around all of them, since a plural
-phrase is localized as one merged box (papers 0 and 1). Pictures stay on the device as bytes and are augmented there.
+phrase is localized as one merged box. Pictures stay on the device as bytes and are augmented there.
 Losses: quality focal loss (Li et al. 2020), generalized IoU (Rezatofighi et al. 2019).
 """
 
