@@ -52,7 +52,7 @@ def train(
 
     Example (run by the tests, from docs/training.md):
 
-        report = deixis.train("two-branch/demo-sentences", "scenes:40", out="runs/demo", settings={"schedule.epochs": 2})
+        deixis.train("two-branch/demo-sentences", "scenes:40", out="runs/demo", settings={"schedule.epochs": 2})
     """
     changes = [f"{name}={toml_value(value)}" for name, value in (settings or {}).items()]
     file = load_recipe(recipe, [*changes, *([] if seed is None else [f"seed={seed}"])])
