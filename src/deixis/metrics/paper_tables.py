@@ -1,4 +1,4 @@
-"""The five papers' tables as data, so that our figures can stand beside theirs.
+"""The tables of the five papers as data, to print our figures beside theirs.
 
 Each paper's folder has a `tables.toml`; figures are kept as printed. A table over two corpora is given in two parts
 (`concepts-order/table2-flickr30k`, `concepts-order/table2-mscoco`).
@@ -20,10 +20,10 @@ NO_FIGURE = "-"
 
 
 class PaperRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One row: its label as printed, what was switched on, and its figures, one a column, as printed.
+    """One row: its label and its figures as printed, and the settings that were switched on.
 
-    Where a table is the outcome of one run (one model by type, say), `at` tells where in that run's metrics the row's
-    figures sit, as a dotted path; elsewhere each row is a run of its own and `at` is absent.
+    Where all rows come from one run (one model by type, for example), `at` is the dotted path of the row's figures in
+    that run's metrics. Elsewhere each row is a run of its own, and `at` is absent.
     """
 
     id: str
@@ -40,7 +40,7 @@ class PaperRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table: `columns` are names of metrics in a result, dotted, separated by blanks; `paper` and `id` name it."""
+    """One table: `columns` are dotted names of metrics in a result, separated by spaces; `paper` and `id` name it."""
 
     title: str
     corpus: str
@@ -52,7 +52,7 @@ class PaperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """`entities-cca/table5`: what a result or a command calls the table."""
+        """The table's name in results and commands: `entities-cca/table5`."""
         return f"{self.paper}/{self.id}"
 
     @property

@@ -1,7 +1,7 @@
 """Result files into tables: the papers' figures with ours under them, as Markdown or as plain data.
 
-Results that differ in nothing but their seed are one entry: the mean, ± the standard deviation over the seeds
-(n − 1 in the denominator). The same results give the same text, so that a page made of it can be checked.
+Results that differ only in their seed are one entry: the mean ± the standard deviation over the seeds (n − 1 in the
+denominator). The same results give the same text, so a test can check a generated page.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from deixis.errors import DeixisError
 from deixis.metrics.paper_tables import PAPERS, PaperRow, PaperTable, paper_tables, paper_title
 from deixis.metrics.results import Recipe, Result, flatten
 
-#: Parts of a name that a column head leaves out: the table's title says them.
+#: Parts of a name that a column head leaves out because the table's title says them.
 _UNSAID = {"overall", "strings"}
-#: A breakdown (`by_concept`) of more members is named and not printed.
+#: Breakdowns (`by_concept`) with more members are named but not printed.
 LONGEST = 30
 #: Column heads for people; other names are shown as they are.
 _HEADS = {
@@ -34,7 +34,7 @@ _HEADS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """Results that differ only in their seed. `files` and `results` go together."""
+    """Results that differ only in their seed, and their files in the same order."""
 
     files: tuple[str, ...]
     results: tuple[Result, ...]
@@ -71,7 +71,7 @@ class Comparison:
         return self.by_row.get(table.name if table.one_run else f"{table.name}/{row.id}", ())
 
     def of_table(self, table: PaperTable) -> list[Entry]:
-        """The entries that stand in a table, each once, in the table's order."""
+        """The entries of a table, each once, in the order of its rows."""
         entries: list[Entry] = []
         for row in table.rows:
             entries += [entry for entry in self.of_row(table, row) if entry not in entries]
@@ -79,7 +79,7 @@ class Comparison:
 
 
 def compare(results: Mapping[str, Result]) -> Comparison:
-    """Sort results (by file name) to the rows of the papers that they name."""
+    """Group results, given by file name, by the paper's row that they name."""
     groups: dict[bytes, list[str]] = {}
     for file in sorted(results):
         groups.setdefault(_identity(results[file]), []).append(file)
@@ -98,7 +98,7 @@ def compare(results: Mapping[str, Result]) -> Comparison:
 
 
 def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> str:
-    """The tables, each with its notes, and if asked the results that name no row."""
+    """The tables with their notes and, with `with_others`, the results that name no row."""
     parts = []
     for paper in PAPERS:
         own = [table for table in tables if table.paper == paper]
@@ -170,7 +170,7 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
 
 
 def _others(protocol: str, entries: Sequence[Entry]) -> str:
-    """Results of one protocol that name no row, the fewer of entries and figures as columns."""
+    """Results of one protocol that name no row; entries or figures, whichever are fewer, are the columns."""
     figures = [entry.figures() for entry in entries]
     members: dict[str, set[str]] = {}
     for name in (name for own in figures for name in own):
@@ -191,7 +191,7 @@ def _others(protocol: str, entries: Sequence[Entry]) -> str:
 
 
 def _breakdown(name: str) -> tuple[str, str]:
-    """The breakdown that a figure is part of, and which member's it is: `concepts.by_concept`, `dog`."""
+    """The breakdown that a figure is part of, and its member: `concepts.by_concept`, `dog`."""
     found = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
     whole, member = [part for part in found.groups() if part] if found else ("", "")
     return whole, member
@@ -248,7 +248,7 @@ def _entry_data(entry: Entry, places: Mapping[str, str] | None) -> dict[str, Any
 
 
 def _identity(result: Result) -> bytes:
-    """All that must agree for results to be runs of one thing with several seeds."""
+    """What results of the same run with other seeds have in common."""
     recipe = result.recipe and _without_former_names(result.recipe)
     parts = (result.rows, recipe, result.corpus, result.protocol, result.box_supervision, result.readings)
     return msgspec.json.encode(parts, order="deterministic")
@@ -269,7 +269,7 @@ def _check_seeds(entry: Entry) -> None:
 
 
 def _check_row(name: str, entry: Entry) -> None:
-    """A result must name a row (or the whole table, where it is one run) that exists and whose figures it has."""
+    """Check that the row (or table of one run) that a result names exists, and that the result has its figures."""
     known: dict[str, tuple[PaperTable, Sequence[PaperRow]]] = {}
     for table in paper_tables().values():
         if table.one_run:
@@ -286,12 +286,12 @@ def _check_row(name: str, entry: Entry) -> None:
 
 
 def _place(row: PaperRow, key: str) -> str:
-    """Where in a result's figures the cell of a row and a column sits."""
+    """The dotted name, in a result, of the figure in a row and a column."""
     return f"{row.at}.{key}" if row.at else key
 
 
 def _figure(figure: tuple[float, float | None] | None, decimals: int | None) -> str:
-    """Mean ± spread with so many decimals, at least one where they are not whole numbers; by default two."""
+    """Mean ± spread with `decimals` decimals, two by default; at least one unless all are whole numbers."""
     if figure is None:
         return "–"
     whole = all(part is None or part.is_integer() for part in figure)
@@ -304,7 +304,7 @@ def _ours(figure: tuple[float, float | None] | None, decimals: int) -> str:
 
 
 def _decimals(cells: Iterable[str]) -> int:
-    """How many decimals a column is printed with."""
+    """The number of decimals of a column."""
     return max(len(cell.partition(".")[2]) for cell in cells)
 
 
@@ -314,7 +314,7 @@ def _head(key: str) -> str:
 
 
 def _maker(entry: Entry) -> str:
-    """What made the figures, shortly: the recipe, or, without one, the corpus."""
+    """The recipe's name or, without a recipe, the corpus."""
     recipe = entry.first.recipe
     return _text(recipe.name) if recipe else _corpus(entry)
 
@@ -334,7 +334,7 @@ def _grid(head: Sequence[str], lines: Sequence[Sequence[str]], *, texts: int) ->
 
 
 def _text(words: str) -> str:
-    """Free text that Markdown shows as it is."""
+    """Free text, escaped for Markdown."""
     return re.sub(r"([\\|*_`<>\[\]])", r"\\\1", " ".join(words.split()))
 
 

@@ -38,7 +38,7 @@ Metrics = dict[str, float | dict[str, float | dict[str, float | dict[str, float]
 
 
 class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was ranked against what: the protocol's name, its tie rule and its parameters."""
+    """The name of the protocol, its tie rule and its parameters."""
 
     name: Name
     ties: Name
@@ -46,7 +46,7 @@ class Protocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CorpusReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The split that was scored; the two hashes tell whether another run saw the same images."""
+    """The split that was evaluated; equal hashes mean the same images."""
 
     name: str
     fingerprint: Name
@@ -55,10 +55,10 @@ class CorpusReference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BoxSupervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether anything behind the figures ever saw a drawn box, and the proposals' upper bound.
+    """Whether any part of the model was trained on annotated boxes, and the proposals' upper bound.
 
-    `upper_bound` is the percentage of phrases that some proposal covers at `regions` proposals an image; both are
-    absent where the regions themselves were drawn.
+    `upper_bound` is the percentage of phrases that any of at most `regions` proposals per image hits; both are absent
+    where the regions are the annotated boxes themselves.
     """
 
     backbone: bool
@@ -76,9 +76,9 @@ class FormerRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The recipe that made the model, and those of the runs that it stands on: its concept network, its aligner.
+    """The recipe of the model, and of the runs that it builds on, such as its concept network or its aligner.
 
-    `hash` is of the settings alone, whatever the recipe is called. `formerly` is there where it was renamed since.
+    `hash` depends on the settings, not on the name. `formerly` is present where the recipe was renamed since.
     """
 
     name: Name
@@ -88,10 +88,10 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The outcome of one run. Build it with `make_result`.
+    """The figures of one run. Build it with `make_result`.
 
-    `rows` names what the run reproduces among the papers' tables: a row (`entities-cca/table5/sae`), or a whole table
-    where its rows are parts of one run (`entities-cca/table2`). `readings` names the readings of the papers that were
+    `rows` names what the run reproduces in the papers' tables: a row (`entities-cca/table5/sae`), or a whole table
+    whose rows come from one run (`entities-cca/table2`). `readings` names the interpretations of the papers that were
     used.
     """
 
