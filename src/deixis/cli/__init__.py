@@ -34,6 +34,7 @@ from deixis.cli import site as site_command
 from deixis.cli import snippets_command as collection_commands
 from deixis.cli import text as text_commands
 from deixis.cli import train as train_commands
+from deixis.cli.evaluate_run import RunOrCommand
 from deixis.cli.grouped_help import ANNOTATION, DATA, PHOTOS, RESEARCH, GroupedHelp
 from deixis.cli.output import Interrupted
 from deixis.errors import DeixisError
@@ -93,9 +94,9 @@ figures_app.add_typer(collection_commands.app, name="vocabulary", cls=GroupedHel
 for heading, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=heading)(command)
+app.add_typer(evaluate_commands.app, name="evaluate", cls=RunOrCommand, rich_help_panel=RESEARCH)
 for name, group in (
     ("runs", train_commands.runs_app),
-    ("evaluate", evaluate_commands.app),
     ("results", results_commands.app),
     ("localize", localize_commands.app),
     ("figures", figures_app),

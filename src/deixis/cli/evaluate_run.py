@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from deixis.cli.grouped_help import GroupedHelp
 from deixis.cli.output_files import check_free, system_faults
 
 #: Figures by type, relation and the like are many, and in the result file; `by_picture` is one.
@@ -30,7 +30,7 @@ StoresOfIt = Annotated[
 ]
 
 
-class RunOrCommand(TyperGroup):
+class RunOrCommand(GroupedHelp):
     """`deixis evaluate RUN` is short for `deixis evaluate run RUN`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
