@@ -143,6 +143,7 @@ def table(
 def _facts(result: Any) -> list[tuple[str, str]]:
     """What a person wants to know of a result before its figures."""
     protocol, corpus, boxes = result.protocol, result.corpus, result.box_supervision
+    former = result.recipe.formerly if result.recipe else None
     parameters = ", ".join(f"{name} = {value}" for name, value in protocol.parameters.items())
     facts = [
         ("protocol", f"{protocol.name}; {parameters}" if parameters else protocol.name),
@@ -151,6 +152,7 @@ def _facts(result: Any) -> list[tuple[str, str]]:
         ("split", f"{corpus.split} {corpus.split_hash}" if corpus else ""),
         ("reproduces", ", ".join(result.rows)),
         ("recipe", f"{result.recipe.name} {result.recipe.hash}" if result.recipe else ""),
+        ("formerly", f"{former.name} {former.hash}" if former else ""),
         ("seed", "" if result.seed is None else str(result.seed)),
         ("box supervision", boxes.statement if boxes else ""),
         ("upper bound", f"{boxes.upper_bound} at {boxes.regions} regions" if boxes and boxes.regions else ""),
