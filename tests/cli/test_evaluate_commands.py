@@ -229,7 +229,7 @@ def test_how_a_run_was_trained_is_kept_with_its_figures_and_not_shown_among_them
     result = SimpleNamespace(metrics=metrics, protocol=SimpleNamespace(name="retrieval"))
     for name in ("deixis.training.run_models.read_recipe", "deixis.cli.output.run_stores"):
         monkeypatch.setattr(name, lambda *given: None)
-    monkeypatch.setattr("deixis.training.judging.judge", lambda *given, **told: [result])
+    monkeypatch.setattr("deixis.training.evaluating.evaluate_run", lambda *given, **told: [result])
     monkeypatch.setattr("deixis.cli.output.print_json", lambda shown: print(shown[0].metrics))
     code, out, _ = run(tmp_path, "--corpus", "scenes")
     assert (code, "r@1" in out, "triplets" in out, "training_pairs" in out) == (0, True, False, False)

@@ -42,7 +42,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     make_store(tmp_path / "store", few, random_boxes(9))
     matchers: dict[str, Any] = {"first": Ranked(1), "last": Ranked(-1), "deaf": object()}
     monkeypatch.setattr(run_models, "load_matcher", lambda run, device: matchers[run.name])
-    monkeypatch.setattr(run_models, "read_recipe", lambda run: SimpleNamespace(regions=5))
+    monkeypatch.setattr(run_models, "read_recipe", lambda run: SimpleNamespace(kind="phrases", regions=5))
     return [
         "localize",
         "compare",

@@ -18,7 +18,7 @@ from deixis.papers.dvsa.model import AlignmentMatcher
 from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask, fragment_hinge, max_margin
 from deixis.text.parsing import spacy_folder
 from deixis.text.tokens import tokens_of
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
 from deixis.training.running import run_recipe
@@ -98,7 +98,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 ) -> None:
     recipe = check_recipe({"name": name, **VARIANTS[name]}, name)
     figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures
-    metrics: Any = judge(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
+    metrics: Any = evaluate_run(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
     for way in ("image_to_text", "text_to_image"):
         for k in (1, 5, 10):
             assert metrics[way][f"r@{k}"] == pytest.approx(figures[f"{way}.r@{k}"], abs=1e-3)
@@ -106,7 +106,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     monkeypatch.setattr("deixis.text.dependencies.SPACY_PACKAGES", ())
     monkeypatch.setattr("deixis.papers.dvsa.snippet_queries.LEAST", 1)
     stores = [store, drawn_store(corpus, tmp_path / "chains")]
-    names = {result.protocol.name for result in judge(tmp_path / "run", corpus, stores, CPU, split="val")}
+    names = {result.protocol.name for result in evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")}
     assert {"image-text ranking", "phrase alignment", "word magnitudes", "region-phrase ranking"} <= names
     assert ("snippet queries" in names) is (name == "brnn")
     found = load_matcher(tmp_path / "run", CPU)

@@ -10,7 +10,7 @@ import torch
 
 from deixis.corpus import open_corpus
 from deixis.errors import InputError
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe, stores_for
 from deixis.training.runs import read_weights
@@ -62,7 +62,7 @@ def test_a_finished_run_gets_its_figures_of_retrieval_and_grounding(
         name for name in names if name.startswith(("grounding.network.words", "grounding.network.proposer.back"))
     ]
     [store] = stores_for(recipe, corpus, run=tmp_path / "run")
-    judged = judge(tmp_path / "run", corpus, [store], CPU, split="val")
+    judged = evaluate_run(tmp_path / "run", corpus, [store], CPU, split="val")
     assert all(result.box_supervision and result.box_supervision.backbone for result in judged)
     results = {result.protocol.name: result.metrics for result in judged}
     assert set(results) == {"phrase localization", "image-text ranking"}

@@ -18,7 +18,7 @@ from deixis.model import read_images
 from deixis.papers.dvsa.captioner import CaptionMatcher
 from deixis.papers.dvsa.captioner_task import CaptionerKind, naming
 from deixis.text.tokens import tokens_of
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import StepRecord
@@ -86,7 +86,9 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 ) -> None:
     settings = {**SETTINGS, "model": {**SETTINGS["model"], "cell": cell}}
     figures = run(settings, corpus, store, tmp_path / "run")
-    results = {result.protocol.name: result for result in judge(tmp_path / "run", corpus, [store], CPU, split="val")}
+    results = {
+        result.protocol.name: result for result in evaluate_run(tmp_path / "run", corpus, [store], CPU, split="val")
+    }
     metrics: Any = results["captioning"].metrics
     assert metrics["captions"] == pytest.approx({name: figures[name] for name in metrics["captions"]}, abs=1e-6)
     assert results["image-text ranking"].metrics["text_to_image"]
@@ -164,7 +166,9 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     image = next(read_images(store, [corpus.images[0].id]))
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
     # Judged at drawn boxes, where there is a store of them.
-    results = judge(tmp_path / "run", corpus, [store, drawn_store(corpus, tmp_path / "chains")], CPU, split="val")
+    results = evaluate_run(
+        tmp_path / "run", corpus, [store, drawn_store(corpus, tmp_path / "chains")], CPU, split="val"
+    )
     measured = {result.protocol.name for result in results}
     assert "region captioning" in measured
     # A region by itself has no whole picture beside it.

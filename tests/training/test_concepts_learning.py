@@ -26,7 +26,7 @@ from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.twins import corpus_twins
 from deixis.training import runs as run_files
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.run_models import load_matcher
 from deixis.training.running import run_recipe
@@ -150,7 +150,7 @@ def test_the_concept_run_s_result_has_the_figures_of_its_validation(
     concept_run: tuple[Path, dict[str, float]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
     folder, figures = concept_run
-    (result,) = judge(folder, corpus, stores, CPU, split="val")
+    (result,) = evaluate_run(folder, corpus, stores, CPU, split="val")
     metrics: Any = result.metrics["concepts"]
     for name in ("whole", "regional"):
         assert metrics[name]["map"] == pytest.approx(figures[f"map.{name}"], abs=1e-4)
@@ -187,7 +187,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     name: str, runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
     folder, figures = runs[name]
-    metrics: Any = judge(folder, corpus, stores, CPU, split="val")[0].metrics
+    metrics: Any = evaluate_run(folder, corpus, stores, CPU, split="val")[0].metrics
     found = {f"{way}.r@{k}": metrics[way][f"r@{k}"] for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)}
     assert found == pytest.approx({name: figures[name] for name in found}, abs=1e-3)
 
@@ -328,7 +328,7 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
     expected = parts["matching"] + 3 * parts["order"]
     assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
-    results = judge(tmp_path / "run", corpus, stores, CPU, split="val")
+    results = evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")
     order: Any = results[-1].metrics["order"]
     assert figures["order"] == pytest.approx(order["accuracy"], abs=0.1)
 

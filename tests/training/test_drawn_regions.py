@@ -15,7 +15,7 @@ from deixis.features import FeatureStore
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import ImageFeatures
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
 from deixis.training.running import run_recipe
@@ -43,7 +43,7 @@ def test_a_region_is_a_picture_without_regions(
     drawn, run = drawn_store(corpus, tmp_path / "chains"), tmp_path / "run"
     recipe = check_recipe({"name": "other", **settings}, "other")
     run_recipe(RecipeFile("", recipe), corpus, [store], run, CPU)
-    results = judge(run, corpus, [store, drawn], CPU, split="val", drawn_regions=asked)
+    results = evaluate_run(run, corpus, [store, drawn], CPU, split="val", drawn_regions=asked)
     (found,) = (result.metrics for result in results if result.protocol.name == "region-phrase ranking")
     matcher, items = load_matcher(run, CPU), region_phrases(corpus.split("val").images)
     vectors = {}

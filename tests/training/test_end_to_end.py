@@ -13,7 +13,7 @@ from deixis.base.pictures_task import contrast
 from deixis.base.word_cells import Words, best_cells
 from deixis.corpus import open_corpus
 from deixis.training.contrastive import InfoNCELoss, InfoNCERecipe, ScoreInfoNCE
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe, stores_for
 
@@ -45,7 +45,7 @@ def test_the_finished_tower_gets_the_figures_of_its_validation(tmp_path: Path, m
     report = run_recipe(RecipeFile("", recipe), corpus, [], tmp_path / "run", CPU)
     [store] = stores_for(recipe, corpus, run=tmp_path / "run")
     assert store.image_vectors().shape == (28, 16)
-    metrics: Any = judge(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
+    metrics: Any = evaluate_run(tmp_path / "run", corpus, [store], CPU, split="val")[0].metrics
     # Weights and vectors are kept in half precision, and a tie or two may fall otherwise.
     for way in ("image_to_text", "text_to_image"):
         assert metrics[way]["r@5"] == pytest.approx(report.figures[f"{way}.r@5"], abs=9)
@@ -65,7 +65,7 @@ def test_cells_and_words_and_captions_alone_learn_along(tmp_path: Path, monkeypa
     seen = corpus.where(lambda image: image.file != "nowhere.png")
     [store] = stores_for(recipe, seen, run=tmp_path / "run")
     assert store.image_vectors().shape == (28, 16 + 2 * 2 * 8)
-    metrics: Any = judge(tmp_path / "run", seen, [store], CPU, split="val")[0].metrics
+    metrics: Any = evaluate_run(tmp_path / "run", seen, [store], CPU, split="val")[0].metrics
     for way in ("image_to_text", "text_to_image"):
         assert metrics[way]["r@10"] == pytest.approx(report.figures[f"{way}.r@10"], abs=9)
 

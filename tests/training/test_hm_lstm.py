@@ -26,7 +26,7 @@ from deixis.papers.hm_lstm.task import HMBatch, HMLSTMKind, HMLSTMRecipe, HMTask
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import make_run_plan
@@ -285,7 +285,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore
 ) -> None:
     folder, figures = run
-    metrics: Any = judge(folder, corpus, [store], CPU, split="val")[0].metrics
+    metrics: Any = evaluate_run(folder, corpus, [store], CPU, split="val")[0].metrics
     found = {f"{way}.r@{k}": metrics[way][f"r@{k}"] for way in ("image_to_text", "text_to_image") for k in (1, 5, 10)}
     assert found == pytest.approx({name: figures[name] for name in found}, abs=1e-3)
 
@@ -436,7 +436,7 @@ def test_ablations_run_and_rank_regions(
     )
     stores = [store, drawn]
     figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
-    metrics: Any = [result.metrics for result in judge(tmp_path / "run", corpus, stores, CPU, split="val")]
+    metrics: Any = [result.metrics for result in evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")]
     assert metrics[0]["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
     assert metrics.pop()["round_1"]["overall"]["upper_bound"] <= 100
     matcher, images = load_matcher(tmp_path / "run", CPU), corpus.split("val").images

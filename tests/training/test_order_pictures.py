@@ -27,7 +27,7 @@ from deixis.papers.concepts_order.pictures_task import (
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
 from deixis.training import runs as run_files
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.looking import Looker
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_matcher
@@ -187,7 +187,7 @@ def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
     expected = matcher.network.embed_images(torch.sigmoid(logits).amax(1), context).detach().numpy()
     assert matcher.encode_images([features]) == pytest.approx(expected, abs=5e-3)
     stores = stores_for(recipe, corpus, run=run, split="test")
-    results = {result.protocol.name: result for result in judge(run, corpus, stores, CPU)}
+    results = {result.protocol.name: result for result in evaluate_run(run, corpus, stores, CPU)}
     assert {"order of words", "concept prediction"} < set(results)
     assert set(results["concept prediction"].metrics["concepts"]) == {
         "whole", "regional", "constant_score", "by_concept",
@@ -210,7 +210,7 @@ def test_a_finished_run_looks_matches_and_tells(
     assert matcher.encode_images([seen]).shape == (1, 32)
     assert matcher.describe(seen, 2)
     stores = stores_for(recipe, corpus, run=run, split="test")
-    names = [result.protocol.name for result in judge(run, corpus, stores, CPU)]
+    names = [result.protocol.name for result in evaluate_run(run, corpus, stores, CPU)]
     assert "order of words" in names
 
 

@@ -23,18 +23,21 @@ from deixis.metrics.ranking import evaluate_ranking
 from deixis.metrics.results import load, save
 from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import Encodes, Localizes, Scores, read_images
+from deixis.papers.entities_cca.combination import WeightedDistance
+from deixis.papers.two_branch.combination import CombinedDistance
 from deixis.papers.two_branch.joint_task import JointKind, JointModule
 from deixis.papers.two_branch.task import TwoBranchKind
 from deixis.text.features import TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of
 from deixis.training import reproducing
+from deixis.training.combining import Combination, evaluate_combined, phrase_finder
+from deixis.training.evaluating import evaluate_run
 from deixis.training.inputs import find_store
-from deixis.training.judging import Combination, judge, judge_combined, phrase_finder
-from deixis.training.kinds import kind_of
+from deixis.training.kinds import combinations, kind_of
 from deixis.training.pair_data import phrase_data
 from deixis.training.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.recipe_reference import reference
-from deixis.training.reproducing import COMBINATIONS, Material, recipes_of, reproduce
+from deixis.training.reproducing import Material, recipes_of, reproduce
 from deixis.training.run_models import load_matcher
 from deixis.training.run_records import batch_means
 from deixis.training.running import run_recipe
@@ -161,7 +164,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 ) -> None:
     folder, figures = runs[name]
     found = {}
-    results = judge(folder, corpus, stores, CPU, split="val")
+    results = evaluate_run(folder, corpus, stores, CPU, split="val")
     counted = results[0].metrics.get("batch", {})
     assert counted == batch_means(read_log(folder))
     assert bool(counted) == (not name.startswith("cca"))
@@ -202,16 +205,20 @@ def test_what_a_matcher_can_do_is_told_by_protocols(runs: dict[str, tuple[Path, 
     }
 
 
-@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("equation", [WeightedDistance, CombinedDistance])
 def test_the_combined_distance_is_the_equation(
-    squared: bool, runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+    equation: type[Combination],
+    runs: dict[str, tuple[Path, dict[str, float]]],
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
 ) -> None:
     """Eq. 2 of paper 0 (squares, 1/L^γ) and eq. 8 of paper 1 (plain distances, their mean), sentence by sentence."""
+    squared = equation is WeightedDistance
     weight, gamma = 0.3, 1.5 if squared else 1.0
     sentences, phrases = runs["sentences"][0], runs["phrases"][0]
     row = "two-branch/table5/weighted-distance"
-    combination = Combination(row, "sentences", "phrases", weight, gamma, squared)
-    result = judge_combined(sentences, phrases, corpus, stores, CPU, combination, split="val")
+    combination = equation(row, "sentences", "phrases", weight, gamma, squared)
+    result = evaluate_combined(sentences, phrases, corpus, stores, CPU, combination, split="val")
     assert result.rows == (row,)
 
     images = corpus.split("val").images
@@ -327,7 +334,7 @@ def test_two_branch_recipes_have_the_papers_numbers() -> None:
 
 def test_combinations_and_exemplars_have_the_papers_numbers() -> None:
     """Paper 0: α = 0.7 of the whole, γ = 1.5, squares. Paper 1: α = 0.2 of the regions, a plain mean."""
-    found = {each.row: (each.region_weight, each.gamma, each.squared) for each in COMBINATIONS}
+    found = {each.row: (each.region_weight, each.gamma, each.squared) for each in combinations()}
     assert found["entities-cca/table5/weighted-distance"] == (pytest.approx(1 - 0.7), 1.5, True)
     assert found["two-branch/table5/weighted-distance"] == (0.2, 1.0, False)
     fits: dict[str, Any] = {name: load_recipe(f"entities-cca/phrases-{name}").recipe for name in ("all", "n1", "n10")}
@@ -386,7 +393,7 @@ def test_rows_lead_to_recipes() -> None:
         name for name in package_recipes() if name.startswith("two-branch/") and "demo" not in name
     }
     assert recipes_of(["two-branch/demo-phrases"]) == ["two-branch/demo-phrases"]
-    for each in COMBINATIONS:
+    for each in combinations():
         assert {each.sentences, each.phrases} <= set(package_recipes())
     with pytest.raises(DeixisError, match="paper7"):
         recipes_of(["paper7"])
@@ -512,9 +519,9 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Results come with the package's repository, runs do not; and features of one's own make no row of a paper."""
-    [each] = [each for each in COMBINATIONS if each.row.startswith("two-branch/")]
+    [each] = [each for each in combinations() if each.row.startswith("two-branch/")]
     made = {each.sentences: runs["sentences"][0], each.phrases: runs["phrases"][0]}
-    found = judge(made[each.sentences], corpus, stores, CPU, split="val")[0]
+    found = evaluate_run(made[each.sentences], corpus, stores, CPU, split="val")[0]
     for name in made:
         save(found, tmp_path / "results" / f"{name}-seed0.image-text-ranking.json")
 

@@ -19,7 +19,7 @@ from deixis.papers.concepts_order.task import ConceptsOrderKind
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.training import runs as run_files
-from deixis.training.judging import judge
+from deixis.training.evaluating import evaluate_run
 from deixis.training.kinds import kind_of
 from deixis.training.looking import Looker
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
@@ -112,7 +112,7 @@ def test_the_network_answers_for_pictures_and_regions_as_its_tuned_backbone_sees
     read_picture(corpus, image).save(picture)
     looked = Looker(check_recipe(dict(run_files.read_plan(run).recipe), "run"), run=run).look(picture).features
     np.testing.assert_allclose(matcher.look(looked).confidences[0], torch.sigmoid(logits), atol=5e-3)
-    (result,) = judge(run, corpus, [store], CPU, split="val")
+    (result,) = evaluate_run(run, corpus, [store], CPU, split="val")
     assert {"whole", "regional"} <= result.metrics["concepts"].keys()  # type: ignore[union-attr]
     assert result.box_supervision is not None
     assert not result.box_supervision.backbone

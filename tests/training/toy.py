@@ -101,6 +101,9 @@ class ToyKind(Kind[ToyRecipe]):
     def load_model(self, folder: Path, recipe: ToyRecipe, device: torch.device) -> None:
         raise NotImplementedError
 
+    def protocols(self, evaluation: Any) -> list[Any]:
+        return []
+
 
 def _killed(out: Path, changes: dict[str, Any], moment: int) -> bool:
     """Train in a process of its own that kills itself at a moment; whether it came to that."""

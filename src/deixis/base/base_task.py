@@ -8,6 +8,7 @@ phrase grounding (`deixis.base.grounding_task`). Both text branches have the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from torch import nn
 from deixis.base.grounder import Grounder
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
-from deixis.base.grounding_task import Augmentation, GroundingLoss, GroundingTask, recalls
+from deixis.base.grounding_task import Augmentation, GroundingLoss, GroundingTask, localize_mentions, recalls
 from deixis.base.pictures_task import PictureBatch, PictureRecipe, PictureTask, TowerKind, load_text_tower
 from deixis.base.text_tower import TowerRecipe
 from deixis.base.word_cells import FineTowerMatcher
@@ -34,6 +35,7 @@ from deixis.text.features import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
 from deixis.training.distributed import ALONE, Ranks
+from deixis.training.run_protocols import Evaluation, RunProtocol, ground_truth_region_ranking, image_text_ranking
 from deixis.training.runs import read_weights
 from deixis.training.task import Loss
 from deixis.training.tools.proposer_training import new_proposer
@@ -170,6 +172,11 @@ class DeixisBaseKind(TowerKind[BaseRecipe]):
     def load_model(self, folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseMatcher:
         texts, text = load_text_tower(folder, recipe)
         return BaseMatcher(texts, text, load_grounder(folder, recipe, device), device)
+
+    def protocols(self, evaluation: Evaluation[BaseRecipe]) -> Sequence[RunProtocol]:
+        localization = partial(localize_mentions, regions=evaluation.recipe.grounding.model.regions)
+        protocols: list[RunProtocol] = [localization, image_text_ranking]
+        return [*protocols, ground_truth_region_ranking] if evaluation.drawn_regions else protocols
 
 
 def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> Grounder:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import torch
@@ -28,12 +29,15 @@ from deixis.corpus import Corpus
 from deixis.corpus.training import training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.metrics.mention_localization import mention_localization
+from deixis.metrics.results import Result
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.training.augmentation import Views, random_colours, random_views, recoloured, view_boxes, view_pictures
 from deixis.training.distributed import ALONE, Ranks
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
 from deixis.training.task import Batches, Loss
 from deixis.training.tools.proposer_training import aligned_iou, pairwise_iou, proposer_loss
@@ -137,6 +141,20 @@ class GroundingKind(Kind[GroundingTraining]):
         network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
         network.load_state_dict(weights)
         return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
+
+    def protocols(self, evaluation: Evaluation[GroundingTraining]) -> Sequence[RunProtocol]:
+        return [partial(localize_mentions, regions=evaluation.recipe.model.regions)]
+
+
+def localize_mentions(evaluation: Evaluation[Any], regions: int) -> Iterator[Result]:
+    """Phrase localization from the pictures themselves, each phrase read in its caption.
+
+    Args:
+        regions: how many boxes the model proposes at most.
+    """
+    yield mention_localization(
+        evaluation.model, evaluation.corpus, evaluation.split, regions=regions, **evaluation.details
+    )
 
 
 class GroundingBatch(NamedTuple):

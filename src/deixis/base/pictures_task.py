@@ -45,6 +45,13 @@ from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, fitted_text, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    sentence_ranking,
+)
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
 from deixis.training.task import Batches, Loss
@@ -298,6 +305,14 @@ class PicturesKind(TowerKind[PictureRecipe]):
     def load_model(self, folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
         model_type = FineTowerMatcher if recipe.model.fine else TowerMatcher
         return model_type(*load_text_tower(folder, recipe), device)
+
+    def protocols(self, evaluation: Evaluation[PictureRecipe]) -> Sequence[RunProtocol]:
+        protocols = [image_text_ranking]
+        if not evaluation.recipe.model.fine:
+            protocols.append(sentence_ranking)
+        if evaluation.drawn_regions:
+            protocols.append(ground_truth_region_ranking)
+        return protocols
 
 
 def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:

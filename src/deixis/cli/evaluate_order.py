@@ -40,7 +40,7 @@ def order(
     from deixis.cli.output import busy, run_corpus, run_stores
     from deixis.metrics.word_order import order_accuracy
     from deixis.text.twins import corpus_twins, read_twins
-    from deixis.training.judging import retrieval_pictures
+    from deixis.training.kinds import kind_of
     from deixis.training.recipe_reference import reference
     from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
@@ -55,7 +55,7 @@ def order(
     with busy(f"Scoring {len(pairs):,} pairs"):
         result = order_accuracy(
             load_matcher(run, target),
-            retrieval_pictures(recipe, opened, split, stores),
+            kind_of(recipe.kind).pictures(recipe, opened, split, stores),
             pairs,
             recipe=reference(recipe),
             seed=recipe.seed,

@@ -74,7 +74,7 @@ def run(
     """
     from deixis.cli.output import busy, print_json, print_table, run_corpus, run_stores
     from deixis.metrics.results import flatten, save
-    from deixis.training.judging import TRAINING_SIZES, judge
+    from deixis.training.evaluating import TRAINING_SIZES, evaluate_run
     from deixis.training.run_models import read_recipe
     from deixis.vision.learned_proposals import checked_device
 
@@ -82,7 +82,7 @@ def run(
     opened = run_corpus(run, recipe, corpus, pictures_in)
     stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {split}"):
-        results = judge(run, opened, stores, target, split=split, folds=folds, drawn_regions=drawn_regions)
+        results = evaluate_run(run, opened, stores, target, split=split, folds=folds, drawn_regions=drawn_regions)
     if out is not None:
         files = {out / f"{result.protocol.name.replace(' ', '-')}.json": result for result in results}
         for path in files:

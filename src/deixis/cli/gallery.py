@@ -59,7 +59,7 @@ def gallery(
     from deixis.figures.retrieved_sentences import retrieved_sentences
     from deixis.files import write_text
     from deixis.papers.concepts_order.explanation import concepts_of, found_concepts
-    from deixis.training.judging import retrieval_pictures
+    from deixis.training.kinds import kind_of
     from deixis.training.run_models import load_matcher, read_recipe
     from deixis.training.running import stores_for
     from deixis.vision.learned_proposals import checked_device
@@ -76,7 +76,7 @@ def gallery(
     for run in track(runs, "Retrieving", len(runs)):
         recipe, matcher = read_recipe(run), load_matcher(run, target)
         stores = given or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
-        pictures = retrieval_pictures(recipe, opened, split, stores)
+        pictures = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
         columns.append(retrieved_sentences(matcher, pictures, chosen, sentences))
         if getattr(matcher, "concepts", None) is not None:
             predictor = concepts_of(matcher)

@@ -148,7 +148,7 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
         if any(features.regions for features in kind_of(recipe.kind).features(recipe, run)):
             raise
         raise DeixisError(f"{run} knows whole pictures alone ({recipe.kind}), no regions to point at") from None
-    kept = getattr(recipe, "regions", None)
+    kept = kind_of(recipe.kind).regions_kept(recipe)
     return phrase_localizer(matcher, Pictures(corpus, None, found, learned_from_boxes=True, regions_kept=kept))
 
 

@@ -54,7 +54,7 @@ def space_map(
     from deixis.figures.embedding_map import space_map as lay_out
     from deixis.figures.map_page import map_page, map_still
     from deixis.files import atomic_write, write_text
-    from deixis.training.judging import retrieval_pictures
+    from deixis.training.kinds import kind_of
     from deixis.training.run_models import load_matcher, read_recipe
     from deixis.vision.learned_proposals import checked_device
     from deixis.vision.reading import read_picture
@@ -68,7 +68,8 @@ def space_map(
     matcher = load_matcher(run, target)
     check_space(matcher)
     opened = run_corpus(run, recipe, corpus, pictures_in)
-    known = retrieval_pictures(recipe, opened, split, run_stores(run, recipe, opened, features, device, split))
+    stores = run_stores(run, recipe, opened, features, device, split)
+    known = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):

@@ -1,4 +1,4 @@
-"""A kind of training: what a recipe of it contains, which features it needs, what is trained, how a run is loaded.
+"""A kind of training: its recipes, the features it needs, what is trained, how a run is loaded and evaluated.
 
 Every paper's folder has a `Kind` subclass for each kind of recipe, next to the task that it trains;
 `deixis.training.kinds` lists them.
@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from deixis.metrics.protocols import Pictures
 from deixis.training.distributed import ALONE, Ranks
+from deixis.training.inputs import find_store
 from deixis.training.recipe import FitRecipe
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from deixis.features.feature_recipe import FeatureRecipe
     from deixis.features.store import FeatureStore
     from deixis.training.fitting import Fits
+    from deixis.training.run_protocols import Evaluation, RunProtocol
     from deixis.training.task import Task
 
 R = TypeVar("R", bound=FitRecipe)
@@ -65,6 +68,34 @@ class Kind(ABC, Generic[R]):
     @abstractmethod
     def load_model(self, folder: Path, recipe: R, device: torch.device) -> Any:
         """The model of a finished run."""
+
+    @abstractmethod
+    def protocols(self, evaluation: Evaluation[R]) -> Sequence[RunProtocol]:
+        """The protocols that apply to a finished run, in the order of their results."""
+
+    def training_sizes(self, run: Path) -> dict[str, Any]:
+        """How much a run was trained on, for its first result: `training_pairs`, or mean counts of a `batch`."""
+        return {}
+
+    def by_regions(self, recipe: R) -> bool:
+        """The model needs a picture's regions: the vector of the whole picture is the one stored with them."""
+        return False
+
+    def regions_kept(self, recipe: R) -> int | None:
+        """How many regions of a picture, the first ones, the model is given; None: all."""
+        return None
+
+    def pictures(self, recipe: R, corpus: Corpus, split: str | None, stores: Sequence[FeatureStore]) -> Pictures:
+        """The images of a split with the features that a finished run takes for retrieval."""
+        boxes = recipe.learns_from_boxes
+        return Pictures(
+            corpus,
+            split,
+            find_store(stores, "proposals" if self.by_regions(recipe) else "image"),
+            learned_from_boxes=boxes,
+            backbone_saw_boxes=boxes and self.makes_features,
+            regions_kept=self.regions_kept(recipe),
+        )
 
     def check_corpus(self, recipe: R, corpus: Corpus) -> None:
         """Raise a `DeixisError` if a corpus is too small for a recipe. Called before any picture is read."""

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deixis.training.combining import Combination
     from deixis.training.kind import Kind
 
 #: The `kind` of a recipe → its class, "module:Class", imported when a recipe asks for it.
@@ -26,9 +27,24 @@ KINDS: dict[str, str] = {
     "sentences": "deixis.papers.two_branch.sentences_task:SentencesKind",
 }
 
+#: Table rows that two runs fill together.
+COMBINATIONS: tuple[str, ...] = (
+    "deixis.papers.entities_cca.combination:COMBINATION",
+    "deixis.papers.two_branch.combination:COMBINATION",
+)
+
 
 def kind_of(name: str) -> Kind[Any]:
     """The kind of this name, one of `KINDS`."""
-    module, _, class_name = KINDS[name].partition(":")
-    kind: Kind[Any] = getattr(import_module(module), class_name)()
+    kind: Kind[Any] = _resolve(KINDS[name])()
     return kind
+
+
+def combinations() -> list[Combination]:
+    """All rows that two runs fill together."""
+    return [_resolve(path) for path in COMBINATIONS]
+
+
+def _resolve(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

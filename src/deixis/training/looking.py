@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image as Pillow
 
@@ -17,16 +16,12 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.mapper import make_mapper
 from deixis.features.store_writing import Features
 from deixis.model import ImageFeatures
-from deixis.training.judging import BY_REGIONS
-from deixis.training.kept_runs import recipe_of
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe
 from deixis.vision.reading import decode_picture
 
 #: Boxes that only a corpus can have: a person's picture has none.
 DRAWN = frozenset({"chains", "drawn"})
-#: Kinds whose recipes say how many regions of a picture, the first ones, a matcher is given.
-CUT = frozenset({"cca", "hm-lstm", "joint", "phrases"})
 
 
 class Seen(NamedTuple):
@@ -47,9 +42,10 @@ class Looker:
     """
 
     def __init__(self, recipe: FitRecipe, device: str = "cpu", run: Path | None = None) -> None:
+        kind = kind_of(recipe.kind)
         wanted = [
             each
-            for each in dict.fromkeys(kind_of(recipe.kind).features(recipe, run))
+            for each in dict.fromkeys(kind.features(recipe, run))
             if each.regions is None or each.regions.boxes not in DRAWN
         ]
         if not wanted or any(each.from_file for each in wanted):
@@ -57,8 +53,7 @@ class Looker:
                 f"{recipe.name} was trained on features that cannot be worked out of other pictures on the spot"
             )
         self._mappers = [(each, make_mapper(each, device=device)) for each in wanted]
-        self._by_regions = recipe.kind in BY_REGIONS or getattr(recipe, "pairs", None) in ("regions", "phrases")
-        self._most = _most(recipe)
+        self._by_regions, self._most = kind.by_regions(recipe), kind.regions_kept(recipe)
 
     def look(self, path: str | Path) -> Seen:
         """Read one picture; an `InputError` names a file that is none."""
@@ -85,17 +80,6 @@ class Looker:
         if self._most is None or found.regions is None or found.boxes is None:
             return found
         return replace(found, regions=found.regions[: self._most], boxes=found.boxes[: self._most])
-
-
-def _most(recipe: FitRecipe) -> int | None:
-    """How many regions, the first ones, a matcher is given; None is all. A captioner of regions learned from those that
-    its aligner had, the picture itself beside them.
-    """
-    if recipe.kind == "captioner" and getattr(recipe, "pairs", None) == "regions":
-        with suppress(DeixisError):
-            aligner: Any = recipe_of(recipe.aligner).recipe  # type: ignore[attr-defined]
-            return int(aligner.regions) - 1
-    return getattr(recipe, "regions", None) if recipe.kind in CUT else None
 
 
 def _read(path: Path) -> bytes:

@@ -18,8 +18,9 @@ from deixis.features.feature_recipe import made_by
 from deixis.features.store import FeatureStore
 from deixis.files import taken
 from deixis.metrics.results import Result, load, save
-from deixis.training.judging import Combination, judge, judge_combined
-from deixis.training.kinds import kind_of
+from deixis.training.combining import Combination, evaluate_combined
+from deixis.training.evaluating import evaluate_run
+from deixis.training.kinds import combinations, kind_of
 from deixis.training.recipe import FitRecipe, load_recipe, package_recipes
 from deixis.training.recipe_files import nearest
 from deixis.training.running import left_out, run_recipe, stores_for
@@ -30,20 +31,6 @@ from deixis.training.trainer import Progress
 FOLDS = {"coco-mini": 2}
 #: Seconds until those who are at the rest are asked again.
 PAUSE = 2.0
-
-COMBINATIONS = (
-    Combination(
-        "entities-cca/table5/weighted-distance", "entities-cca/sentences", "entities-cca/phrases-n10", 0.3, 1.5, True
-    ),
-    Combination(
-        "two-branch/table5/weighted-distance",
-        "two-branch/sentences-constraints",
-        "two-branch/phrases-constraints",
-        0.2,
-        1.0,
-        False,
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ def recipes_of(names: Sequence[str]) -> list[str]:
     for name in names:
         own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
         own = [recipe for recipe in own if recipe == name or "/demo-" not in recipe]
-        own += [part for each in COMBINATIONS if _within(each.row, name) for part in (each.sentences, each.phrases)]
+        own += [part for each in combinations() if _within(each.row, name) for part in (each.sentences, each.phrases)]
         if not own:
             tables = {row.rpartition("/")[0] for head in known.values() for row in head.rows}
             *most, last = nearest(name, sorted({*known, *tables}))
@@ -108,7 +95,7 @@ def reproduce(
     missing = sorted({known[name].corpus for name in chosen} - materials.keys())
     if missing:
         raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
-    combined = [each for each in COMBINATIONS if {each.sentences, each.phrases} <= set(chosen)]
+    combined = [each for each in combinations() if {each.sentences, each.phrases} <= set(chosen)]
     for name in chosen:
         # What must be refused is refused before anything is trained.
         for seed in seeds:
@@ -197,7 +184,7 @@ class _Places:
                 recipe.recipe, own.corpus, run=run, split=self.split, device=self.device.type
             )
             folds = FOLDS.get(corpus_name, 1)
-            for result in judge(run, own.corpus, judged, self.device, split=self.split, folds=folds):
+            for result in evaluate_run(run, own.corpus, judged, self.device, split=self.split, folds=folds):
                 result = _claiming(result, file, [recipe.recipe], stores, self.say)
                 save(result, self.results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
         return _results(self.results, file, own.corpus)
@@ -214,7 +201,7 @@ class _Places:
         stores = own.stores or [
             store for recipe in recipes for store in stores_for(recipe, own.corpus, device=self.device.type)
         ]
-        result = judge_combined(whole, parts, own.corpus, stores, self.device, each, split=self.split)
+        result = evaluate_combined(whole, parts, own.corpus, stores, self.device, each, split=self.split)
         save(_claiming(result, each.row, recipes, stores, self.say), path)
         return [path]
 

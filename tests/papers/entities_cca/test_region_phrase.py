@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deixis.papers.entities_cca.combination import weighted_distances
 from deixis.papers.entities_cca.reference import region_phrase_distance
-from deixis.papers.entities_cca.region_phrase import combined_distances, region_phrase_distances, weighted_distances
+from deixis.papers.two_branch.combination import combined_distances
+from deixis.training.region_distances import region_phrase_distances
 
 
 @settings(max_examples=40, deadline=None)

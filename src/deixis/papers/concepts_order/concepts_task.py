@@ -11,9 +11,9 @@ learned; `loss = "printed"` is there to see what the printed form does.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import safetensors.torch
@@ -29,7 +29,8 @@ from deixis.features.arrays import RaggedArray
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, cache_folder
-from deixis.metrics.concept_prediction import concept_precision
+from deixis.metrics.concept_prediction import concept_precision, concept_prediction
+from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
@@ -37,6 +38,7 @@ from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
 from deixis.training.task import Batches, Loss
@@ -213,3 +215,17 @@ class ConceptsKind(Kind[ConceptRecipe]):
     def load_model(self, folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
         return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)
+
+    def protocols(self, evaluation: Evaluation[ConceptRecipe]) -> Sequence[RunProtocol]:
+        return [predict_concepts]
+
+    def by_regions(self, recipe: ConceptRecipe) -> bool:
+        return True
+
+
+def predict_concepts(evaluation: Evaluation[Any]) -> Iterator[Result]:
+    """Average precision of the concepts, over whole pictures and over these and their regions."""
+    regional: ConceptMatcher = evaluation.model
+    whole = ConceptMatcher(regional.network, regional.vocabulary, 0, evaluation.device)
+    predictors = {"whole": whole.predict, "regional": regional.predict}
+    yield concept_prediction(predictors, regional.vocabulary, evaluation.pictures, **evaluation.details)

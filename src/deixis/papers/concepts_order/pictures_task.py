@@ -14,7 +14,7 @@ that are fused with the context learn from these words alone, not from L_mat and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, cast
 
@@ -29,7 +29,8 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.metrics.concept_prediction import concept_precision
+from deixis.metrics.concept_prediction import concept_precision, concept_prediction
+from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concepts import CellConceptMatcher
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, concept_loss
 from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
@@ -55,6 +56,14 @@ from deixis.training.inputs import TEXT, fitted_text
 from deixis.training.kind import Kind
 from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    sentence_ranking,
+    word_order,
+)
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled, width_of
 from deixis.training.task import Batches, Loss
@@ -333,3 +342,18 @@ class OrderPicturesKind(Kind[OrderPictureRecipe]):
         )
         model_type = DescribingOrderMatcher if network.generator else OrderMatcher
         return model_type(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)
+
+    def protocols(self, evaluation: Evaluation[OrderPictureRecipe]) -> Sequence[RunProtocol]:
+        protocols: list[RunProtocol] = [image_text_ranking, sentence_ranking]
+        if evaluation.drawn_regions:
+            protocols.append(ground_truth_region_ranking)
+        if evaluation.recipe.vocabulary:
+            protocols.append(predict_cell_concepts)
+        return [*protocols, word_order]
+
+
+def predict_cell_concepts(evaluation: Evaluation[OrderPictureRecipe]) -> Iterator[Result]:
+    """Average precision of the concepts, over whole pictures and over these and the cells of the map."""
+    concepts: CellConceptMatcher = evaluation.model.concepts
+    predictors = {"whole": concepts.predict_whole, "regional": concepts.predict}
+    yield concept_prediction(predictors, concepts.vocabulary, evaluation.pictures, **evaluation.details)

@@ -29,6 +29,7 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import write_text
+from deixis.metrics.protocols import Pictures
 from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
@@ -43,6 +44,14 @@ from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.pair_data import SentenceData, sentence_data
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    sentence_ranking,
+    word_order,
+)
 from deixis.training.runs import is_finished, read_weights
 from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Loss
@@ -277,6 +286,17 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
         network = _filled(recipe, count, text.dim, _below("network.", stored))
         model_type = DescribingOrderMatcher if network.generator else OrderMatcher
         return model_type(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
+
+    def protocols(self, evaluation: Evaluation[ConceptsOrderRecipe]) -> Sequence[RunProtocol]:
+        regions = [ground_truth_region_ranking] if evaluation.drawn_regions else []
+        return [image_text_ranking, sentence_ranking, *regions, word_order]
+
+    def pictures(
+        self, recipe: ConceptsOrderRecipe, corpus: Corpus, split: str | None, stores: Sequence[FeatureStore]
+    ) -> Pictures:
+        """Whole pictures for the context, regions for the concepts."""
+        regions = find_store(stores, "proposals") if recipe.concepts else None
+        return Pictures(corpus, split, find_store(stores, "image"), regions=regions, learned_from_boxes=False)
 
 
 def _filled(

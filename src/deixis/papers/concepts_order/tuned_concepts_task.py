@@ -24,7 +24,7 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.metrics.concept_prediction import concept_precision
 from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork
-from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, concept_loss
+from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, concept_loss, predict_concepts
 from deixis.text.concepts import ConceptVocabulary, concept_vocabulary
 from deixis.text.tokens import tokens_of
 from deixis.training.augmentation import (
@@ -38,6 +38,7 @@ from deixis.training.augmentation import (
 )
 from deixis.training.distributed import ALONE, Ranks
 from deixis.training.kind import Kind
+from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
 from deixis.training.task import Batches, Loss
@@ -169,3 +170,9 @@ class ConceptPicturesKind(Kind[TunedConceptRecipe]):
         weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
         return ConceptMatcher(ConceptNetwork.of(weights), vocabulary, recipe.regions, device)
+
+    def protocols(self, evaluation: Evaluation[TunedConceptRecipe]) -> Sequence[RunProtocol]:
+        return [predict_concepts]
+
+    def by_regions(self, recipe: TunedConceptRecipe) -> bool:
+        return True

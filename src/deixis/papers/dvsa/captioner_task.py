@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -31,6 +32,7 @@ from deixis.papers.dvsa.captioner import (
     text_ids,
 )
 from deixis.papers.dvsa.model import AlignmentMatcher, with_picture
+from deixis.papers.dvsa.protocols import evaluate_captioner
 from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
@@ -40,8 +42,17 @@ from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
 from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
+from deixis.training.kinds import kind_of
 from deixis.training.recipe import Recipe
 from deixis.training.run_models import load_matcher as load_run
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    has_ground_truth_regions,
+    image_text_ranking,
+    word_order,
+)
 from deixis.training.runs import read_weights
 from deixis.training.sampling import Numbers, shuffled
 from deixis.training.task import Batches, Loss
@@ -278,3 +289,22 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         except (OSError, KeyError, safetensors.SafetensorError) as fault:
             raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
         return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)
+
+    def protocols(self, evaluation: Evaluation[CaptioningRecipe]) -> Sequence[RunProtocol]:
+        protocols: list[RunProtocol] = [evaluate_captioner, image_text_ranking]
+        # A region by itself has no picture around it to be the context.
+        alone = has_ground_truth_regions(evaluation.stores) and not evaluation.recipe.context
+        if evaluation.drawn_regions or alone:
+            protocols.append(ground_truth_region_ranking)
+        return [*protocols, word_order]
+
+    def by_regions(self, recipe: CaptioningRecipe) -> bool:
+        return recipe.pairs == "regions"
+
+    def regions_kept(self, recipe: CaptioningRecipe) -> int | None:
+        """A captioner of regions is given those that its aligner was; all, if the aligner's run is gone."""
+        if recipe.pairs == "regions":
+            with suppress(DeixisError):
+                aligner = recipe_of(recipe.aligner).recipe
+                return kind_of(aligner.kind).regions_kept(aligner)
+        return None

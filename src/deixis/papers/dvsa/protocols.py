@@ -1,16 +1,15 @@
-"""What the finished aligners and captioners of paper 4 are measured by, beside retrieval; `judge` calls it."""
+"""How finished aligners and captioners are evaluated, beside retrieval."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from deixis.corpus import Corpus, training_set
-from deixis.features.store import FeatureStore
+from deixis.corpus import training_set
 from deixis.metrics.captioning_protocol import captioning, region_captioning, sentence_baseline, word_neighbours
 from deixis.metrics.localization import gold_queries
 from deixis.metrics.protocols import Pictures
@@ -21,48 +20,57 @@ from deixis.papers.dvsa.model import AlignmentMatcher
 from deixis.papers.dvsa.snippet_queries import snippet_queries
 from deixis.text.features import training_captions
 from deixis.text.parsing import ParserMissing
+from deixis.training.inputs import find_store
+from deixis.training.run_protocols import Evaluation, has_ground_truth_regions
 from deixis.training.run_records import StepRecord
 from deixis.training.runs import read_log, read_model
 from deixis.training.threads import one_thread
 
-#: Among which the smoothing of the best chain and that of all chains are chosen on the validation split.
+#: The smoothings that are tried on the validation split: of the single best path, and of the chain posterior.
 BEST = [Smoothing(beta) for beta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)]
 SHARED = [Smoothing(beta, heat) for heat in (0.25, 0.5, 1.0, 2.0) for beta in (0.125, 0.5, 1.0, 2.0)]
-#: Steps at the beginning of a training whose mean losses are told.
+#: Steps at the beginning of a training whose mean losses are reported.
 EARLY = (10, 100, 300)
 
 
-def judge_aligner(
-    matcher: AlignmentMatcher, corpus: Corpus, split: str, store: FeatureStore, told: dict[str, Any]
-) -> list[Result]:
-    """Where words lie and what is counted, both where phrases have boxes; how long vectors are; the best old captions;
-    whether colours tell things apart.
+def evaluate_aligner(evaluation: Evaluation[Any]) -> Iterator[Result]:
+    """Lengths of word vectors, the best training captions for a picture, the regions that words are aligned with,
+    counted phrases, and whether colours distinguish things.
 
-    How words are smoothed is chosen on the validation split, where its phrases have boxes; elsewhere the recipe tells.
+    Alignment and counting need ground-truth boxes. The smoothing of words is chosen on the validation split if its
+    phrases have boxes; otherwise it is the recipe's.
     """
-    # The picture itself is a region, too.
-    near, val = (
-        Pictures(corpus, own, store, learned_from_boxes=False, regions_kept=matcher.regions - 1)
-        for own in (split, "val")
+    model: AlignmentMatcher = evaluation.model
+    pictures, validation = (
+        Pictures(
+            evaluation.corpus,
+            split,
+            find_store(evaluation.stores, "proposals"),
+            learned_from_boxes=False,
+            # The picture itself is a region, too.
+            regions_kept=model.regions - 1,
+        )
+        for split in (evaluation.split, "val")
     )
-    known = training_captions(training_set(corpus))
-    results = [
-        magnitudes(matcher.word_magnitudes(known), near, **told),
-        sentence_baseline(matcher, near, known, **told),
-    ]
-    if _has_boxes(near):
-        chosen = _has_boxes(val)
-        own = [Smoothing(matcher.beta)], [Smoothing(matcher.beta, matcher.temperature or 1.0)]
-        best, shared = (best_smoothing(matcher, val, ways) for ways in ((BEST, SHARED) if chosen else own))
-        results.append(alignment(matcher, near, best, shared, chosen_by_boxes=chosen, **told))
-        counted = counting(matcher, near, shared, chosen_by_boxes=chosen, **told)
-        results += [counted] if counted else []
+    captions = training_captions(training_set(evaluation.corpus))
+    yield magnitudes(model.word_magnitudes(captions), pictures, **evaluation.details)
+    yield sentence_baseline(model, pictures, captions, **evaluation.details)
+    if _has_boxes(pictures):
+        chosen = _has_boxes(validation)
+        by_recipe = [Smoothing(model.beta)], [Smoothing(model.beta, model.temperature or 1.0)]
+        best, shared = (best_smoothing(model, validation, ways) for ways in ((BEST, SHARED) if chosen else by_recipe))
+        yield alignment(model, pictures, best, shared, chosen_by_boxes=chosen, **evaluation.details)
+        counted = counting(model, pictures, shared, chosen_by_boxes=chosen, **evaluation.details)
+        if counted:
+            yield counted
+    # Without a parser an aligner of dependency edges cannot read the queries: they are no captions of the corpus, whose
+    # edges are kept with the run.
     try:
-        asked = snippet_queries(matcher, near, **told)
+        asked = snippet_queries(model, pictures, **evaluation.details)
     except ParserMissing:
-        # A colour and a thing by themselves are no text of the corpus, so that their edges are not kept with it.
-        return results
-    return [*results, asked] if asked else results
+        return
+    if asked:
+        yield asked
 
 
 def _has_boxes(pictures: Pictures) -> bool:
@@ -70,26 +78,21 @@ def _has_boxes(pictures: Pictures) -> bool:
 
 
 @one_thread()
-def judge_captioner(
-    run: str | Path,
-    matcher: CaptionMatcher,
-    pictures: Pictures,
-    corpus: Corpus,
-    stores: Sequence[FeatureStore],
-    told: dict[str, Any],
-) -> list[Result]:
-    """What it says of pictures, with how its training began; of drawn regions, where there is a store of them; and the
-    neighbours of its word vectors.
+def evaluate_captioner(evaluation: Evaluation[Any]) -> list[Result]:
+    """Captions of pictures, with figures of the training; captions of ground-truth regions, if there are features of
+    them; and the neighbours of its word vectors.
     """
-    known = training_captions(training_set(corpus))
-    said = captioning(matcher, pictures, known, **told)
-    results = [msgspec.structs.replace(said, metrics={**said.metrics, "training": training_figures(run)})]
-    chains = [each for each in stores if (each.plan.provenance.get("regions") or {}).get("boxes") == "chains"]
-    if chains:
-        drawn = Pictures(corpus, pictures.reference.split, chains[0], learned_from_boxes=False)
-        results.append(region_captioning(matcher, drawn, **told))
-    near = word_neighbours(matcher, pictures, **told)
-    return [*results, near] if near else results
+    model: CaptionMatcher = evaluation.model
+    captions = training_captions(training_set(evaluation.corpus))
+    said = captioning(model, evaluation.pictures, captions, **evaluation.details)
+    training = training_figures(evaluation.run)
+    results = [msgspec.structs.replace(said, metrics={**said.metrics, "training": training})]
+    if has_ground_truth_regions(evaluation.stores):
+        store = find_store(evaluation.stores, "chains")
+        drawn = Pictures(evaluation.corpus, evaluation.split, store, learned_from_boxes=False)
+        results.append(region_captioning(model, drawn, **evaluation.details))
+    neighbours = word_neighbours(model, evaluation.pictures, **evaluation.details)
+    return [*results, neighbours] if neighbours else results
 
 
 def training_figures(run: str | Path) -> dict[str, float]:

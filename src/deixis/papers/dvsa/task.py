@@ -27,6 +27,7 @@ from deixis.model import Tokens, read_images
 from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
 from deixis.papers.dvsa.model import WHOLE, AlignmentMatcher, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, pooled_products
+from deixis.papers.dvsa.protocols import evaluate_aligner
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
 from deixis.text.recurrent import words_of
@@ -35,6 +36,13 @@ from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    has_ground_truth_regions,
+    image_text_ranking,
+)
 from deixis.training.runs import read_weights
 from deixis.training.sampling import Numbers, shuffled, width_of
 from deixis.training.task import Batches, Loss
@@ -285,3 +293,16 @@ class AlignmentKind(Kind[AlignmentTaskRecipe]):
         network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
         network.load_state_dict(weights)
         return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)
+
+    def protocols(self, evaluation: Evaluation[AlignmentTaskRecipe]) -> Sequence[RunProtocol]:
+        protocols: list[RunProtocol] = [image_text_ranking, evaluate_aligner]
+        if evaluation.drawn_regions or has_ground_truth_regions(evaluation.stores):
+            protocols.append(ground_truth_region_ranking)
+        return protocols
+
+    def by_regions(self, recipe: AlignmentTaskRecipe) -> bool:
+        return True
+
+    def regions_kept(self, recipe: AlignmentTaskRecipe) -> int:
+        """One less than the recipe says, which counts the picture itself."""
+        return recipe.regions - 1

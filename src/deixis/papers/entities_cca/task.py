@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -30,6 +30,16 @@ from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted
 from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
 from deixis.training.recipe import FitRecipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    phrase_localization_and_precision,
+    phrase_presence,
+    sentence_ranking,
+)
+from deixis.training.runs import read_model
 from deixis.training.validation import LocalizationCheck, retrieval_figures
 
 CCA = "cca.safetensors"
@@ -209,6 +219,18 @@ class CCAKind(Kind[CorrelationRecipe]):
         cca_type = StackedAuxiliaryEmbedding if recipe.auxiliary else NormalizedCCA
         text = load_text_features(folder / TEXT, device=device.type)
         return CorrelationMatcher(cca_type.load(folder / CCA, device=device.type), text)
+
+    def protocols(self, evaluation: Evaluation[CorrelationRecipe]) -> Sequence[RunProtocol]:
+        if evaluation.recipe.pairs == "phrases":
+            return [phrase_localization_and_precision, phrase_presence]
+        protocols = [image_text_ranking, sentence_ranking]
+        return [*protocols, ground_truth_region_ranking] if evaluation.drawn_regions else protocols
+
+    def regions_kept(self, recipe: CorrelationRecipe) -> int:
+        return recipe.regions
+
+    def training_sizes(self, run: Path) -> dict[str, Any]:
+        return {"training_pairs": read_model(run).report.figures.get("training_pairs")}
 
     def check_corpus(self, recipe: CorrelationRecipe, corpus: Corpus) -> None:
         check_caption_count(recipe.text, corpus)

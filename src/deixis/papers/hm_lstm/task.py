@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -27,6 +27,8 @@ from deixis.errors import DeixisError
 from deixis.features.centring import mean_direction
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.metrics.results import Result
+from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import (
     Correspondences,
     Numbers,
@@ -48,6 +50,13 @@ from deixis.training.inputs import find_store, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.placing import send
 from deixis.training.recipe import Recipe
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    sentence_ranking,
+)
 from deixis.training.running import TOWER_FILE, trained_backbone, with_backbone
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled, spread
@@ -343,6 +352,25 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
         bank = Treebank(dict(read_trees(folder / TREES)), parser)
         texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
         return HMMatcher(network, texts, device)
+
+    def protocols(self, evaluation: Evaluation[HMLSTMRecipe]) -> Sequence[RunProtocol]:
+        protocols: list[RunProtocol] = [image_text_ranking, sentence_ranking]
+        if evaluation.drawn_regions or evaluation.recipe.drawn_regions:
+            protocols.append(ground_truth_region_ranking)
+            if evaluation.recipe.alternation.rounds:
+                protocols.append(learned_correspondences)
+        return protocols
+
+    def by_regions(self, recipe: HMLSTMRecipe) -> bool:
+        return True
+
+    def regions_kept(self, recipe: HMLSTMRecipe) -> int:
+        return recipe.regions
+
+
+def learned_correspondences(evaluation: Evaluation[HMLSTMRecipe]) -> Iterator[Result]:
+    """Each round's correspondences against the ground-truth boxes of the training images."""
+    yield correspondence_quality(evaluation.run, evaluation.corpus, **evaluation.details)
 
 
 def _network_weights(folder: Path) -> dict[str, Tensor]:

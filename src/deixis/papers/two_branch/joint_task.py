@@ -27,6 +27,15 @@ from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, make_network
 from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store, region_recipes
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    phrase_localization,
+    phrase_presence,
+    sentence_ranking,
+)
 from deixis.training.runs import read_weights
 from deixis.training.sampling import SentenceSamplerRecipe
 from deixis.training.task import Batches, Loss, SizedBatches
@@ -179,3 +188,10 @@ class JointKind(TwoBranchKind[JointRecipe]):
         if whole.centre is not None:
             whole.centre.copy_(stored[CENTRE])
         return JointMatcher(whole, phrases, device)
+
+    def protocols(self, evaluation: Evaluation[JointRecipe]) -> Sequence[RunProtocol]:
+        protocols = [phrase_localization, phrase_presence, image_text_ranking, sentence_ranking]
+        return [*protocols, ground_truth_region_ranking] if evaluation.drawn_regions else protocols
+
+    def regions_kept(self, recipe: JointRecipe) -> int:
+        return recipe.regions

@@ -14,12 +14,13 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
-from deixis.papers.two_branch.network import SimilarityNetwork
+from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
 from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import phrase_data
+from deixis.training.run_protocols import Evaluation, RunProtocol, phrase_localization, phrase_presence
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches
 from deixis.training.validation import LocalizationCheck
@@ -112,3 +113,12 @@ class PhrasesKind(TwoBranchKind[PhraseRecipe]):
     ) -> PhraseTask:
         chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
         return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)
+
+    def protocols(self, evaluation: Evaluation[PhraseRecipe]) -> Sequence[RunProtocol]:
+        # The similarity network compares every pair of phrase and region: too many over all pictures for `presence`.
+        if isinstance(evaluation.recipe.model, SimilarityRecipe):
+            return [phrase_localization]
+        return [phrase_localization, phrase_presence]
+
+    def regions_kept(self, recipe: PhraseRecipe) -> int:
+        return recipe.regions

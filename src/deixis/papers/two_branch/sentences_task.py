@@ -12,11 +12,18 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
-from deixis.papers.two_branch.network import SimilarityNetwork
+from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
 from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import sentence_data
+from deixis.training.run_protocols import (
+    Evaluation,
+    RunProtocol,
+    ground_truth_region_ranking,
+    image_text_ranking,
+    sentence_ranking,
+)
 from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches
 from deixis.training.validation import retrieval_figures
@@ -113,3 +120,11 @@ class SentencesKind(TwoBranchKind[SentenceRecipe]):
         ranks: Ranks = ALONE,
     ) -> SentenceTask:
         return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)
+
+    def protocols(self, evaluation: Evaluation[SentenceRecipe]) -> Sequence[RunProtocol]:
+        protocols = [image_text_ranking]
+        if not isinstance(evaluation.recipe.model, SimilarityRecipe):
+            protocols.append(sentence_ranking)
+        if evaluation.drawn_regions or evaluation.recipe.drawn_regions:
+            protocols.append(ground_truth_region_ranking)
+        return protocols

@@ -26,7 +26,8 @@ from deixis.training.distributed import ALONE, Held, Ranks, Sharing, summed
 from deixis.training.inputs import TEXT, check_caption_count, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
-from deixis.training.runs import read_weights
+from deixis.training.run_records import batch_means
+from deixis.training.runs import read_log, read_weights
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches, Loss
 
@@ -190,6 +191,9 @@ class TwoBranchKind(Kind[R]):
         network.load_state_dict(weights)
         model_type = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
         return model_type(network, text, device)
+
+    def training_sizes(self, run: Path) -> dict[str, Any]:
+        return {"batch": batch_means(read_log(run))}
 
     def check_corpus(self, recipe: R, corpus: Corpus) -> None:
         check_caption_count(recipe.text, corpus)

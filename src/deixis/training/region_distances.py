@@ -1,7 +1,6 @@
-"""How far a sentence's phrases are from an image's regions, and that with the global distance (Entities, two-branch).
+"""How far a sentence's phrases are from an image's regions, in an embedding space of regions and phrases.
 
-Entities, section 4.2, eqs. 1 and 2; two-branch, section 5.6, eq. 8. Lower is better. The embeddings, of regions and
-phrases in one space and of whole images and sentences in another, come from elsewhere.
+Eq. 1 of Flickr30k Entities (section 4.2), and d_rp of two-branch networks (section 5.6). Lower is better.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ def region_phrase_distances(
     device: torch.device | str = "cpu",
     memory: int = 2**28,
 ) -> NDArray[np.float32]:
-    r"""D_RP of every image and sentence, (images, sentences); eq. 1 of the Entities paper:
+    r"""D_RP of every image and sentence, (images, sentences); eq. 1 of Flickr30k Entities:
 
     .. math:: D_{RP} = \frac{1}{L^\gamma} \sum_{i=1}^{L} \min_r \|p_i - r\|^2
 
-    The two-branch d_rp is the plain mean of distances: `gamma=1, squared=False`. A sentence without phrases has no such
-    distance, its column is NaN; `weighted_distances` and `combined_distances` know.
+    d_rp of two-branch networks is the plain mean of distances: `gamma=1, squared=False`. A sentence without phrases
+    has no such distance: its column is NaN.
 
     Phrases repeat ("a man"): each is compared with the regions once, however many sentences mention it.
 
@@ -64,20 +63,6 @@ def region_phrase_distances(
         distances[image] = sums @ (best if squared else np.sqrt(best))
     distances[:, lengths == 0] = np.nan
     return distances
-
-
-def weighted_distances(global_distances: Floats, region_phrase: Floats, *, global_weight: float = 0.7) -> Floats:
-    """Eq. 2 of the Entities paper: α D_IS + (1 − α) D_RP, of squared distances; α = `global_weight`.
-
-    Where a sentence has no phrases, the global distance stands alone.
-    """
-    mixed = global_weight * global_distances + (1 - global_weight) * region_phrase
-    return np.where(np.isnan(region_phrase), global_distances, mixed)
-
-
-def combined_distances(global_distances: Floats, region_phrase: Floats, *, region_weight: float = 0.2) -> Floats:
-    """Eq. 8 of the two-branch paper: (1 − α) d + α d_rp, of plain distances; α = `region_weight`."""
-    return weighted_distances(global_distances, region_phrase, global_weight=1 - region_weight)
 
 
 def _nearest(
