@@ -1,11 +1,12 @@
-"""Files on disk: atomic writes, folders with one writer, the cache folder.
+"""Files on disk: atomic writes, reading regular files only, folders with one writer, the cache folder.
 
-A crash never leaves half a file that looks whole.
+A crash never leaves half a file that looks whole, and a pipe or device put in a file's place is never opened.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,56 @@ def write_text(path: str | Path, text: str) -> None:
         stream.write(text.encode())
 
 
+def open_regular(path: str | bytes | Path, *, follow_links: bool = True) -> IO[bytes]:
+    """Open a file for reading, if it is a regular one: opening a pipe would wait for a writer for ever.
+
+    Raises:
+        InputError: it is something else, is not there, or may not be read.
+    """
+    # On systems that have the flag, a pipe that comes between a check and the opening does no harm either.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        descriptor = os.open(path, flags if follow_links else flags | getattr(os, "O_NOFOLLOW", 0))
+    except (OSError, ValueError) as fault:
+        raise InputError(_shown(path), getattr(fault, "strerror", None) or str(fault)) from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise InputError(_shown(path), "is a folder" if stat.S_ISDIR(mode) else "is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | bytes | Path, limit: int) -> bytes:
+    """All bytes of a regular file; an `InputError` where it is none (`open_regular`) or has more than `limit` bytes."""
+    with open_regular(path) as stream:
+        try:
+            data = stream.read(limit + 1)
+        except OSError as fault:
+            raise InputError(_shown(path), fault.strerror or str(fault)) from None
+    if len(data) > limit:
+        raise InputError(_shown(path), f"is larger than {limit:,} bytes")
+    return data
+
+
+def require_regular(path: Path) -> Path:
+    """The path of a regular file, for a library that opens files by name; else an `InputError`."""
+    open_regular(path).close()
+    return path
+
+
+def require_database(path: Path) -> Path:
+    """The same for SQLite, which opens the files beside a database, too, where they are there."""
+    for beside in ("-wal", "-shm", "-journal"):
+        file = path.with_name(path.name + beside)
+        if os.path.lexists(file):
+            require_regular(file)
+    return require_regular(path)
+
+
+def _shown(path: str | bytes | Path) -> str:
+    return path.decode(errors="backslashreplace") if isinstance(path, bytes) else str(path)
+
+
 def cache_folder() -> Path:
     """Where Deixis keeps what it can compute again: `$DEIXIS_CACHE`, or the user's cache folder."""
     chosen = os.environ.get("DEIXIS_CACHE")
@@ -88,6 +139,8 @@ def hold_folder(folder: Path, what: str) -> FileLock:
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK)
+    if os.path.lexists(folder / LOCK) and not (folder / LOCK).is_file():
+        raise InputError(folder / LOCK, "is not a regular file; remove it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)

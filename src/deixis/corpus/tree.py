@@ -9,7 +9,6 @@ except on Windows, where it could lead elsewhere.
 from __future__ import annotations
 
 import os
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deixis.errors import InputError
+from deixis.files import open_regular
 
 #: No member larger than this is read whole; the largest public annotation file (COCO instances) has 470 MB.
 MEMBER_LIMIT = 1 << 30
@@ -70,10 +70,10 @@ class FolderTree:
     def start(self, name: str, length: int) -> bytes:
         target = self._inside(name)
         try:
-            if not stat.S_ISREG(target.stat().st_mode):
-                raise InputError(self.path, "is not a regular file", name)
-            with target.open("rb") as stream:
+            with open_regular(target) as stream:
                 return stream.read(length)
+        except InputError as fault:
+            raise InputError(self.path, fault.problem, name) from None
         except OSError as fault:
             raise InputError(self.path, fault.strerror or str(fault), name) from None
 

@@ -2,21 +2,26 @@
 
 A content is a picture's bytes; it has one row among the vectors however many files hold it, and keeps it when they are
 renamed. A row counts once the transaction that names it is committed, which is after its numbers are on the disk.
+
+A file that was damaged, or that somebody else wrote, is an `InputError`, whichever question meets the damage: the
+tables must be those of `_SCHEMA`, and every value is checked.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from deixis.adapters.encoders import Identity
 from deixis.errors import InputError
+from deixis.files import require_database
 from deixis.vision.picture_files import Stamp
 
 CATALOGUE = "catalogue.sqlite"
@@ -35,6 +40,13 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE INDEX files_by_content ON files (content);
 """
+#: Added to what is said of a damaged index.
+REMEDY = "make a new index with: deixis index DIR --into OTHER"
+#: What SQLite says of disks and of other processes, not of the file.
+_NOT_DAMAGE = ("BUSY", "LOCKED", "FULL", "READONLY", "CANTOPEN", "PERM", "IOERR", "NOMEM", "INTERRUPT")
+#: The most numbers that an embedding, and all cells of a picture, may have.
+MAX_DIM, MAX_CELL_NUMBERS = 1 << 16, 1 << 20
+Values = tuple[Any, ...]
 
 
 class FileRow(NamedTuple):
@@ -74,6 +86,7 @@ class Catalogue:
     @classmethod
     def write(cls, folder: Path) -> Catalogue:
         path = folder / CATALOGUE
+        _require(path)
         with _damage(path):
             connection = sqlite3.connect(path, isolation_level=None)
             connection.execute("PRAGMA journal_mode=WAL")
@@ -86,6 +99,7 @@ class Catalogue:
         """A reader, for any thread; where the folder cannot be written, nobody writes beside it either."""
         path = folder / CATALOGUE
         mode = "mode=ro" if os.access(folder, os.W_OK) else "immutable=1"
+        _require(path)
         with _damage(path):
             address = f"{path.absolute().as_uri()}?{mode}"
             # SQLite lets one thread in at a time.
@@ -93,10 +107,33 @@ class Catalogue:
         return cls(connection, path)._checked()
 
     def _checked(self) -> Catalogue:
-        version = self.meta("version")
-        if version != str(VERSION):
-            raise InputError(self._path, f"is of version {version}, this program reads {VERSION}; index again")
+        try:
+            # First what there is: a view in a table's place may never end.
+            found = self._all("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+            if not any(each[:2] == ("table", "meta") for each in found):
+                raise _damaged(self._path, "it has no table of settings")
+            version = self.meta("version")
+            if version != str(VERSION):
+                raise InputError(self._path, f"is of version {version}, this program reads {VERSION}; {REMEDY}")
+            if {_spaced(str(each[2])) for each in found} != {_spaced(part) for part in _SCHEMA.split(";")} - {""}:
+                raise _damaged(self._path, "its tables are not those of an index")
+        except BaseException:
+            self.close()
+            raise
         return self
+
+    def _all(self, query: str, parameters: Sequence[Any] = (), *types: type | tuple[type, ...]) -> list[Values]:
+        """The rows of a query, whose values must be of these types."""
+        with _damage(self._path):
+            rows = self._connection.execute(query, parameters).fetchall()
+        for number, kind in enumerate(types):
+            if not all(isinstance(row[number], kind) for row in rows):
+                raise _damaged(self._path, f"a value is of the wrong type in the answer to {query!r}")
+        return rows
+
+    def _do(self, statement: str, rows: Iterable[Values]) -> None:
+        with _damage(self._path):
+            self._connection.executemany(statement, rows)
 
     def close(self) -> None:
         self._connection.close()
@@ -114,126 +151,160 @@ class Catalogue:
             self._connection.execute("COMMIT")
 
     def meta(self, key: str) -> str:
-        with _damage(self._path):
-            found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        if found is None:
-            raise InputError(self._path, f"is damaged (it has no {key!r})")
-        return str(found[0])
+        found = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
+        if not found:
+            raise _damaged(self._path, f"it has no {key!r}")
+        return str(found[0][0])
 
     def setting(self, key: str) -> str:
         """The same for what need not be there; empty where it is not."""
-        found = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return str(found[0]) if found else ""
+        found = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
+        return str(found[0][0]) if found else ""
+
+    def number(self, key: str) -> int:
+        """A count or an id among the settings; 0 where it is not there."""
+        value = self.setting(key) or "0"
+        if not re.fullmatch(r"[0-9]{1,18}", value):
+            raise _damaged(self._path, f"{key!r} is {value[:40]!r}")
+        return int(value)
 
     def set_meta(self, key: str, value: str) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        self._do("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, value)])
 
     @property
     def identity(self) -> Identity:
-        return msgspec.json.decode(self.meta("identity"), type=Identity)
+        try:
+            identity = msgspec.json.decode(self.meta("identity"), type=Identity)
+        except (msgspec.DecodeError, RecursionError, ValueError) as fault:
+            raise _damaged(self._path, f"its encoder: {fault}") from None
+        cells = identity.cells * identity.cell_dim
+        if not 1 <= identity.dim <= MAX_DIM or min(identity.cells, identity.cell_dim) < 0 or cells > MAX_CELL_NUMBERS:
+            raise _damaged(self._path, f"its encoder has embeddings of {identity.dim} numbers and {cells} in cells")
+        return identity
 
     @property
     def rows(self) -> int:
         """Rows among the vectors that count, those of contents that are gone included."""
-        return int(self.meta("rows"))
+        self.meta("rows")
+        return self.number("rows")
 
     def roots(self) -> list[bytes]:
-        return [row[0] for row in self._connection.execute("SELECT path FROM roots ORDER BY path")]
+        return [row[0] for row in self._all("SELECT path FROM roots ORDER BY path", (), bytes)]
 
     def add_roots(self, roots: Iterable[bytes]) -> None:
-        self._connection.executemany("INSERT OR IGNORE INTO roots VALUES (?)", [(root,) for root in roots])
+        self._do("INSERT OR IGNORE INTO roots VALUES (?)", [(root,) for root in roots])
 
     def remove_root(self, root: bytes) -> None:
-        self._connection.execute("DELETE FROM roots WHERE path = ?", (root,))
+        self._do("DELETE FROM roots WHERE path = ?", [(root,)])
 
-    def files(self) -> Iterator[FileRow]:
+    def files(self) -> list[FileRow]:
         query = "SELECT path, size, modified, changed, content, problem FROM files"
-        for path, size, modified, changed, content, problem in self._connection.execute(query):
-            yield FileRow(path, Stamp(size, modified, changed), content, problem)
+        rows = self._all(query, (), bytes, int, int, int, (int, type(None)), (str, type(None)))
+        return [FileRow(path, Stamp(*stamp), content, problem) for path, *stamp, content, problem in rows]
 
     def put_files(self, rows: Iterable[FileRow]) -> None:
-        self._connection.executemany(
-            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
-            [(row.path, *row.stamp, row.content, row.problem) for row in rows],
-        )
+        values = [(row.path, *row.stamp, row.content, row.problem) for row in rows]
+        self._do("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def remove_files(self, paths: Iterable[bytes]) -> None:
-        self._connection.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in paths])
+        self._do("DELETE FROM files WHERE path = ?", [(path,) for path in paths])
 
     def known(self) -> dict[bytes, int]:
         """Hash of every content → its id."""
-        return dict(self._connection.execute("SELECT sha256, id FROM contents"))
+        return dict(self._all("SELECT sha256, id FROM contents", (), bytes, int))
 
     def add_contents(self, places: Mapping[bytes, int]) -> dict[bytes, int]:
         """New contents by hash, and where among the vectors each is; the ids they get."""
-        cursor = self._connection.cursor()
         ids = {}
-        for sha256, place in places.items():
-            cursor.execute("INSERT INTO contents (sha256, place) VALUES (?, ?)", (sha256, place))
-            ids[sha256] = int(cursor.lastrowid or 0)
+        with _damage(self._path):
+            cursor = self._connection.cursor()
+            for sha256, place in places.items():
+                cursor.execute("INSERT INTO contents (sha256, place) VALUES (?, ?)", (sha256, place))
+                ids[sha256] = int(cursor.lastrowid or 0)
         return ids
 
-    def remove_orphans(self) -> int:
-        """Forget contents that no file has; how many."""
-        query = "DELETE FROM contents WHERE id NOT IN (SELECT content FROM files WHERE content IS NOT NULL)"
-        return self._connection.execute(query).rowcount
+    def remove_orphans(self) -> None:
+        """Forget contents that no file has."""
+        self._all("DELETE FROM contents WHERE id NOT IN (SELECT content FROM files WHERE content IS NOT NULL)")
 
     def places(self) -> list[tuple[int, int]]:
-        """(id, place) of every content that a file has, by id."""
+        """(id, place) of every content that a file has, by id; all places are among the rows that count."""
         query = "SELECT id, place FROM contents WHERE id IN (SELECT content FROM files) ORDER BY id"
-        return list(self._connection.execute(query))
+        places = [(content, place) for content, place in self._all(query, (), int, int)]
+        rows = self.rows
+        if not all(0 <= place < rows for _, place in places):
+            raise _damaged(self._path, f"a picture's place is not among its {rows} rows")
+        return places
 
     def move(self, places: Mapping[int, int], rows: int) -> None:
         """Give contents other places among the vectors."""
         moves = [(place, content) for content, place in places.items()]
-        self._connection.executemany("UPDATE contents SET place = ? WHERE id = ?", moves)
+        self._do("UPDATE contents SET place = ? WHERE id = ?", moves)
         self.set_meta("rows", str(rows))
 
     def paths(self, content: int) -> list[bytes]:
         query = "SELECT path FROM files WHERE content = ? ORDER BY path"
-        return [row[0] for row in self._connection.execute(query, (content,))]
+        return [row[0] for row in self._all(query, (content,), bytes)]
 
     def sha256(self, content: int) -> bytes | None:
         """The hash of a content; None if it is gone."""
-        found = self._connection.execute("SELECT sha256 FROM contents WHERE id = ?", (content,)).fetchone()
-        return None if found is None else bytes(found[0])
+        found = self._all("SELECT sha256 FROM contents WHERE id = ?", (content,), bytes)
+        return bytes(found[0][0]) if found else None
 
     def by_hash(self, start: bytes) -> int | None:
         """The content whose hash begins so; None where there is none, or more than one."""
         query = "SELECT id FROM contents WHERE sha256 BETWEEN ? AND ? LIMIT 2"
-        found = self._connection.execute(query, (start, start.ljust(32, b"\xff"))).fetchall()
+        found = self._all(query, (start, start.ljust(32, b"\xff")), int)
         return int(found[0][0]) if len(found) == 1 else None
 
     def changes(self) -> int:
         """A number that is another one once somebody else has written to the catalogue."""
-        return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+        return int(self._all("PRAGMA data_version")[0][0])
 
     def problems(self) -> dict[bytes, str]:
         query = "SELECT path, problem FROM files WHERE problem IS NOT NULL ORDER BY path"
-        return dict(self._connection.execute(query))
+        return dict(self._all(query, (), bytes, str))
 
     def counts(self) -> tuple[int, int]:
         """Files that are pictures, and how many different pictures they are."""
         query = "SELECT count(*), count(DISTINCT content) FROM files WHERE content IS NOT NULL"
-        files, contents = self._connection.execute(query).fetchone()
+        [(files, contents)] = self._all(query)
         return int(files), int(contents)
 
     def faults(self) -> list[str]:
         """What SQLite itself finds wrong with the file."""
-        with _damage(self._path):
-            found = [str(row[0]) for row in self._connection.execute("PRAGMA quick_check")]
+        found = [str(row[0]) for row in self._all("PRAGMA quick_check")]
         return [] if found == ["ok"] else found
 
     def copy_to(self, folder: Path) -> None:
         """The whole catalogue as a file in another folder."""
         target = folder / CATALOGUE
         target.unlink(missing_ok=True)
-        self._connection.execute("VACUUM INTO ?", (str(target),))
+        self._all("VACUUM INTO ?", (str(target),))
+
+
+def _spaced(statement: str) -> str:
+    return " ".join(statement.split())
+
+
+def _require(path: Path) -> None:
+    try:
+        require_database(path)
+    except InputError as fault:
+        raise InputError(fault.path, f"{fault.problem}; {REMEDY}") from None
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(path, f"is damaged ({what}); {REMEDY}")
 
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as fault:
-        raise InputError(path, f"cannot be used ({fault})") from None
+    # Of a damaged file, SQLite's own words may not be UTF-8.
+    except (sqlite3.Error, UnicodeDecodeError) as fault:
+        name = getattr(fault, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+        if name in _NOT_DAMAGE:
+            raise InputError(path, f"cannot be used ({fault})") from None
+        raise _damaged(path, str(fault)) from None

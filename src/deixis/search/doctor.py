@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -39,7 +40,7 @@ def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
     findings = list(_packages())
     encoder: Encoder | None = None
     try:
-        name = encoder_name or encoder_name_of(index) or DEFAULT
+        name = encoder_name or _encoder_name(index) or DEFAULT
         encoder = load_encoder(name)
         encoder.encode_texts(["a dog"])
         findings.append(Finding("encoder", True, f"{encoder.identity}, as {name}"))
@@ -51,11 +52,29 @@ def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
         collection = Collection(index)
     except DeixisError as fault:
         return [*findings, Finding("index", False, str(fault))]
-    findings += _contents(index, collection)
-    findings.append(_nearest(collection, told.store))
+    findings += _watched("catalogue", lambda: _catalogue(index, collection))
+    findings += _watched("vectors", lambda: _vectors(index, collection))
+    findings += _watched("files", lambda: _files(collection))
+    findings += _watched("search", lambda: _nearest(collection, told.store))
     if encoder is not None:
-        findings += _agreement(index, collection, encoder)
+        own = encoder
+        findings += _watched("encoder and index", lambda: _agreement(index, collection, own))
+    collection.close()
     return findings
+
+
+def _encoder_name(index: Path) -> str | None:
+    """The name of the index' own encoder, where it can be read; what is wrong with an index is said below."""
+    with suppress(DeixisError):
+        return encoder_name_of(index)
+    return None
+
+
+def _watched(what: str, look: Callable[[], Finding]) -> Iterator[Finding]:
+    try:
+        yield look()
+    except DeixisError as fault:
+        yield Finding(what, False, str(fault))
 
 
 def _packages() -> Iterator[Finding]:
@@ -66,44 +85,54 @@ def _packages() -> Iterator[Finding]:
             yield Finding(package, False, "is not installed", f"pip install {package}")
 
 
-def _contents(index: Path, collection: Collection) -> Iterator[Finding]:
+def _catalogue(index: Path, collection: Collection) -> Finding:
     catalogue = Catalogue.read(collection.generation)
-    faults = catalogue.faults()
-    catalogue.close()
-    anew = f"index again into another folder: deixis index DIR --into {index}-2"
-    yield Finding("catalogue", not faults, "; ".join(faults[:3]) or "is whole", anew if faults else "")
+    try:
+        faults = catalogue.faults()
+    finally:
+        catalogue.close()
+    return Finding("catalogue", not faults, "; ".join(faults[:3]) or "is whole", _anew(index) if faults else "")
+
+
+def _anew(index: Path) -> str:
+    return f"make a new index: deixis index DIR --into {index}-2"
+
+
+def _vectors(index: Path, collection: Collection) -> Finding:
     parts = np.array_split(collection.ids, 1 + len(collection) // 4096)
     lengths = [np.linalg.norm(collection.rows_of(part), axis=1) for part in parts]
     whole = all(bool(collection.cells_of(part).any(2).all()) for part in parts)
     sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3)) and whole
     cells = f", {collection.identity.cells} cells each" if collection.identity.cells else ""
     told = f"{len(collection):,} rows{cells}" + ("" if sound else ", some of them damaged")
-    yield Finding("vectors", sound, told, "" if sound else anew)
+    return Finding("vectors", sound, told, "" if sound else _anew(index))
+
+
+def _files(collection: Collection) -> Finding:
     sample = collection.ids[:: max(1, len(collection) // FILES)]
-    gone = sum(not any(map(os.path.exists, collection.paths(picture))) for picture in sample.tolist())
+    gone = sum(not any(map(_is_there, collection.paths(picture))) for picture in sample.tolist())
     told = f"{gone} of {len(sample)} pictures that were looked for are not where they were"
-    yield Finding("files", not gone, told if gone else "are where they were", "deixis index" if gone else "")
+    return Finding("files", not gone, told if gone else "are where they were", "deixis index" if gone else "")
+
+
+def _is_there(path: bytes) -> bool:
+    try:
+        return os.path.exists(path)
+    except ValueError:  # A path with a zero byte, which only damage makes.
+        return False
 
 
 def _nearest(collection: Collection, store: str) -> Finding:
     """Whether pictures are found by their own rows, wherever those are searched."""
     ids = collection.ids[:: max(1, len(collection) // FILES)]
-    try:
-        rows = collection.rows_of(ids)
-        found = collection.nearest.search(rows, 1).scores[:, 0]
-    except DeixisError as fault:
-        return Finding("search", False, str(fault), "deixis index")
+    found = collection.nearest.search(collection.rows_of(ids), 1).scores[:, 0]
     lost = int((found < SAME).sum())
     told = f"{lost} of {len(ids)} pictures are not found by their own rows" if lost else "finds pictures by their rows"
     return Finding("search", not lost, f"{told}, in {store or 'this process'}", "deixis index" if lost else "")
 
 
-def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Iterator[Finding]:
-    try:
-        engine = SearchEngine(index, encoder)
-    except DeixisError as fault:
-        yield Finding("encoder and index", False, str(fault))
-        return
+def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Finding:
+    engine = SearchEngine(index, encoder)
     cosines = []
     for picture in collection.ids[:: max(1, len(collection) // AGAIN)][:AGAIN]:
         for path in collection.paths(int(picture))[:1]:
@@ -113,4 +142,4 @@ def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Iterato
                 continue
     agree = all(cosine > SAME for cosine in cosines)
     told = f"{len(cosines)} pictures encoded again" + (", as before" if agree else f": cosines {cosines}")
-    yield Finding("encoder and index", agree, told, "" if agree else "index again into another folder")
+    return Finding("encoder and index", agree, told, "" if agree else _anew(index))

@@ -14,14 +14,15 @@ import hashlib
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from deixis.adapters.encoders import Identity
 from deixis.errors import InputError
-from deixis.files import write_text
-from deixis.search.catalogue import CATALOGUE, Catalogue
+from deixis.files import read_regular, write_text
+from deixis.search.catalogue import CATALOGUE, REMEDY, Catalogue
 from deixis.search.stores.vector_stores import drop_rows
 
 CURRENT = "current"
@@ -39,14 +40,17 @@ def default_index() -> Path:
 
 def current_generation(index: Path) -> Path | None:
     """The generation in use, or None where the index has none yet."""
-    try:
-        name = (index / CURRENT).read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, NotADirectoryError):
+    # A file that leads nowhere is there, and damaged.
+    if not os.path.lexists(index / CURRENT):
         return None
-    except OSError as fault:
-        raise InputError(index, fault.strerror or str(fault)) from None
+    try:
+        name = read_regular(index / CURRENT, 1000).decode().strip()
+    except UnicodeDecodeError:
+        name = ""
+    except InputError as fault:
+        raise InputError(fault.path, f"{fault.problem}; {REMEDY}") from None
     if not re.fullmatch(r"[\w.-]+", name) or not (index / name / CATALOGUE).exists():
-        raise InputError(index / CURRENT, "names no index; index again into another folder")
+        raise InputError(index / CURRENT, f"names no index; {REMEDY}")
     return index / name
 
 
@@ -67,12 +71,17 @@ def generation_of(index: Path, identity: Identity) -> Path | None:
     current = current_generation(index)
     rest = sorted(path.parent for path in index.glob(f"*/{CATALOGUE}"))
     for folder in ([current] if current else []) + [path for path in rest if path != current]:
-        catalogue = Catalogue.read(folder)
         try:
-            if catalogue.identity == identity:
-                return folder
-        finally:
-            catalogue.close()
+            catalogue = Catalogue.read(folder)
+            try:
+                if catalogue.identity == identity:
+                    return folder
+            finally:
+                catalogue.close()
+        except InputError:
+            # An unfinished one that is damaged is of no use, and is removed when another is put in use.
+            if folder == current:
+                raise
     return None
 
 
@@ -94,8 +103,15 @@ def put_in_use(index: Path, generation: Path) -> None:
     """Make a generation the one in use, and remove all others; readers that have one open keep it."""
     write_text(index / CURRENT, f"{generation.name}\n")
     for path in index.glob(f"*/{CATALOGUE}"):
-        # What still has rows in a Milvus that is away is kept until it is back.
-        if path.parent != generation and drop_rows(path.parent, unless_of=generation):
+        if path.parent == generation:
+            continue
+        try:
+            # What still has rows in a Milvus that is away is kept until it is back.
+            dropped = drop_rows(path.parent, unless_of=generation)
+        except InputError:
+            dropped = True  # Damaged: nothing says what it has there.
+        if dropped:
             # First what makes it a generation, so that half of one is never taken for a whole.
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
             shutil.rmtree(path.parent, ignore_errors=True)

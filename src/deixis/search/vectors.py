@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from deixis.adapters.encoders import Cells, Identity, Pictures, Rows
 from deixis.errors import InputError
+from deixis.files import open_regular, require_regular
+from deixis.search.catalogue import REMEDY
 
 
 class Kind(NamedTuple):
@@ -48,7 +50,9 @@ def _append(folder: Path, kind: Kind, start: int, rows: NDArray[Any]) -> None:
         number, first = divmod(start, ROWS)
         part = rows[: ROWS - first]
         path = shard_file(folder, kind, number)
-        new = not path.exists()
+        new = not os.path.lexists(path)
+        if not new:
+            require_regular(path)
         with path.open("r+b" if not new else "xb") as stream:
             stream.seek(first * row_bytes)
             stream.write(part.astype(kind.type).tobytes())
@@ -103,9 +107,15 @@ class PictureRows:
     def of(self, ids: NDArray[np.int64]) -> Rows:
         """The unit rows of pictures that are there, in the order of `ids`."""
         rows = np.empty((len(ids), self._identity.dim), np.float32)
-        self._vectors.read(self._places_of(ids), rows)
-        # Rounding to float16 leaves lengths a little beside 1.
-        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        with np.errstate(invalid="ignore"):
+            self._vectors.read(self._places_of(ids), rows)
+            # Rounding to float16 leaves lengths a little beside 1.
+            lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        if not np.isfinite(lengths).all():
+            # Damaged rows are like nothing; `deixis doctor` finds them.
+            damaged = ~np.isfinite(lengths[:, 0])
+            rows[damaged], lengths[damaged] = 0, 1
+        rows /= np.maximum(lengths, 1e-12)
         return rows
 
     def cells_of(self, ids: NDArray[np.int64]) -> Cells:
@@ -121,10 +131,17 @@ class PictureRows:
 
 
 def _open_shard(path: Path, kind: np.dtype[Any], rows: int, numbers: int) -> NDArray[Any]:
+    needed = rows * numbers * kind.itemsize
     try:
-        return np.memmap(path, kind, "r", shape=(rows, numbers))
+        with open_regular(path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size < needed:
+                raise InputError(path, f"is cut off: it has {size:,} of {needed:,} bytes")
+            return np.memmap(stream, kind, "r", shape=(rows, numbers))
+    except InputError as fault:
+        raise InputError(path, f"{fault.problem}; {REMEDY}") from None
     except (OSError, ValueError) as fault:
-        raise InputError(path, f"cannot be read ({fault}); index again into another folder") from None
+        raise InputError(path, f"cannot be read ({fault}); {REMEDY}") from None
 
 
 def shard_file(folder: Path, kind: Kind, number: int) -> Path:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from deixis.corpus.pictures import PICTURE_LIMIT
 from deixis.errors import InputError
+from deixis.files import open_regular
 from deixis.vision.reading import decode_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
-
-
-#: A pipe would wait for ever, and a link put in a file's place would lead elsewhere.
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Stamp(NamedTuple):
@@ -36,17 +32,17 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def read_file(path: bytes) -> tuple[bytes, Stamp]:
-    """The bytes of a regular file and its stamp, `NEVER` where it changed meanwhile; else an `InputError`."""
+    """The bytes of a regular file and its stamp, `NEVER` where it changed meanwhile; else an `InputError`.
+
+    Links are not followed: one put in a file's place would lead elsewhere.
+    """
     try:
-        descriptor = os.open(path, _FLAGS)
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise InputError(shown(path), "is not a regular file")
+        with open_regular(path, follow_links=False) as stream:
+            status = os.fstat(stream.fileno())
             if status.st_size > PICTURE_LIMIT:
                 raise InputError(shown(path), f"is larger than {PICTURE_LIMIT:,} bytes")
             data = stream.read(PICTURE_LIMIT + 1)
-            same = stamp_of(os.fstat(descriptor)) == stamp_of(status)
+            same = stamp_of(os.fstat(stream.fileno())) == stamp_of(status)
     except OSError as fault:
         raise InputError(shown(path), fault.strerror or str(fault)) from None
     return data, stamp_of(status) if same else NEVER

@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from deixis.adapters.encoders import Rows
 from deixis.errors import DeixisError, InputError
+from deixis.files import open_regular
 from deixis.search.catalogue import Catalogue
 from deixis.search.stores.approximate import ApproximateIndex, rows_to_train
 from deixis.search.stores.exact import Ids, NearestRows, VectorIndex
@@ -34,6 +36,8 @@ EXACT_ROWS = 1_000_000
 NEAREST = "nearest.faiss"
 #: In the catalogue: which store, the collection's name in Milvus, and the last id that Milvus surely has.
 STORE, NAME, LAST = "store", "milvus_collection", "milvus_last"
+#: In the catalogue: the CRC-32 of the approximate index, since FAISS trusts what it reads.
+CHECKSUM = "nearest_crc32"
 
 
 def check_store(store: str) -> str:
@@ -50,13 +54,13 @@ def nearest_rows(generation: Path, catalogue: Catalogue, rows: PictureRows) -> N
     store, dim = catalogue.setting(STORE), catalogue.identity.dim
     if is_milvus(store):
         index = MilvusIndex(store, catalogue.setting(NAME), dim, create=False)
-        held = rows.ids[rows.ids <= int(catalogue.setting(LAST) or 0)]
+        held = rows.ids[rows.ids <= catalogue.number(LAST)]
         if index.count() < len(held):
             # Milvus has lost some; which, only the whole list tells.
             held = index.ids()
         return LiveIndex(index, held, rows.ids, dim, rows.of)
     if _is_approximate(store, len(rows.ids)):
-        approximate = _load(generation / NEAREST, dim, rows)
+        approximate = _load(generation / NEAREST, catalogue, rows)
         if approximate is not None:
             # Those have no rows to be compared with any more.
             approximate.remove(np.setdiff1d(approximate.ids(), rows.ids))
@@ -94,8 +98,8 @@ class Follower:
         rows, path = self._rows(), self._generation / NEAREST
         if _is_approximate(self._store, len(rows.ids)):
             self._save_approximate(path, rows)
-        else:
-            path.unlink(missing_ok=True)
+        elif path.is_file():
+            path.unlink()
 
     def close(self) -> None:
         if self._milvus is not None:
@@ -110,7 +114,7 @@ class Follower:
             self._catalogue.set_meta(LAST, str(last))
 
     def _save_approximate(self, path: Path, rows: PictureRows) -> None:
-        index = _load(path, self._dim, rows)
+        index = _load(path, self._catalogue, rows)
         if index is None or index.outgrown_by(len(rows.ids)):
             sample = np.random.default_rng(0).choice(rows.ids, rows_to_train(len(rows.ids)), replace=False)
             index = ApproximateIndex.trained(rows.of(np.sort(sample)), len(rows.ids), rows.of)
@@ -118,6 +122,8 @@ class Follower:
             return
         _follow(index, rows)
         index.save(path)
+        with self._catalogue.transaction():
+            self._catalogue.set_meta(CHECKSUM, str(_checksum(path)))
 
 
 def bring_store_up_to_date(generation: Path) -> None:
@@ -137,12 +143,23 @@ def _is_approximate(store: str, rows: int) -> bool:
     return rows > 0 and (store == APPROXIMATE or (not store and rows > EXACT_ROWS))
 
 
-def _load(path: Path, dim: int, rows: PictureRows) -> ApproximateIndex | None:
+def _load(path: Path, catalogue: Catalogue, rows: PictureRows) -> ApproximateIndex | None:
+    """The approximate index, or None where it is not there or not as it was written: the next run makes it again."""
     try:
-        return ApproximateIndex.load(path, dim, rows.of) if path.exists() else None
+        if str(_checksum(path)) != catalogue.setting(CHECKSUM):
+            return None
+        return ApproximateIndex.load(path, catalogue.identity.dim, rows.of)
     except InputError:
-        # The next run of the writer makes it again.
         return None
+
+
+def _checksum(path: Path) -> int:
+    """The CRC-32 of a file's bytes."""
+    checksum = 0
+    with open_regular(path) as stream:
+        while part := stream.read(1 << 20):
+            checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
 def _follow(index: VectorIndex, rows: PictureRows) -> None:
