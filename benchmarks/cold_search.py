@@ -1,6 +1,6 @@
 """How long one search takes from nothing: start of the program, model, index, answer; and how long the next ones take.
 
-    python benchmarks/cold_search.py [--encoder deixis-base] [--pictures 10000] [--json results/search/cold.json]
+    python benchmarks/cold_search.py [--model deixis-base] [--pictures 10000] [--json results/search/cold.json]
 
 The index holds random rows and cells: what a search costs does not depend on what they are. Each cold search is a
 process of its own, whose time on the clock and on the processors is told; the best of several is what a quiet machine
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from telling import tell
 
-from deixis.adapters.encoders import Encoder, Pictures
-from deixis.loading import absolute_name, load_encoder
+from deixis.adapters.search_model import Pictures, SearchModel
+from deixis.loading import absolute_name, load_search_model
 from deixis.metrics.results import versions
 from deixis.search.catalogue import Catalogue, FileRow
 from deixis.search.engine import SearchEngine
@@ -36,19 +36,19 @@ QUERIES = ("two dogs playing in the snow", "a man in a red shirt", "children at 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", default="deixis-base")
+    parser.add_argument("--model", default="deixis-base")
     parser.add_argument("--pictures", type=int, default=10_000)
     parser.add_argument("--times", type=int, default=7)
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
-    encoder = load_encoder(options.encoder)
+    model = load_search_model(options.model)
     with TemporaryDirectory() as folder:
         index = Path(folder) / "index"
-        make_index(index, encoder, absolute_name(options.encoder), options.pictures)
+        make_index(index, model, absolute_name(options.model), options.pictures)
         cold = [cold_search(index) for _ in range(options.times)]
-        warm = warm_searches(SearchEngine(index, encoder), options.times)
+        warm = warm_searches(SearchEngine(index, model), options.times)
     told: dict[str, Any] = {
-        "encoder": str(encoder.identity),
+        "model": str(model.identity),
         "pictures": options.pictures,
         "cold_seconds": {"best": min(wall for wall, _ in cold), "all": [wall for wall, _ in cold]},
         "cold_processor_seconds": {"best": min(used for _, used in cold), "all": [used for _, used in cold]},
@@ -58,14 +58,14 @@ def main() -> None:
             "best": min(warm),
             "count": len(warm),
         },
-        "command": f"python benchmarks/cold_search.py --encoder BUNDLE --pictures {options.pictures}",
+        "command": f"python benchmarks/cold_search.py --model BUNDLE --pictures {options.pictures}",
         "versions": versions(),
     }
     tell(told, options.json)
 
 
-def make_index(index: Path, encoder: Encoder, name: str, count: int) -> None:
-    random, identity = np.random.default_rng(0), encoder.identity
+def make_index(index: Path, model: SearchModel, name: str, count: int) -> None:
+    random, identity = np.random.default_rng(0), model.identity
     rows = random.normal(size=(count, identity.dim)).astype(np.float32)
     generation = new_generation(index, identity)
     Catalogue.create(generation, identity, name)

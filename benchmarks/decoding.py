@@ -27,7 +27,7 @@ from telling import tell
 from deixis.corpus import Image
 from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import make_mapper
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
 from deixis.vision.reading import decode_picture
 
 #: Width and bytes: of Flickr8k's pictures at 320 pixels (the mean), and of those that `scale.py` assumes.
@@ -57,12 +57,12 @@ def as_jpeg(picture: Pillow.Image, size: float) -> bytes:
 
 
 def ways() -> dict[str, Callable[[bytes], object]]:
-    mapper, encoder = make_mapper(BUILT_IN["regions"]), load_encoder("deixis-base")
-    at_least = int(encoder.identity.preprocessing["at_least"])
+    mapper, model = make_mapper(BUILT_IN["regions"]), load_search_model("deixis-base")
+    at_least = int(model.identity.preprocessing["at_least"])
     image = Image(id="made")
     return {
         "regions": lambda data: mapper.prepare(image, data),
-        "index": lambda data: encoder.prepare(decode_picture(data, name="made", at_least=at_least)),
+        "index": lambda data: model.prepare(decode_picture(data, name="made", at_least=at_least)),
     }
 
 

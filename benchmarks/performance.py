@@ -366,7 +366,7 @@ def _commands() -> dict[str, str]:
     """By the name of the file that a benchmark writes: the one it is told, or its own."""
     commands = {"tree_lstm-gpu.json": "python benchmarks/tree_lstm.py TREES --device cuda"}
     commands["tree_lstm.json"] = "python benchmarks/tree_lstm.py TREES"
-    commands["serving.json"] = "python benchmarks/serving.py INDEX --queries FILE --encoder deixis-base"
+    commands["serving.json"] = "python benchmarks/serving.py INDEX --queries FILE --model deixis-base"
     for benchmark in benchmarks(Path("DEIXIS_DATA")):
         written = [Path(each).name for each in benchmark.arguments if each.endswith(".json")]
         given = [each for each in benchmark.arguments if not each.endswith(".json") and each not in ("--out", "--json")]

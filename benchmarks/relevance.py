@@ -5,7 +5,7 @@
 INDEX is an index of the test pictures of CORPUS (`benchmarks/search_quality.py` leaves one). Asked for is what their
 captions mention (present), and what none of them does (absent), which are two kinds of queries:
 
-words      single words that the encoder knows, mentioned by three pictures or more, or by none
+words      single words that the model knows, mentioned by three pictures or more, or by none
 phrases    noun phrases of the collection's own captions; and of the test captions of OTHER, those whose last word the
            collection's captions never mention in either number
 
@@ -26,7 +26,8 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 from telling import tell
 
-from deixis.adapters.encoders import OnnxEncoder, Rows
+from deixis.adapters.onnx_model import OnnxModel
+from deixis.adapters.search_model import Rows
 from deixis.corpus import Image, open_corpus
 from deixis.metrics.results import versions
 from deixis.search.calibration import held_out_phrases, singular
@@ -35,7 +36,7 @@ from deixis.search.queries import Query
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
 
-#: A word is shown if captions of so many pictures have it; the encoder knows one that it has read so often and that is
+#: A word is shown if captions of so many pictures have it; the model knows one that it has read so often and that is
 #: among so many. Rarer ones have hardly a meaning to it, and nobody's pictures are told by them.
 SHOWN, KNOWN, COMMON = 3, 20, 2500
 
@@ -49,20 +50,20 @@ def main() -> None:
     options = parser.parse_args()
     start = time.perf_counter()
     engine = SearchEngine(options.index)
-    encoder = engine.encoder
-    if not isinstance(encoder, OnnxEncoder):
-        parser.error("the index' encoder must be a bundle")
+    model = engine.model
+    if not isinstance(model, OnnxModel):
+        parser.error("the index' model must be a bundle")
     corpus, other = open_corpus(options.corpus), open_corpus(options.elsewhere)
     images, others = list(corpus.split("test")), list(other.split("test"))
     assert len(engine.collection) == len(images), "the index is not of the test pictures"
     queries = {
-        "words": known_words(encoder.vocabulary, images),
-        "phrases": held_out_phrases(encoder.vocabulary, images, others, np.random.default_rng(0)),
+        "words": known_words(model.vocabulary, images),
+        "phrases": held_out_phrases(model.vocabulary, images, others, np.random.default_rng(0)),
     }
     told: dict[str, Any] = {
-        "encoder": str(encoder.identity),
-        "relevance": encoder.relevance,
-        "background": 0 if encoder.background is None else len(encoder.background),
+        "model": str(model.identity),
+        "relevance": model.relevance,
+        "background": 0 if model.background is None else len(model.background),
         "pictures": len(images),
         "collection": f"{corpus.name}, test, {corpus.split_hash('test')}",
         **{kind: judged(engine, *own) for kind, own in queries.items()},
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def known_words(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[str], list[str]]:
-    """Of the words that an encoder knows well, those that several pictures show, and those that none does."""
+    """Of the words that an model knows well, those that several pictures show, and those that none does."""
     words, numbers = Counter[str](), Counter[str]()
     for image in images:
         tokens = {token for caption in image.captions for token in tokens_of(caption)}

@@ -7,7 +7,7 @@
 The first two are needed once. Queries are captions of the CORPUS' test pictures. Each is answered, in turn and in a
 random order, by
 
-- bare FAISS: the encoder's row, then `IndexFlatIP`, or FAISS's own index of float16 rows, of which ours is made;
+- bare FAISS: the model's row, then `IndexFlatIP`, or FAISS's own index of float16 rows, of which ours is made;
 - the engine with its exact index: a query's text in, paths and scores out;
 - the engine with its approximate index;
 
@@ -35,9 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 from telling import tell
 
-from deixis.adapters.encoders import Encoder, Rows, Texts, whole_pictures, whole_texts
+from deixis.adapters.search_model import Rows, SearchModel, Texts, whole_pictures, whole_texts
 from deixis.corpus import Corpus, open_corpus
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
 from deixis.search.catalogue import Catalogue, FileRow
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
@@ -77,24 +77,24 @@ def told(what: str, record: dict[str, Any]) -> Iterator[None]:
 
 
 class WithoutCells:
-    """An encoder as regions need it, which have rows and no cells."""
+    """An model as regions need it, which have rows and no cells."""
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self.identity = msgspec.structs.replace(encoder.identity, cells=0, cell_dim=0)
+    def __init__(self, model: SearchModel) -> None:
+        self._model = model
+        self.identity = msgspec.structs.replace(model.identity, cells=0, cell_dim=0)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoder, name)
+        return getattr(self._model, name)
 
-    def encode_texts(self, texts: Sequence[str]) -> Texts:
-        return whole_texts(self._encoder.encode_texts(texts).rows)
+    def embed_queries(self, texts: Sequence[str]) -> Texts:
+        return whole_texts(self._model.embed_queries(texts).rows)
 
 
-def write_index(index: Path, rows: NDArray[np.float16], encoder: Encoder, name: str) -> Path:
+def write_index(index: Path, rows: NDArray[np.float16], model: SearchModel, name: str) -> Path:
     """An index as `deixis index` leaves it, of rows whose files are not there."""
     index.mkdir(parents=True, exist_ok=True)
-    generation = new_generation(index, encoder.identity)
-    Catalogue.create(generation, encoder.identity, name)
+    generation = new_generation(index, model.identity)
+    Catalogue.create(generation, model.identity, name)
     for start in range(0, len(rows), BLOCK):
         append_pictures(generation, start, whole_pictures(rows[start : start + BLOCK].astype(np.float32)))
     catalogue = Catalogue.write(generation)
@@ -147,7 +147,7 @@ def by_turns(work: dict[str, Callable[[int], object]], turns: int) -> dict[str, 
     }
 
 
-def indexing_speed(corpora: list[Corpus], encoder: Encoder, name: str, count: int, folder: Path) -> dict[str, float]:
+def indexing_speed(corpora: list[Corpus], model: SearchModel, name: str, count: int, folder: Path) -> dict[str, float]:
     """Pictures of a folder indexed a second, and encoded a second when they are ready."""
     corpus = corpora[0]
     images = [image for image in corpus if corpus.pictures and corpus.pictures.has(image)][:count]
@@ -157,16 +157,16 @@ def indexing_speed(corpora: list[Corpus], encoder: Encoder, name: str, count: in
         assert corpus.pictures is not None
         data = corpus.pictures.read(image)
         (folder / "pictures" / f"{number}.jpg").write_bytes(data)
-        prepared.append(encoder.prepare(decode_picture(data, name=image.file)))
-    encoder.encode_pictures(np.stack(prepared[:BATCH]))
+        prepared.append(model.prepare(decode_picture(data, name=image.file)))
+    model.embed_prepared(prepared[:BATCH])
     start = time.perf_counter()
     for first in range(0, len(prepared), BATCH):
-        encoder.encode_pictures(np.stack(prepared[first : first + BATCH]))
+        model.embed_prepared(prepared[first : first + BATCH])
     encoded = time.perf_counter()
-    report = index_folders(folder / "small", [folder / "pictures"], encoder, name)
+    report = index_folders(folder / "small", [folder / "pictures"], model, name)
     indexed = time.perf_counter()
     assert report.pictures == len(images)
-    again = index_folders(folder / "small", [folder / "pictures"], encoder, name)
+    again = index_folders(folder / "small", [folder / "pictures"], model, name)
     return {
         "pictures": len(images),
         "indexed_per_s": round(len(images) / (indexed - encoded), 2),
@@ -178,19 +178,19 @@ def indexing_speed(corpora: list[Corpus], encoder: Encoder, name: str, count: in
 class Contenders:
     """The three that answer, over the same rows."""
 
-    def __init__(self, folder: Path, rows: NDArray[np.float16], encoder: Encoder, name: str, text: str) -> None:
+    def __init__(self, folder: Path, rows: NDArray[np.float16], model: SearchModel, name: str, text: str) -> None:
         self.steps: dict[str, Any] = {}
-        self.encoder = encoder
+        self.model = model
         with told("index written", self.steps):
-            self.generation = write_index(folder, rows, encoder, name)
+            self.generation = write_index(folder, rows, model, name)
         with told("exact index opened", self.steps):
             set_store(self.generation, EXACT)
-            self.exact = SearchEngine(folder, encoder)
+            self.exact = SearchEngine(folder, model)
             self.exact.search(text, COUNT)
         with told("approximate index built", self.steps):
             set_store(self.generation, APPROXIMATE)
         with told("approximate index opened", self.steps):
-            self.approximate = SearchEngine(folder, encoder)
+            self.approximate = SearchEngine(folder, model)
             self.approximate.search(text, COUNT)
         with told("bare FAISS filled", self.steps):
             self.bare = faiss.IndexFlatIP(rows.shape[1])
@@ -224,7 +224,7 @@ class Contenders:
 
     def with_texts(self, texts: list[str]) -> dict[str, dict[str, float]]:
         def encode(asked: list[str]) -> Rows:
-            return self.encoder.encode_texts(asked).rows
+            return self.model.embed_queries(asked).rows
 
         return by_turns(
             {
@@ -264,7 +264,7 @@ class Contenders:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
-    parser.add_argument("encoder")
+    parser.add_argument("model")
     parser.add_argument("corpora", type=Path, nargs="+", metavar="CORPUS")
     parser.add_argument("--queries", type=int, default=1000, help="captions that recall is measured with")
     parser.add_argument("--turns", type=int, default=100, help="captions that times are measured with")
@@ -274,16 +274,16 @@ def main() -> int:
 
     made = msgspec.json.decode((options.rows / "rows.json").read_bytes())
     rows = np.memmap(options.rows / "rows.f16", np.float16, "r", shape=(made["rows"], made["dim"]))
-    encoder = load_encoder(options.encoder)
-    assert (encoder.identity.weights_sha256, encoder.identity.dim) == (made["weights_sha256"], made["dim"])
+    model = load_search_model(options.model)
+    assert (model.identity.weights_sha256, model.identity.dim) == (made["weights_sha256"], made["dim"])
     corpora = [open_corpus(path) for path in options.corpora]
     texts = captions_of(corpora, options.queries)
-    queries = encoder.encode_texts(texts).rows
+    queries = model.embed_queries(texts).rows
     with tempfile.TemporaryDirectory(dir=options.rows) as temporary:
-        indexing = indexing_speed(corpora, encoder, options.encoder, options.pictures, Path(temporary))
+        indexing = indexing_speed(corpora, model, options.model, options.pictures, Path(temporary))
         print(indexing, flush=True)
-        regions = cast("Encoder", WithoutCells(encoder))
-        contenders = Contenders(Path(temporary) / "index", rows, regions, options.encoder, texts[0])
+        regions = cast("SearchModel", WithoutCells(model))
+        contenders = Contenders(Path(temporary) / "index", rows, regions, options.model, texts[0])
         recall = contenders.recall(queries)
         print(f"recall@{COUNT} {recall:.4f}", flush=True)
         alone = contenders.indexes_alone([queries[turn : turn + 1] for turn in range(options.turns)])

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 from telling import tell
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.corpus import open_corpus
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
 from deixis.search.stores.approximate import candidates, lists_for, principal_axes
 from search import COUNT, captions_of
 
@@ -63,7 +63,7 @@ def measured(kind: str, rows: Rows, queries: Rows, wanted: Any) -> list[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
-    parser.add_argument("encoder")
+    parser.add_argument("model")
     parser.add_argument("corpora", type=Path, nargs="+", metavar="CORPUS")
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/search_kinds.json"))
@@ -73,9 +73,9 @@ def main() -> None:
     stored = np.memmap(options.rows / "rows.f16", np.float16, "r", shape=(made["rows"], made["dim"]))
     rows = stored[:ROWS].astype(np.float32)
     corpora = [open_corpus(path) for path in options.corpora]
-    encoder = load_encoder(options.encoder)
+    model = load_search_model(options.model)
     texts = captions_of(corpora, options.queries)
-    queries = encoder.encode_texts(texts).rows
+    queries = model.embed_queries(texts).rows
     exact = faiss.IndexFlatIP(made["dim"])
     exact.add(rows)
     wanted = exact.search(queries, COUNT)[1]

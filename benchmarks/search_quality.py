@@ -5,7 +5,7 @@
 The pictures of a split are written into FOLDER/pictures and indexed by `deixis index` into FOLDER/index, which stays;
 then every caption is asked for, as one phrase, and the ranks of its picture among the hits are counted. Beside that:
 the same by embeddings alone, and with the cells of every picture compared instead of the nearest ones' (what is lost by
-that). Captions are ranked for every picture by `Embedder.scores`.
+that). Captions are ranked for every picture by the model's `score`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from telling import tell
 
-from deixis.adapters.encoders import Rows, whole_texts
+from deixis.adapters.search_model import Rows, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.loading import Embedder, absolute_name, load_encoder
+from deixis.loading import absolute_name, load_search_model
 from deixis.metrics.results import versions
 from deixis.search import engine as engine_module
 from deixis.search.engine import SearchEngine
@@ -42,13 +42,13 @@ def main() -> None:
     parser.add_argument("--pictures-in", type=Path, default=None)
     parser.add_argument("--split", default="test")
     parser.add_argument("--index", type=Path, required=True)
-    parser.add_argument("--encoder", default="deixis-base")
+    parser.add_argument("--model", default="deixis-base")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     corpus = open_corpus(options.corpus, pictures=options.pictures_in)
     images = [image for image in corpus.split(options.split) if image.captions]
     start = time.perf_counter()
-    indexed = make_index(corpus, images, options.index, options.encoder)
+    indexed = make_index(corpus, images, options.index, options.model)
     engine = SearchEngine(options.index / "index")
     files = [picture_file(options.index, number) for number in range(len(images))]
     ids = picture_ids(engine, files)
@@ -61,14 +61,13 @@ def main() -> None:
     candidates, engine_module.CANDIDATES = engine_module.CANDIDATES, len(images)
     by_text["text_to_image, every picture's cells"] = recalls(text_ranks(engine, texts, ids[owners]))
     print(by_text, flush=True)
-    embedder = Embedder(engine.encoder)
-    whole = embedder.similarity(engine.collection.rows_of(ids), embedder.encode_texts(texts))
+    whole = engine.collection.rows_of(ids) @ engine.model.embed_queries(texts).rows.T
     by_image = {
-        "image_to_text": recalls(image_ranks(embedder.scores(files, texts), owners)),
+        "image_to_text": recalls(image_ranks(engine.model.score(files, texts), owners)),
         "image_to_text, embeddings alone": recalls(image_ranks(whole, owners)),
     }
     told: dict[str, Any] = {
-        "encoder": str(engine.encoder.identity),
+        "model": str(engine.model.identity),
         "collection": f"{corpus.name}, {options.split}, {corpus.split_hash(options.split)}",
         "pictures": len(images),
         "captions": len(texts),
@@ -88,14 +87,14 @@ def picture_file(folder: Path, number: int) -> Path:
     return folder / "pictures" / f"{number:06}.jpg"
 
 
-def make_index(corpus: Corpus, images: Sequence[Image], folder: Path, encoder: str) -> dict[str, Any]:
+def make_index(corpus: Corpus, images: Sequence[Image], folder: Path, model: str) -> dict[str, Any]:
     """Index the pictures of images as files; an index that is there is brought up to date."""
     assert corpus.pictures is not None, f"{corpus.name} has no pictures"
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     for number, image in enumerate(images):
         if not picture_file(folder, number).exists():
             picture_file(folder, number).write_bytes(corpus.pictures.read(image))
-    report = index_folders(folder / "index", [folder / "pictures"], load_encoder(encoder), absolute_name(encoder))
+    report = index_folders(folder / "index", [folder / "pictures"], load_search_model(model), absolute_name(model))
     assert report.files == len(images), report.unreadable
     return {"added": report.added, "seconds": report.seconds}
 

@@ -1,6 +1,6 @@
 """Many clients at once on a served index: `deixis serve` as a process of its own, and clients that do as the page does.
 
-    python benchmarks/serving.py INDEX --queries FILE [--encoder NAME] [--clients 50] [--seconds 60] [--out FILE]
+    python benchmarks/serving.py INDEX --queries FILE [--model NAME] [--clients 50] [--seconds 60] [--out FILE]
 
 A client takes a sentence of the file (one a line), asks for its beginnings as somebody who types it would, and fetches
 thumbnails of what was found. First without any pause, so that the server is always behind; then for a quarter of the
@@ -108,10 +108,10 @@ async def crowd(address: str, sentences: list[str], clients: int, phases: dict[s
     return notes
 
 
-def started(index: Path, encoder: str | None) -> tuple[subprocess.Popen[str], str]:
+def started(index: Path, model: str | None) -> tuple[subprocess.Popen[str], str]:
     """The server, and its address once it answers."""
     command = [sys.executable, "-m", "deixis", "serve", "--index", str(index), "--port", "0", "--model", "none"]
-    process = subprocess.Popen(command + (["--encoder", encoder] if encoder else []), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command + (["--model", model] if model else []), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     if " at http" not in line:
@@ -166,14 +166,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("index", type=Path)
     parser.add_argument("--queries", type=Path, required=True, metavar="FILE", help="sentences, one a line")
-    parser.add_argument("--encoder", metavar="NAME")
+    parser.add_argument("--model", metavar="NAME")
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     sentences = [line for line in options.queries.read_text(encoding="utf-8").splitlines() if line.split()]
     phases = {"without_pause": (options.seconds, 0.0), "a_question_a_second": (options.seconds / 4, 1.0)}
-    process, address = started(options.index, options.encoder)
+    process, address = started(options.index, options.model)
     try:
         status = json.loads(fetch(address, "/api/status"))
         load = os.getloadavg()[0]
@@ -188,7 +188,7 @@ def main() -> None:
         "benchmark": "serving",
         "pictures": status["pictures"],
         "dim": status["dim"],
-        "encoder": status["encoder"],
+        "model": status["model"],
         "clients": options.clients,
         "different_sentences": len(sentences),
         "errors": len(notes.faults),

@@ -36,6 +36,15 @@ ROOMS = (
     "web",
     "cli",
 )
+#: Rooms that use models and know none of their classes.
+USERS_OF_MODELS = ("search", "annotation", "figures", "web", "cli")
+#: Commands that make models, and two that show what one paper's training found.
+INSIDE_MODELS = {
+    "cli/export_command.py": {"base"},
+    "cli/finetune.py": {"base"},
+    "cli/gallery.py": {"papers"},
+    "cli/demo_walk/aligner.py": {"papers"},
+}
 HEAVY = ("torch", "cv2", "spacy", "torchvision", "timm", "sklearn", "scipy", "numpy", "PIL")
 
 
@@ -73,6 +82,18 @@ def test_rooms_import_only_from_rooms_before_them(path: Path) -> None:
     assert room in ROOMS, f"{room} is not in the list of rooms"
     later = {name for name in imported_rooms(path) if name in ROOMS and ROOMS.index(name) > ROOMS.index(room)}
     assert not later, f"{path.name} in room {room} imports from {sorted(later)}, which come after it"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(PACKAGE.rglob("*.py")) if room_of(path) in USERS_OF_MODELS],
+    ids=lambda path: str(path.relative_to(PACKAGE)),
+)
+def test_models_come_from_one_door(path: Path) -> None:
+    """Search, figures, pages and commands get models from `load_model`, and know no paper and no network."""
+    inside = imported_rooms(path) & {"papers", "base"}
+    inside -= INSIDE_MODELS.get(str(path.relative_to(PACKAGE)), set())
+    assert not inside, f"{path.name} imports from {sorted(inside)}; get models from deixis.loading.load_model"
 
 
 @pytest.mark.parametrize(

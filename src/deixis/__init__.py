@@ -4,8 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deixis.base.describer import Describer
-    from deixis.base.phrase_pointer import Grounder
     from deixis.corpus import (
         Box,
         Caption,
@@ -21,8 +19,9 @@ if TYPE_CHECKING:
         training_set,
         write_corpus,
     )
-    from deixis.errors import DeixisError, InputError, LeakError
-    from deixis.loading import Embedder
+    from deixis.errors import CannotError, DeixisError, InputError, LeakError
+    from deixis.loading import load_model
+    from deixis.model import Model
     from deixis.search.engine import SearchEngine
     from deixis.training.train_recipe import train
 
@@ -44,27 +43,25 @@ _HOMES = {
         "training_set",
         "write_corpus",
     ),
-    "deixis.errors": ("DeixisError", "InputError", "LeakError"),
-    "deixis.base.describer": ("Describer",),
-    "deixis.loading": ("Embedder",),
+    "deixis.errors": ("CannotError", "DeixisError", "InputError", "LeakError"),
+    "deixis.loading": ("load_model",),
+    "deixis.model": ("Model",),
     "deixis.search.engine": ("SearchEngine",),
     "deixis.training.train_recipe": ("train",),
-    "deixis.base.phrase_pointer": ("Grounder",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Box",
+    "CannotError",
     "Caption",
     "Chain",
     "Corpus",
     "DeixisError",
-    "Describer",
-    "Embedder",
-    "Grounder",
     "Image",
     "InputError",
     "LeakError",
+    "Model",
     "Phrase",
     "SearchEngine",
     "TrainingSet",
@@ -72,6 +69,7 @@ __all__ = [
     "concat",
     "cut",
     "join",
+    "load_model",
     "open_corpus",
     "train",
     "training_set",

@@ -29,3 +29,7 @@ class InputError(DeixisError):
 
 class LeakError(DeixisError):
     """A picture that must stay unseen was about to enter a training set."""
+
+
+class CannotError(DeixisError):
+    """A model was asked for something that it cannot do; `model.abilities` names what it can."""

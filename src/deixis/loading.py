@@ -1,96 +1,80 @@
-"""Pictures and texts as rows of one space, for uses of one's own: clustering, a classifier, another index."""
+"""`load_model`: the only door to a model, trained here or elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from deixis.adapters.bundles import (
-    DEFAULT,
-    ONNX,
-    open_bundle,
-)
-from deixis.adapters.encoders import Encoder, Pictures, Rows
-from deixis.adapters.scoring import scores
+from deixis.adapters.bundles import DEFAULT, ONNX, open_bundle
 from deixis.errors import DeixisError
-from deixis.vision.picture_files import as_picture
+from deixis.model import Model
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-from deixis.adapters.encoders import CLIP, RUN, OnnxEncoder
+    from deixis.adapters.search_model import SearchModel
 
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
-#: Pictures encoded at a time.
-BATCH = 16
+RUN, CLIP = "run:", "open_clip:"
+#: The concept network that comes with the package, a run.
+CONCEPTS = "deixis-concepts"
+KNOWN = f"{DEFAULT}, {CONCEPTS}, the folder of a finished run, {ONNX}FOLDER, {CLIP}ARCHITECTURE[/TAG or file]"
 
 
-class Embedder:
-    """`Embedder.open` opens an encoder by its name."""
+def load_model(name: str | Path = DEFAULT, device: str = "auto") -> Model:
+    """Open a model by name.
 
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
+    Args:
+        name: `deixis-base`, which comes with the package; the folder of a finished run (`runs/bi`, or `run:runs/bi`);
+            `onnx:FOLDER`, which `deixis export` wrote; `open_clip:ARCHITECTURE`, with `/TAG` or `/` and a file of
+            weights; or `deixis-concepts`, the concept network that comes with the package.
+        device: `cpu`, `cuda`, or `auto` for a GPU where there is one.
 
-    @classmethod
-    def open(cls, name: str = DEFAULT) -> Embedder:
-        """`deixis-base`, `onnx:FOLDER`, `run:FOLDER` or `open_clip:MODEL`."""
-        return cls(load_encoder(name))
+    >>> load_model("deixis-base").abilities  # doctest: +SKIP
+    frozenset({'embed_images', 'embed_texts', 'score', 'localize', 'ground', 'describe'})
+    """
+    text = str(name)
+    if device not in ("auto", "cpu", "cuda"):
+        raise DeixisError(f"unknown device {device!r}; known: auto, cpu, cuda")
+    # What comes with the package embeds without PyTorch: nothing is imported here that needs it.
+    if (bundle := open_bundle(text)) is not None:
+        from deixis.base.bundle_model import BundleModel
 
-    def encode_images(self, images: Sequence[str | Path | Picture]) -> Rows:
-        """Picture files, or pictures in RGB, to rows of length 1, `(images, dim)`."""
-        rows = [np.empty((0, self.encoder.identity.dim), np.float32)]
-        return np.concatenate([*rows, *(part.rows for part in self._encoded(images))])
+        return BundleModel(bundle, text, device)
+    if text.startswith(CLIP):
+        from deixis.adapters.open_clip import ClipModel
+        from deixis.vision.learned_proposals import checked_device
 
-    def encode_texts(self, texts: Sequence[str]) -> Rows:
-        """Texts to rows of length 1, `(texts, dim)`."""
-        return self.encoder.encode_texts(texts).rows
+        return ClipModel(text.removeprefix(CLIP), checked_device(device).type)
+    if text == CONCEPTS:
+        from deixis.papers.concepts_order.concepts import BUNDLED
 
-    @staticmethod
-    def similarity(rows: Rows, others: Rows) -> Rows:
-        """Cosines `(rows, others)`, from −1 to 1."""
-        return rows @ others.T
-
-    def scores(self, images: Sequence[str | Path | Picture], texts: Sequence[str]) -> Rows:
-        """How well texts meet pictures `(images, texts)`, as search ranks them (`deixis.adapters.scoring`).
-
-        That is the rows' cosine, and beside it, of an encoder that has them, the best cells of the texts' words.
-        """
-        encoded = self.encoder.encode_texts(texts)
-        found = [np.empty((0, len(texts)), np.float32)]
-        return np.concatenate([*found, *(scores(encoded, part).T for part in self._encoded(images))])
-
-    def _encoded(self, images: Sequence[str | Path | Picture]) -> Iterator[Pictures]:
-        at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
-        for start in range(0, len(images), BATCH):
-            read = [as_picture(image, at_least=at_least) for image in images[start : start + BATCH]]
-            yield self.encoder.encode_pictures(np.stack([self.encoder.prepare(each) for each in read]))
+        return _run(BUNDLED, text, device)
+    folder = Path(text.removeprefix(RUN))
+    if text.startswith(RUN) or folder.is_dir():
+        return _run(folder, text, device)
+    raise DeixisError(f"unknown model {text!r}; known: {KNOWN}")
 
 
-def load_encoder(name: str) -> Encoder:
-    """Open an encoder by name: `deixis-base`, `onnx:FOLDER`, `run:FOLDER` or `open_clip:MODEL`."""
-    if name.startswith(RUN):
-        from deixis.base.run_encoder import RunEncoder
+def load_search_model(name: str | Path = DEFAULT, device: str = "auto") -> SearchModel:
+    """Open a model to index or search photos with; one that does not embed pictures and texts is a `CannotError`."""
+    from deixis.adapters.search_model import as_search_model
 
-        return RunEncoder(Path(name.removeprefix(RUN)))
-    if name.startswith(CLIP):
-        from deixis.adapters.open_clip import ClipEncoder
+    return as_search_model(load_model(name, device))
 
-        return ClipEncoder(name.removeprefix(CLIP))
-    if (bundle := open_bundle(name)) is not None:
-        return OnnxEncoder(bundle)
-    raise DeixisError(f"unknown encoder {name!r}; known: {DEFAULT}, {ONNX}FOLDER, {RUN}FOLDER, {CLIP}MODEL")
+
+def _run(folder: Path, name: str, device: str) -> Model:
+    from deixis.training.run_models import load_run
+    from deixis.vision.learned_proposals import checked_device
+
+    model = load_run(folder, checked_device(device))
+    model.name = name
+    return model
 
 
 def absolute_name(name: str) -> str:
-    """The name of an encoder that opens it from any folder."""
+    """The name of a model that opens it from any folder."""
     for prefix in (RUN, ONNX):
         if name.startswith(prefix):
             return f"{prefix}{Path(name.removeprefix(prefix)).absolute()}"
     model, _, weights = name.partition("/")
-    if name.startswith(CLIP) and Path(weights).is_file():
-        return f"{model}/{Path(weights).absolute()}"
-    return name
+    if name.startswith(CLIP):
+        return f"{model}/{Path(weights).absolute()}" if Path(weights).is_file() else name
+    return f"{RUN}{Path(name).absolute()}" if name not in (DEFAULT, CONCEPTS) and Path(name).is_dir() else name

@@ -1,34 +1,53 @@
-"""What a trained model can do, told by small protocols: all that evaluation, search and the web page know of a model.
+"""What a model can be asked: one class for every model, trained here or elsewhere. `deixis.load_model` opens one.
 
-A matcher is given features, not pixels: `ImageFeatures` of pictures, and texts as lower-case tokens
-(`deixis.text.tokens_of`), sentences and phrases alike; `LocalizesMentions` alone looks at the picture. It answers in
-NumPy arrays. Scores of all kinds are higher for what fits better; how they compare with scores of another method, or of
-another picture, is the matcher's to say.
+Pictures are paths, PIL pictures in RGB, or `ImageFeatures`, the row of a feature store (`store_images`). Texts are
+strings, or lower-case tokens (`deixis.text.tokens_of`); sentences and phrases alike. Answers are NumPy arrays and the
+small records below. Scores are higher for what fits better.
+
+A model implements some of the methods; `abilities` names them, and the others raise `CannotError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
-from deixis.errors import DeixisError
+from deixis.errors import CannotError, DeixisError
+from deixis.text.phrase_finding import find_phrases, token_places, trimmed
+from deixis.text.tokens import tokenize, tokens_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from PIL.Image import Image as Picture
 
     from deixis.features.store import FeatureStore
 
 #: A sentence or a phrase, split and in lower case.
 Tokens = Sequence[str]
+Text = str | Tokens
+#: x1, y1, x2, y2 in the original picture's pixels.
+Box = tuple[float, float, float, float]
+#: The methods that a model may have.
+ABILITIES = (
+    "embed_images",
+    "embed_texts",
+    "score",
+    "localize",
+    "ground",
+    "describe",
+    "describe_regions",
+    "align",
+    "concepts",
+    "log_likelihood",
+)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFeatures:
-    """What a matcher is given of one picture; rows of `regions` and `boxes` belong together."""
+    """Stored features of one picture; rows of `regions` and `boxes` belong together."""
 
     #: The whole picture's vector, `(channels,)`, float16 or float32.
     image: NDArray[Any]
@@ -38,143 +57,312 @@ class ImageFeatures:
     boxes: NDArray[Any] | None
     #: Width and height of the original picture.
     size: tuple[float, float]
-    #: The whole picture's vector as the regions' are made, `(channels,)`; None where `image` is that.
+    #: The whole picture's vector computed as the regions' are, `(channels,)`; None where `image` is that.
     whole: NDArray[Any] | None = None
 
 
-class Mention(NamedTuple):
-    """A phrase where it stands: tokens `start` to `end` (exclusive) of a sentence, which may be all of it."""
+#: A path, a PIL picture in RGB, `ImageFeatures`, or what `Model.look` returned.
+ImageInput = Any
+
+
+class Mention(tuple[str, ...]):
+    """The tokens of a phrase, which also knows its sentence: tokens `start` to `end` (exclusive) of it.
+
+    A model that reads phrases by themselves takes it as any other tokens.
+
+    >>> mention = Mention(("a", "red", "car"), 1, 3)
+    >>> mention == ("red", "car"), mention.sentence
+    (True, ('a', 'red', 'car'))
+    """
 
     sentence: Tokens
     start: int
     end: int
 
+    def __new__(cls, sentence: Tokens, start: int, end: int) -> Mention:
+        made = super().__new__(cls, tuple(sentence[start:end]))
+        made.sentence, made.start, made.end = tuple(sentence), start, end
+        return made
+
+    def __getnewargs__(self) -> tuple[Tokens, int, int]:
+        return self.sentence, self.start, self.end
+
+    @classmethod
+    def of(cls, phrase: Tokens) -> Mention:
+        """The phrase itself, or a phrase that is a sentence of its own."""
+        return phrase if isinstance(phrase, cls) else cls(phrase, 0, len(phrase))
+
 
 class Localized(NamedTuple):
-    """What a localizer answers: boxes in the original picture's pixels, and how well each fits each phrase."""
+    """Boxes in the original picture's pixels, and how well each fits each phrase."""
 
     boxes: NDArray[Any]  # (regions, 4), or (phrases, regions, 4) where each phrase has boxes of its own
-    scores: NDArray[Any]  # (phrases, regions), higher is better
+    scores: NDArray[Any]  # (phrases, regions)
 
 
-@runtime_checkable
-class Encodes(Protocol):
-    """Puts pictures and texts into one space, where the dot product of rows (they have length 1) tells how they fit."""
+class Grounding(msgspec.Struct, frozen=True):
+    """A phrase and where it is in the picture.
 
-    def encode_images(self, images: Sequence[ImageFeatures]) -> NDArray[Any]:
-        """`(images, dim)`, rows of length 1."""
-
-    def encode_texts(self, texts: Sequence[Tokens]) -> NDArray[Any]:
-        """`(texts, dim)`, rows of length 1; zeros for a text of which the matcher knows no word."""
-
-
-@runtime_checkable
-class Scores(Protocol):
-    """Scores pictures against texts where there is no common space."""
-
-    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> NDArray[Any]:
-        """`(images, texts)`, higher is better, comparable over all of them."""
-
-
-@runtime_checkable
-class Localizes(Protocol):
-    """Points at what a phrase names."""
-
-    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
-        """Scores of the image's regions for each phrase; the boxes are those given, or refined ones in their place.
-
-        Scores need only be comparable within one phrase and picture.
-        """
-
-
-@runtime_checkable
-class LocalizesMentions(Protocol):
-    """Points at what a phrase names, from the picture itself, with regions and boxes of its own.
-
-    For a matcher whose backbone was trained along: it has no stored features, and reads phrases in their sentence.
+    `start` and `end` (exclusive) are its characters in the sentence as given. What `score` means is up to the model:
+    with deixis-base, how likely (0 to 1) the box is the right one if the thing is in the picture at all.
     """
 
-    def localize_mentions(self, picture: Picture, mentions: Sequence[Mention]) -> Localized:
-        """Boxes in the picture's pixels; where they differ by phrase, `(mentions, regions, 4)`."""
+    phrase: str
+    start: int
+    end: int
+    box: Box
+    score: float
 
 
-@runtime_checkable
-class Aligns(Protocol):
-    """Finds the region of every word of a sentence."""
+class Description(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text about a picture or, with a `box`, about a region. Scores compare within one picture and one method."""
 
-    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-        """Boxes `(regions, 4)`, the whole picture's first, and how well they fit each sentence's `(words, regions)`."""
+    text: str
+    score: float
+    by: Literal["retrieval", "generation"]
+    box: Box | None = None
 
-    def states(
-        self, boxes: Sequence[NDArray[Any]], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
-    ) -> list[list[int]]:
-        """The region of every word of sentences; words side by side with the same one gain `beta`.
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return tuple(self.text.split(" ")) if self.text else ()
 
-        Without a temperature they are those of the best chain of regions; with one, those that share most with the
-        regions of all chains.
+
+class AlignedSnippet(msgspec.Struct, frozen=True):
+    """Tokens `start` to `end` (exclusive) of a sentence, and the region that they are aligned with.
+
+    `score` is the sum of the words' scores with that region. A phrase that was counted ("three people") has several
+    regions.
+    """
+
+    text: str
+    start: int
+    end: int
+    boxes: tuple[Box, ...]
+    score: float
+    #: Aligned with the picture as a whole.
+    whole: bool
+
+
+class Alignment(msgspec.Struct, frozen=True):
+    """A sentence as snippets; `score` is that of the picture with the whole sentence."""
+
+    tokens: tuple[str, ...]
+    score: float
+    beta: float
+    temperature: float
+    snippets: tuple[AlignedSnippet, ...]
+
+
+class Concept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A concept, how confident the model is that the picture shows it, and where; no box: the picture as a whole."""
+
+    concept: str
+    part: str
+    confidence: float
+    box: Box | None
+    #: The word that was asked for, which stands for the concept.
+    word: str = ""
+
+
+class Model:
+    """Base class of all models; it loads nothing.
+
+    Subclasses implement what they can. `score` comes with embeddings (their cosine) and `ground` with `localize` (the
+    best box). An instance that cannot do what its class can names it in `lacks`.
+    """
+
+    #: What it was opened as: "deixis-base", "runs/bi".
+    name: str = ""
+    lacks: frozenset[str] = frozenset()
+    #: Whether `localize` takes stored features; else it looks at the picture itself.
+    localizes_features: bool = False
+    _implied: ClassVar = {"score": ("embed_images", "embed_texts"), "ground": ("localize",)}
+
+    @property
+    def abilities(self) -> frozenset[str]:
+        """The names of the methods that this model has."""
+        own = {name for name in ABILITIES if getattr(type(self), name) is not getattr(Model, name)} - self.lacks
+        own |= {name for name, needed in self._implied.items() if own.issuperset(needed) and name not in self.lacks}
+        return frozenset(own)
+
+    def cannot(self, ability: str) -> CannotError:
+        """The error of a method that this model does not have."""
+        able = ", ".join(name for name in ABILITIES if name in self.abilities) or "nothing"
+        verb = {"concepts": "list concepts", "log_likelihood": "compute log_likelihood"}.get(ability, ability)
+        return CannotError(f"{self.name or type(self).__name__} cannot {verb}; it can: {able}")
+
+    def look(self, image: ImageInput) -> Any:
+        """What the model computes of a picture before anything is asked.
+
+        Pass it in the picture's place to ask several things of one picture without computing that again.
+        """
+        return image
+
+    def embed_images(self, images: Sequence[ImageInput]) -> NDArray[Any]:
+        """Unit embeddings `(images, dim)`."""
+        raise self.cannot("embed_images")
+
+    def embed_texts(self, texts: Sequence[Text]) -> NDArray[Any]:
+        """Unit embeddings `(texts, dim)`; zeros for a text of which the model knows no word."""
+        raise self.cannot("embed_texts")
+
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> NDArray[Any]:
+        """How well texts fit pictures, `(images, texts)`, comparable over all of them; by default cosines."""
+        if not {"embed_images", "embed_texts"} <= self.abilities:
+            raise self.cannot("score")
+        return np.asarray(self.embed_images(images) @ self.embed_texts(texts).T)
+
+    def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
+        """All candidate boxes of a picture with their scores for each phrase; compare scores within a phrase only.
 
         Args:
-            boxes: those of each sentence's picture, as `align_words` gives them.
+            phrases: tokens; a `Mention` is read in its sentence by models that do so.
+        """
+        raise self.cannot("localize")
+
+    def ground(self, image: ImageInput, phrases: str | Sequence[Text]) -> list[Grounding]:
+        """The best box of each phrase.
+
+        Args:
+            phrases: a sentence, whose phrases are found in it; or phrases, each taken as it is.
+        """
+        if "localize" not in self.abilities:
+            raise self.cannot("ground")
+        asked = asked_phrases(phrases)
+        boxes, scores = self.localize(image, [each.mention for each in asked])
+        if not scores.shape[1]:
+            raise DeixisError("the picture has no regions to choose from")
+        best = np.asarray(scores).argmax(1)
+        boxes = np.broadcast_to(boxes, (len(asked), *boxes.shape[-2:]))
+        return [
+            Grounding(each.text, each.start, each.end, as_box(own[place]), float(row[place]))
+            for each, own, row, place in zip(asked, boxes, scores, best.tolist(), strict=True)
+        ]
+
+    def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
+        """At most `count` sentences about a picture, best first."""
+        raise self.cannot("describe")
+
+    def describe_regions(self, image: ImageInput, count: int = 3, most: int | None = None) -> list[list[Description]]:
+        """At most `count` texts for each region of a picture, best first.
+
+        Args:
+            most: at most so many regions, those that are described best and overlap little. None: all, in their order.
+        """
+        raise self.cannot("describe_regions")
+
+    def align(
+        self,
+        image: ImageInput,
+        sentence: Text,
+        *,
+        beta: float | None = None,
+        temperature: float | None = None,
+        counted: Sequence[tuple[int, int]] = (),
+    ) -> Alignment:
+        """The region of every word of a sentence, as snippets of neighbouring words with one region.
+
+        Args:
+            beta: what neighbouring words of one region add; None: as the model was trained.
+            temperature: 0: the single best path (Viterbi). Above 0: the region with the largest expected overlap under
+                the chain posterior. None: as the model was trained.
+            counted: phrases, as spans of tokens; one with a number ("three people") gets as many different regions.
+        """
+        raise self.cannot("align")
+
+    def concepts(self, image: ImageInput, words: Sequence[str] | None = None) -> list[Concept]:
+        """All concepts of the model, the one it is most confident of first, each where it is most confident.
+
+        Args:
+            words: instead, the concepts that these words stand for, in their order; words that stand for none are left
+                out.
+        """
+        raise self.cannot("concepts")
+
+    def log_likelihood(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> NDArray[Any]:
+        """log p(text | picture), `(images, texts)`, the end of each text included."""
+        raise self.cannot("log_likelihood")
+
+    def unknown_words(self, text: Text) -> list[str]:
+        """The words of a text that the model has never seen."""
+        return []
+
+    def prepare_texts(self, texts: Sequence[Tokens], *, keep: bool = False) -> None:
+        """Compute at once what is needed of texts that will be asked for with many pictures.
+
+        Args:
+            keep: also in the cache folder, for the next time.
         """
 
-
-@runtime_checkable
-class FindsRegions(Protocol):
-    """Tells how well the regions of pictures suit pieces of text."""
-
-    def best_regions(self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens]) -> NDArray[Any]:
-        """`(images, snippets)`: the score of each image's best region, the picture as a whole left out."""
+    def training_phrases(self) -> list[tuple[str, ...]]:
+        """The phrases of the captions that it was trained on; a model that did not keep them raises a `DeixisError`."""
+        raise DeixisError(f"{self.name} kept no phrases of its training captions; give some with --bank FILE")
 
 
-@runtime_checkable
-class DetectsPresence(Protocol):
-    """Tells how likely phrases are in pictures, by scores that compare across pictures and phrases."""
-
-    def presence(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> NDArray[Any]:
-        """`(phrases,)`, higher where the phrase is more likely to name something in the picture."""
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """Puts a picture into words."""
-
-    def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
-        """At most `count` sentences with their scores, best first."""
+def abilities_of(model: object) -> frozenset[str]:
+    """The abilities of a model; of any other object, the names of `ABILITIES` that it has as methods."""
+    if isinstance(model, Model):
+        return model.abilities
+    return frozenset(name for name in ABILITIES if callable(getattr(model, name, None)))
 
 
-@runtime_checkable
-class TellsLikelihood(Protocol):
-    """Knows how likely a sentence is, given a picture."""
-
-    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> NDArray[Any]:
-        """`(images, texts)`: log p(text | picture), the end of each text included."""
-
-
-@runtime_checkable
-class DescribesRegions(Protocol):
-    """Puts the regions of a picture into words."""
-
-    def describe_regions(self, image: ImageFeatures, count: int) -> list[list[tuple[Tokens, float]]]:
-        """At most `count` descriptions of each region with their scores, best first."""
+def has_own_score(model: object) -> bool:
+    """Whether a model scores pairs in another way than by the cosine of embeddings."""
+    if isinstance(model, Model):
+        return "score" in model.abilities and type(model).score is not Model.score
+    return "score" in abilities_of(model)
 
 
-@runtime_checkable
-class RatesDescriptions(DescribesRegions, Protocol):
-    """Knows how much of a description is owed to its region."""
+class AskedPhrase(NamedTuple):
+    """A phrase as models read it, and its text and place (characters) in what was asked."""
 
-    def told_by_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> NDArray[Any]:
-        """`(regions,)`: how much more each region says its text, one a region, than others would."""
-
-
-@runtime_checkable
-class HasNeighbours(Protocol):
-    """Has word vectors of its own."""
-
-    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
-        """The words nearest to a word, and how near; a word that it does not know is a `DeixisError`."""
+    mention: Mention
+    text: str
+    start: int
+    end: int
 
 
-def read_images(
+def asked_phrases(phrases: str | Sequence[Text]) -> list[AskedPhrase]:
+    """The phrases of a sentence, or phrases that are given one by one.
+
+    >>> [(each.text, each.start) for each in asked_phrases(["a man", "red shirt!"])]
+    [('a man', 0), ('red shirt', 0)]
+    """
+    if isinstance(phrases, str):
+        return _in_sentence(phrases, find_phrases(phrases))
+    found = []
+    for phrase in phrases:
+        if isinstance(phrase, str):
+            found += _in_sentence(phrase, [trimmed(tokenize(phrase), phrase)])
+        else:
+            mention = Mention.of(phrase)
+            start = sum(len(token) + 1 for token in mention.sentence[: mention.start])
+            text = " ".join(mention)
+            found.append(AskedPhrase(mention, text, start, start + len(text)))
+    return found
+
+
+def _in_sentence(sentence: str, spans: Iterable[tuple[int, int]]) -> list[AskedPhrase]:
+    tokens = tokenize(sentence)
+    places, words = token_places(sentence, tokens), [token.lower() for token in tokens]
+    found = []
+    for first, last in spans:
+        start, end = places[first][0], places[last - 1][1]
+        found.append(AskedPhrase(Mention(words, first, last), sentence[start:end], start, end))
+    return found
+
+
+def as_tokens(text: Text) -> Tokens:
+    """Tokens as they are, strings tokenized and in lower case."""
+    return tokens_of(text) if isinstance(text, str) else text
+
+
+def as_box(row: Any) -> Box:
+    x1, y1, x2, y2 = (float(side) for side in row)
+    return x1, y1, x2, y2
+
+
+def store_images(
     store: FeatureStore, image_ids: Iterable[str], *, regions: FeatureStore | None = None
 ) -> Iterator[ImageFeatures]:
     """The features of images as views of a store's files, one at a time: nothing is loaded before it is used.
@@ -185,18 +373,18 @@ def read_images(
         regions: another store, whose regions are taken.
     """
     vectors, sizes = store["image"], store["size"]
-    held = store if regions is None else regions
-    has_regions = "regions" in held.plan.arrays
+    with_regions = store if regions is None else regions
+    has_regions = "regions" in with_regions.plan.arrays
     wholes = None if regions is None else regions["image"]
     for image_id in image_ids:
-        number = int(store.numbers([image_id])[0])
-        width, height = sizes[number].tolist()
+        row = int(store.numbers([image_id])[0])
+        width, height = sizes[row].tolist()
         yield ImageFeatures(
-            image=vectors[number],
-            regions=held.regions(image_id) if has_regions else None,
-            boxes=held.boxes(image_id) if has_regions else None,
+            image=vectors[row],
+            regions=with_regions.regions(image_id) if has_regions else None,
+            boxes=with_regions.boxes(image_id) if has_regions else None,
             size=(width, height),
-            whole=None if wholes is None else wholes[int(held.numbers([image_id])[0])],
+            whole=None if wholes is None else wholes[int(with_regions.numbers([image_id])[0])],
         )
 
 

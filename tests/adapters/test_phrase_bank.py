@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deixis.adapters.descriptions import generated_captions, generated_regions
 from deixis.adapters.phrase_bank import chosen, retrieved_captions, retrieved_regions, telling_words
-from deixis.errors import DeixisError
-from deixis.model import ImageFeatures, Localized
+from deixis.errors import CannotError
+from deixis.model import ImageFeatures, Localized, Model
 
 BANK = [
     tuple(text.split())
@@ -49,8 +48,8 @@ def test_any_number_of_phrases_can_be_asked_for() -> None:
     assert telling_words(("of", "the", "...")) == frozenset()
 
 
-class Table:
-    """Localizes by a table, phrases × regions, and encodes pictures as the first axis."""
+class Table(Model):
+    """Localizes by a table, phrases × regions, and embeds pictures as the first axis."""
 
     def __init__(self, scores: Any) -> None:
         self.scores = np.asarray(scores)
@@ -59,10 +58,10 @@ class Table:
         assert image.boxes is not None
         return Localized(image.boxes, self.scores)
 
-    def encode_images(self, images: Any) -> Any:
+    def embed_images(self, images: Any) -> Any:
         return np.tile([1.0, 0.0], (len(images), 1))
 
-    def encode_texts(self, texts: Any) -> Any:
+    def embed_texts(self, texts: Any) -> Any:
         return np.array([[1.0, 0.0] if "car" in text else [0.0, 1.0] for text in texts])
 
 
@@ -76,21 +75,24 @@ def test_of_regions_that_overlap_the_better_described_is_kept() -> None:
     scores = np.zeros((len(BANK), 3))
     scores[0] = [0.5, 0.9, 0.0]
     scores[3] = [0.0, 0.0, 0.7]
-    found = retrieved_regions(Table(scores), image, BANK, 5, 1)
-    assert [(each.box, each.text, each.score, each.by) for each in found] == [
+    found = retrieved_regions(Table(scores), image, BANK, 1, 5)
+    assert [(each.box, each.text, each.score, each.by) for (each,) in found] == [
         ((2.0, 2.0, 50.0, 50.0), "a cat", 0.9, "retrieval"),
         ((60.0, 60.0, 90.0, 90.0), "a red car", 0.7, "retrieval"),
     ]
-    assert [each.text for each in retrieved_regions(Table(scores), image, BANK, 1, 1)] == ["a cat"]
-    assert retrieved_regions(Table(np.zeros((len(BANK), 0))), _image([]), BANK, 5, 1) == []
+    assert [each.text for (each,) in retrieved_regions(Table(scores), image, BANK, 1, 1)] == ["a cat"]
+    assert retrieved_regions(Table(np.zeros((len(BANK), 0))), _image([]), BANK, 1, 5) == []
 
 
 def test_what_is_said_of_one_region_is_not_said_of_the_next() -> None:
     image = _image([[0, 0, 9, 9], [20, 0, 29, 9]])
     scores = np.zeros((len(BANK), 2))
     scores[0], scores[3] = [0.9, 0.8], [0.1, 0.7]
-    found = retrieved_regions(Table(scores), image, BANK, 5, 1)
-    assert [(each.box[0], each.text, each.score) for each in found] == [(0.0, "a cat", 0.9), (20.0, "a red car", 0.7)]
+    found = retrieved_regions(Table(scores), image, BANK, 1, 5)
+    assert [(own[0].box, own[0].text, own[0].score) for own in found] == [
+        ((0.0, 0.0, 9.0, 9.0), "a cat", 0.9),
+        ((20.0, 0.0, 29.0, 9.0), "a red car", 0.7),
+    ]
 
 
 def test_captions_are_found_for_whole_pictures() -> None:
@@ -98,32 +100,11 @@ def test_captions_are_found_for_whole_pictures() -> None:
     assert [(each.text, each.score) for each in found] == [("a red car", 1.0)]
 
 
-def test_a_matcher_that_cannot_is_told_from_one_that_can() -> None:
-    for ask in (
-        lambda: retrieved_captions(object(), _image([]), BANK, 1),
-        lambda: retrieved_regions(object(), _image([]), BANK, 1, 1),
-        lambda: generated_captions(Table([]), _image([]), 1),
-        lambda: generated_regions(Table([]), _image([]), 1, 1),
+def test_a_model_that_cannot_says_what_it_can() -> None:
+    for ask, problem in (
+        (lambda: retrieved_captions(Model(), _image([]), BANK, 1), "cannot score; it can: nothing"),
+        (lambda: retrieved_regions(Model(), _image([]), BANK, 1, 1), "cannot localize; it can: nothing"),
+        (lambda: Table([]).describe(_image([])), "cannot describe; it can: embed_images, embed_texts, score, localize"),
     ):
-        with pytest.raises(DeixisError, match="this run does not"):
+        with pytest.raises(CannotError, match=problem):
             ask()
-
-
-class Speaks:
-    def describe_regions(self, image: ImageFeatures, count: int) -> Any:
-        cat = [(("a", "cat"), -0.5), (("cats",), -2.0)][:count]
-        return [cat, [], [(("a", "dog"), -1.0)], [(("a", "cat"), -0.1)]]
-
-    def told_by_regions(self, image: ImageFeatures, texts: Any) -> Any:
-        assert texts == [("a", "cat"), (), ("a", "dog"), ("a", "cat")]
-        return np.array([0.1, 9.0, 0.3, 0.05])
-
-
-def test_what_is_made_for_regions_has_the_same_record_and_is_said_once() -> None:
-    image = _image([[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9], [60, 0, 69, 9]])
-    found = generated_regions(Speaks(), image, 5, 2)
-    assert [(each.box[0], each.text, each.score, each.by) for each in found] == [
-        (40.0, "a dog", -1.0, "generation"),
-        (0.0, "a cat", -0.5, "generation"),
-        (0.0, "cats", -2.0, "generation"),
-    ]

@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from deixis.base.grounder import Grounder, empty_network, mirrored, mirrored_words
 from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
+from deixis.base.grounding_model import GroundingModel, empty_network, mirrored, mirrored_words
 from deixis.base.grounding_network import Captions, GroundingRecipe, Regions
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import InputError
-from deixis.model import LocalizesMentions, Mention
+from deixis.model import Mention
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import PAD, Vocabulary
 
@@ -29,13 +29,13 @@ SMALL = GroundingRecipe(
 WORDS = tokenize("a man in the red shirt left right leftmost rightmost of dog chases ball")
 
 
-def grounder(recipe: GroundingRecipe = SMALL) -> Grounder:
+def grounder(recipe: GroundingRecipe = SMALL) -> GroundingModel:
     torch.manual_seed(0)
     vocabulary = Vocabulary(dict.fromkeys(WORDS, 1))
     network = empty_network(recipe, len(vocabulary), proposer_width=32).eval()
     # Weights that begin at zero would hide what depends on them.
     nn.init.normal_(network.pair.weight, std=0.2)
-    return Grounder(network, vocabulary)
+    return GroundingModel(network, vocabulary)
 
 
 def photo(seed: int = 0) -> Pillow.Image:
@@ -49,15 +49,15 @@ MENTIONS = [Mention(SENTENCE, 0, 2), Mention(SENTENCE, 3, 6), Mention(SENTENCE, 
 
 def test_the_grounder_is_a_matcher_whose_boxes_lie_in_the_picture() -> None:
     matcher = grounder()
-    assert isinstance(matcher, LocalizesMentions)
-    boxes, scores = matcher.localize_mentions(photo(), MENTIONS)
+    assert matcher.abilities == {"localize", "ground"}
+    boxes, scores = matcher.localize(photo(), MENTIONS)
     assert boxes.shape == (3, scores.shape[1], 4)
     assert 0 < scores.shape[1] <= 12
     assert boxes.min() >= 0
     assert (boxes[..., [0, 2]] <= 90).all()
     assert (boxes[..., [1, 3]] <= 60).all()
     assert np.isfinite(scores).all()
-    assert matcher.localize_mentions(photo(), []).scores.shape == (0, 0)
+    assert matcher.localize(photo(), []).scores.shape == (0, 0)
 
 
 @pytest.mark.parametrize("reads", ["caption", "phrase"])
@@ -65,12 +65,12 @@ def test_other_sentences_and_longer_ones_change_nothing(reads: str) -> None:
     """What is asked along with a sentence is padding to it; what stands in it is context."""
     recipe = GroundingRecipe(**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__} | {"reads": reads})
     matcher = grounder(recipe)
-    alone = matcher.localize_mentions(photo(), MENTIONS)
+    alone = matcher.localize(photo(), MENTIONS)
     longer = (*SENTENCE, "left", "of", "the", "ball")
-    company = matcher.localize_mentions(photo(), [Mention(longer, 9, 10), *MENTIONS, Mention(("ball",), 0, 1)])
+    company = matcher.localize(photo(), [Mention(longer, 9, 10), *MENTIONS, Mention(("ball",), 0, 1)])
     np.testing.assert_allclose(company.boxes[1:4], alone.boxes, atol=1e-3)
     np.testing.assert_allclose(company.scores[1:4], alone.scores, atol=1e-4)
-    in_longer = matcher.localize_mentions(photo(), [Mention(longer, one.start, one.end) for one in MENTIONS])
+    in_longer = matcher.localize(photo(), [Mention(longer, one.start, one.end) for one in MENTIONS])
     same = np.allclose(in_longer.boxes, alone.boxes, atol=1e-3)
     assert same == (reads == "phrase")
 
@@ -205,13 +205,13 @@ def test_a_file_brings_the_grounder_back(tmp_path) -> None:
     matcher = grounder()
     path = tmp_path / "grounder.safetensors"
     matcher.save(path)
-    again = Grounder.load(path)
+    again = GroundingModel.load(path)
     assert again.vocabulary.words == matcher.vocabulary.words
     assert again.network.recipe == SMALL
     captions = matcher.captions(MENTIONS)
     pixels = torch.randint(0, 255, (1, 3, 64, 64), dtype=torch.uint8)
 
-    def answers(one: Grounder) -> tuple[Tensor, Tensor]:
+    def answers(one: GroundingModel) -> tuple[Tensor, Tensor]:
         answer, regions = one.answer(pixels, captions, mirror=False)
         return answer.scores, regions.boxes
 
@@ -243,7 +243,7 @@ def test_a_damaged_file_is_told(tmp_path, damage, problem) -> None:
     damage(tensors, metadata)
     save_file(tensors, path, metadata)
     with pytest.raises(InputError, match=problem):
-        Grounder.load(path)
+        GroundingModel.load(path)
     path.write_bytes(b"no weights")
     with pytest.raises(InputError, match="is no file of a trained grounder"):
-        Grounder.load(path)
+        GroundingModel.load(path)

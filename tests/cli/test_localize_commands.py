@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import open_corpus, write_corpus
 from deixis.errors import DeixisError
-from deixis.model import ImageFeatures, Localized, Tokens
-from deixis.training import run_models
+from deixis.model import ImageFeatures, Localized, Model, Tokens
 from tests.stores import make_store, random_boxes
 
 
-class Ranked:
+class Ranked(Model):
     """Ranks regions by their place in the store, from the first on or from the last."""
+
+    localizes_features = True
 
     def __init__(self, sign: int) -> None:
         self.sign = sign
@@ -40,9 +41,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     few = scenes.with_images(scenes.split("val").images[:8])
     write_corpus(few, tmp_path / "corpus", pictures=True)
     make_store(tmp_path / "store", few, random_boxes(9))
-    matchers: dict[str, Any] = {"first": Ranked(1), "last": Ranked(-1), "deaf": object()}
-    monkeypatch.setattr(run_models, "load_matcher", lambda run, device: matchers[run.name])
-    monkeypatch.setattr(run_models, "read_recipe", lambda run: SimpleNamespace(kind="phrases", regions=5))
+    matchers: dict[str, Any] = {"first": Ranked(1), "last": Ranked(-1), "deaf": Model()}
+    monkeypatch.setattr("deixis.loading.load_model", lambda run, device: matchers[run.name])
+    monkeypatch.setattr(
+        "deixis.training.run_models.read_recipe", lambda run: SimpleNamespace(kind="phrases", regions=5)
+    )
     return [
         "localize",
         "compare",
@@ -95,7 +98,7 @@ def test_what_cannot_be_drawn_is_told(places: list[str], tmp_path: Path) -> None
         ([*places, "--out", str(tmp_path / "a.jpg")], "PNG"),
         ([*places, "--out", str(tmp_path / "a.png"), "--image", "nobody"], "no image 'nobody'"),
         ([*places, "--out", str(tmp_path / "a.png"), "--split", "nowhere"], "no split 'nowhere'"),
-        ([*places[:3], "runs/deaf", *places[4:], "--out", str(tmp_path / "a.png")], "does not localize"),
+        ([*places[:3], "runs/deaf", *places[4:], "--out", str(tmp_path / "a.png")], "cannot localize"),
     ):
         done = CliRunner().invoke(app, arguments)
         assert isinstance(done.exception, DeixisError), done.output

@@ -13,11 +13,11 @@ from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.figures.retrieved_sentences import retrieved_sentences
 from deixis.metrics.protocols import Pictures
-from deixis.model import Tokens
+from deixis.model import Model, Tokens
 from tests.stores import make_store
 
 
-class Table:
+class Table(Model):
     """Scores every pair by a table, in coarse steps, so that there are ties."""
 
     def __init__(self, steps: int) -> None:
@@ -42,5 +42,5 @@ def test_the_best_sentences_and_the_rank_of_an_images_own(steps: int, tmp_path: 
         assert [item.text for item in sentences] == [captions[number][1] for number in order[:4]]
         assert [item.own for item in sentences] == [captions[number][0] == image.id for number in order[:4]]
         assert rank == 1 + next(place for place, number in enumerate(order) if captions[number][0] == image.id)
-    with pytest.raises(DeixisError, match="does not match"):
-        retrieved_sentences(object(), pictures, corpus.images, 4)
+    with pytest.raises(DeixisError, match="cannot score"):
+        retrieved_sentences(Model(), pictures, corpus.images, 4)

@@ -83,7 +83,7 @@ def test_a_matcher_that_looks_at_pictures_answers_in_the_original_pixels(corpus:
     image, number = captions_with_boxes(corpus.images, 1)[0]
 
     class Whole:
-        def localize_mentions(self, picture: object, mentions: Sequence[Mention]) -> Localized:
+        def localize(self, picture: object, mentions: Sequence[Mention]) -> Localized:
             width, height = picture.size  # type: ignore[attr-defined]
             seen.extend(mentions)
             return Localized(np.tile([0.0, 0, width / 2, height], (len(mentions), 1, 1)), np.ones((len(mentions), 1)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.metrics.captioning_protocol import captioning, region_captioning, sentence_baseline, word_neighbours
 from deixis.metrics.protocols import Pictures
+from deixis.model import Description
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store
 
@@ -32,6 +34,10 @@ def pictures(corpus: Corpus, tmp_path: Path) -> Pictures:
     return Pictures(corpus, "val", make_store(tmp_path / "chains", corpus, drawn), learned_from_boxes=False)
 
 
+def said(tokens: Sequence[str]) -> Description:
+    return Description(" ".join(tokens), 0.0, "generation")
+
+
 class Knows:
     """Says of each picture its first caption, and of each region the first phrase of its chain."""
 
@@ -39,11 +45,11 @@ class Knows:
         self.images = {pictures.features(image).image.tobytes(): image for image in pictures.images}
 
     def describe(self, image: Any, count: int) -> Any:
-        return [(tokens_of(self.images[image.image.tobytes()].captions[0]), 0.0)]
+        return [said(tokens_of(self.images[image.image.tobytes()].captions[0]))]
 
     def describe_regions(self, image: Any, count: int) -> Any:
         own = self.images[image.image.tobytes()]
-        said = []
+        described = []
         for chain in (chain for chain in own.chains if chain.boxes):
             phrases = [
                 tokens_of(caption)[phrase.start : phrase.end]
@@ -51,8 +57,8 @@ class Knows:
                 for phrase in caption.phrases
                 if phrase.chain == chain.id
             ]
-            said.append([(phrases[0] if phrases else ("nothing",), 0.0)])
-        return said
+            described.append([said(phrases[0] if phrases else ("nothing",))])
+        return described
 
     def score(self, images: Any, texts: Any) -> Any:
         own = [[tokens_of(caption) for caption in self.images[each.image.tobytes()].captions] for each in images]

@@ -17,7 +17,7 @@ from deixis.metrics.localization import PhraseQuery, evaluate_localization
 from deixis.metrics.phrase_detection import evaluate_average_precision
 from deixis.metrics.protocols import Pictures
 from deixis.metrics.results import Recipe, load, save
-from deixis.model import ImageFeatures, Localized, Tokens, read_images
+from deixis.model import ImageFeatures, Localized, Tokens, store_images
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store, random_boxes
 
@@ -51,16 +51,16 @@ class Hashing:
         drawn = random.normal(size=self.dim)
         return drawn / np.linalg.norm(drawn)
 
-    def encode_images(self, images: Sequence[ImageFeatures]) -> np.ndarray:
+    def embed_images(self, images: Sequence[ImageFeatures]) -> np.ndarray:
         return np.stack([self.vector(image.image.tolist()) for image in images])
 
-    def encode_texts(self, texts: Sequence[Tokens]) -> np.ndarray:
+    def embed_texts(self, texts: Sequence[Tokens]) -> np.ndarray:
         return np.stack([self.vector(tuple(text)) for text in texts])
 
     def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
         assert image.regions is not None
         assert image.boxes is not None
-        return Localized(image.boxes, self.encode_texts(phrases) @ np.asarray(image.regions, np.float64).T)
+        return Localized(image.boxes, self.embed_texts(phrases) @ np.asarray(image.regions, np.float64).T)
 
     def presence(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> np.ndarray:
         return self.localize(image, phrases).scores.sum(axis=1)
@@ -73,7 +73,7 @@ class Scoring:
         self._inner = Hashing()
 
     def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> np.ndarray:
-        return self._inner.encode_images(images) @ self._inner.encode_texts(texts).T
+        return self._inner.embed_images(images) @ self._inner.embed_texts(texts).T
 
 
 def best_rank(scores: np.ndarray, right: np.ndarray) -> int:
@@ -86,8 +86,8 @@ def test_retrieval_by_brute_force(matcher: Any, corpus: Corpus, store: FeatureSt
     texts = [(tokens_of(caption), number) for number, image in enumerate(corpus) for caption in image.captions]
     owners = np.array([number for _, number in texts])
     inner = Hashing()
-    features = list(read_images(store, [image.id for image in corpus]))
-    scores = inner.encode_images(features) @ inner.encode_texts([tokens for tokens, _ in texts]).T
+    features = list(store_images(store, [image.id for image in corpus]))
+    scores = inner.embed_images(features) @ inner.embed_texts([tokens for tokens, _ in texts]).T
     forward = [best_rank(scores[number], owners == number) for number in range(len(corpus))]
     back = [best_rank(scores[:, column], np.arange(len(corpus)) == owner) for column, owner in enumerate(owners)]
     figures: Any = result.metrics
@@ -106,7 +106,7 @@ def test_a_matcher_with_scores_and_embeddings_is_asked_for_scores(pictures: Pict
         def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> np.ndarray:
             return Scoring().score(images, texts)
 
-        def encode_images(self, images: Sequence[ImageFeatures]) -> np.ndarray:
+        def embed_images(self, images: Sequence[ImageFeatures]) -> np.ndarray:
             raise AssertionError("asked for embeddings")
 
     assert matching.retrieval(Both(), pictures).metrics == matching.retrieval(Scoring(), pictures).metrics
@@ -116,7 +116,7 @@ def test_sentences_by_brute_force(corpus: Corpus, pictures: Pictures) -> None:
     result = matching.sentence_retrieval(Hashing(), pictures)
     texts = [tokens_of(caption) for image in corpus for caption in image.captions]
     owners = np.array([number for number, image in enumerate(corpus) for _ in image.captions])
-    encoded = Hashing().encode_texts(texts)
+    encoded = Hashing().embed_texts(texts)
     ranks = []
     for number in range(len(texts)):
         others = np.arange(len(texts)) != number
@@ -134,7 +134,7 @@ def test_localization_is_that_of_the_bare_protocols(corpus: Corpus, store: Featu
 
     def localize(image: Any, queries: Sequence[PhraseQuery]) -> Localized:
         texts = [tuple(query.text.lower().split()) for query in queries]
-        return Localized(store.boxes(image.id), matcher.encode_texts(texts) @ store.regions(image.id).astype(float).T)
+        return Localized(store.boxes(image.id), matcher.embed_texts(texts) @ store.regions(image.id).astype(float).T)
 
     expected = evaluate_localization(corpus.images, localize, recall_at=(1, 5, 10, 30))
     by_string = evaluate_average_precision(corpus.images, localize, unit="string")
@@ -206,10 +206,10 @@ def test_what_saw_boxes_is_told(corpus: Corpus, store: FeatureStore, tmp_path: P
 def test_regions_come_from_the_store_that_has_them(corpus: Corpus, store: FeatureStore, tmp_path: Path) -> None:
     whole = make_store(tmp_path, corpus, channels=3)
     image = corpus.images[4]
-    (both,) = read_images(whole, [image.id], regions=store)
+    (both,) = store_images(whole, [image.id], regions=store)
     assert both.image.shape == (3,)
     assert both.regions is not None
     assert both.regions.shape == (len(store.boxes(image.id)), 8)
     assert both.size == (image.width, image.height)
-    (alone,) = read_images(whole, [image.id])
+    (alone,) = store_images(whole, [image.id])
     assert alone.regions is alone.boxes is None

@@ -24,10 +24,10 @@ class FirstWord:
     def __init__(self, ordered: bool) -> None:
         self.ordered = ordered
 
-    def encode_images(self, images: Sequence[ImageFeatures]) -> Any:
+    def embed_images(self, images: Sequence[ImageFeatures]) -> Any:
         return np.array([[1.0, 0.0]] * len(images))
 
-    def encode_texts(self, texts: Sequence[Tokens]) -> Any:
+    def embed_texts(self, texts: Sequence[Tokens]) -> Any:
         return np.array([np.eye(2)[min(1, tuple(text).index("dog"))] if self.ordered else [0.6, 0.8] for text in texts])
 
 
@@ -75,16 +75,16 @@ class Seeing:
     def sign(self, images: Sequence[ImageFeatures]) -> Any:
         return np.array([1.0 if self.numbers[float(image.image[0])] % 2 else -1.0 for image in images])
 
-    def encode_images(self, images: Sequence[ImageFeatures]) -> Any:
+    def embed_images(self, images: Sequence[ImageFeatures]) -> Any:
         return np.stack([self.sign(images), np.zeros(len(images))], 1)
 
-    def encode_texts(self, texts: Sequence[Tokens]) -> Any:
+    def embed_texts(self, texts: Sequence[Tokens]) -> Any:
         return np.array([[1.0 if text[0] == "dog" else -1.0, 0.0] for text in texts])
 
     def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Any:
         # "dog cat" is likelier in any case, and a little more so where it is right.
         common = np.array([-10.0 if text[0] == "dog" else -20.0 for text in texts])
-        return common + 0.5 * self.encode_images(images) @ self.encode_texts(texts).T
+        return common + 0.5 * self.embed_images(images) @ self.embed_texts(texts).T
 
 
 def test_likelihood_is_held_apart_from_what_words_alone_give(tmp_path: Path) -> None:

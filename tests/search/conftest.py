@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from deixis.base.bundle_export import Networks, export_bundle, write_bundle
-from deixis.base.grounder import Grounder
+from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.corpus import Corpus, open_corpus
 from deixis.features import FeatureStore
-from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe
+from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.text.recurrent import RecurrentRecipe
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
@@ -124,9 +125,9 @@ def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -
     )
     trunk = Proposer(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 32)
     trunk.backbone.load_state_dict(tower.backbone.state_dict())
-    grounder = Grounder(GroundingNetwork(recipe, trunk, len(words), 8).eval(), words)
+    grounder = GroundingModel(GroundingNetwork(recipe, trunk, len(words), 8).eval(), words)
     speaker = Captioner(16, len(words), CaptionerRecipe(word=8, hidden=8))
-    captioner = CaptionMatcher(speaker, words, DecodingRecipe(), torch.zeros(1, 16), torch.device("cpu"))
+    captioner = CaptionerModel(speaker, words, DecodingRecipe(), torch.zeros(1, 16), torch.device("cpu"))
     for network in (tower, trunk):
         network.backbone.fuse()
     networks = Networks(tower, TextTower(model, len(words)).eval(), words, grounder, captioner)

@@ -1,4 +1,4 @@
-"""An encoder that knows colours, for tests in which the network does not matter, and folders of plain pictures."""
+"""An model that knows colours, for tests in which the network does not matter, and folders of plain pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import numpy as np
 from PIL import Image as Pillow
 
 from deixis.adapters.bundles import Relevance
-from deixis.adapters.encoders import Bytes, Identity, Pictures, Rows, Texts, rounded, whole_pictures, whole_texts
+from deixis.adapters.search_model import (
+    Bytes,
+    Identity,
+    Pictures,
+    PreparedModel,
+    Rows,
+    Texts,
+    rounded,
+    whole_pictures,
+    whole_texts,
+)
 
 SIDE = 4
 COLOURS = {
@@ -22,24 +32,24 @@ COLOURS = {
 }
 
 
-class ColourEncoder:
+class ColourModel(PreparedModel):
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
     relevance = Relevance(threshold=0.8, slope=10.0, alike=0.9)
-    background = None
 
     def __init__(self, name: str = "colours") -> None:
+        self.name = name
         self.identity = Identity(name, f"{len(name):064}", 4, {"side": SIDE})
         self.encoded = 0
 
     def prepare(self, picture: Pillow.Image) -> Bytes:
         return np.asarray(picture.resize((SIDE, SIDE))).transpose(2, 0, 1).copy()
 
-    def encode_pictures(self, batch: Bytes) -> Pictures:
+    def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
         self.encoded += len(batch)
-        return whole_pictures(unit(batch.reshape(len(batch), 3, -1).mean(2)))
+        return whole_pictures(unit(np.stack(batch).reshape(len(batch), 3, -1).mean(2)))
 
-    def encode_texts(self, texts: Sequence[str]) -> Texts:
+    def embed_queries(self, texts: Sequence[str]) -> Texts:
         named = [[COLOURS[word] for word in text.split() if word in COLOURS] for text in texts]
         return whole_texts(unit(np.array([np.mean(colours or [(128, 128, 128)], 0) for colours in named])))
 
@@ -47,7 +57,7 @@ class ColourEncoder:
         return [word for word in text.split() if word not in COLOURS]
 
 
-class CellEncoder(ColourEncoder):
+class CellModel(ColourModel):
     """The same with cells: the mean colours of a picture's quarters; every colour that is named is a word."""
 
     relevance = Relevance(threshold=1.6, slope=10.0, alike=0.9)
@@ -56,18 +66,18 @@ class CellEncoder(ColourEncoder):
         super().__init__(name)
         self.identity = Identity(name, f"{len(name):064}", 4, {"side": SIDE}, 4, 4)
 
-    def encode_pictures(self, batch: Bytes) -> Pictures:
+    def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
         half = SIDE // 2
-        quarters = batch.reshape(len(batch), 3, 2, half, 2, half).mean((3, 5)).reshape(len(batch), 3, 4)
+        quarters = np.stack(batch).reshape(len(batch), 3, 2, half, 2, half).mean((3, 5)).reshape(len(batch), 3, 4)
         cells = unit(quarters.transpose(0, 2, 1)).reshape(len(batch), 4, 4)
-        return Pictures(super().encode_pictures(batch).rows, rounded(cells))
+        return Pictures(super().embed_prepared(batch).rows, rounded(cells))
 
-    def encode_texts(self, texts: Sequence[str]) -> Texts:
+    def embed_queries(self, texts: Sequence[str]) -> Texts:
         words = np.zeros((len(texts), 3, 4), np.float32)
         for own, text in zip(words, texts, strict=True):
             named = [COLOURS[word] for word in text.split() if word in COLOURS]
             own[: len(named)] = unit(named) / max(1, len(named))
-        return Texts(super().encode_texts(texts).rows, words)
+        return Texts(super().embed_queries(texts).rows, words)
 
 
 def paint_quarters(path: Path, *colours: tuple[int, int, int]) -> Path:

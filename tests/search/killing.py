@@ -22,7 +22,7 @@ from deixis.search import indexing, tidying
 from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
 from deixis.search.stores.exact import load_faiss
-from tests.search.fakes import CellEncoder
+from tests.search.fakes import CellModel
 
 
 class Killer:
@@ -99,10 +99,10 @@ def run(index: Path, pictures: Path, name: str, store: str, told: int | None = N
         if told is not None:
             os.write(told, f"{done}\n".encode())
 
-    encoder = CellEncoder(name)
+    model = CellModel(name)
     # A file of milvus-lite is one process' alone, so that each index has its own.
     store = str(index.with_suffix(store)) if store.startswith(".") else store
-    indexing.index_folders(index, [pictures], encoder, name, store=store, progress=progress)
+    indexing.index_folders(index, [pictures], model, name, store=store, progress=progress)
 
 
 def killed_run(index: Path, pictures: Path, name: str, store: str, at: int) -> tuple[bool, int]:

@@ -53,7 +53,7 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
     (pictures / "broken.jpg").write_bytes(b"no picture")
     Pillow.new("RGB", (8, 8), "red").save(pictures / "x", "PNG")
     os.rename(pictures / "x", os.fsencode(pictures) + b"/odd\n\xff.png")
-    told = deixis("index", pictures, "--encoder", f"onnx:{bundle}").stdout.decode()
+    told = deixis("index", pictures, "--model", f"onnx:{bundle}").stdout.decode()
     assert "7 pictures in 7 files; 7 added" in told
     assert "broken.jpg: is not a picture" in told
     assert json.loads(deixis("index", "--json").stdout)["added"] == 0
@@ -75,7 +75,7 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
 
 
 def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:
-    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    deixis("index", pictures, "--model", f"onnx:{bundle}")
     done = deixis("search", "--queries", "-", "-n", "2", given=b'a dog\n\n-car\n"a dog" "a tree"\n')
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["query"] for line in lines] == ["a dog", "-car", '"a dog" "a tree"']
@@ -96,7 +96,7 @@ def test_paths_are_bytes_as_the_system_has_them(
     os.rename(tmp_path / "x.png", odd)
     copy = tmp_path / "copy.png"
     copy.write_bytes(Path(os.fsdecode(odd)).read_bytes())
-    deixis("index", os.fsdecode(folder), "--encoder", f"onnx:{bundle}")
+    deixis("index", os.fsdecode(folder), "--model", f"onnx:{bundle}")
     assert deixis("similar", copy, "--paths-only", "-0").stdout == odd + b"\0"
     shown = json.loads(deixis("similar", copy, "--json").stdout)["hits"][0]["path"]
     assert shown == f"{os.fsdecode(folder)}/a\nb\\xff.png"
@@ -109,7 +109,7 @@ def test_a_cold_search_imports_neither_torch_nor_spacy(
     pictures: Path,
     tmp_path: Path,
 ) -> None:
-    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    deixis("index", pictures, "--model", f"onnx:{bundle}")
     code = f"""
 import atexit, sys
 from deixis.cli import main
@@ -123,25 +123,25 @@ main()
     assert json.loads(done.stdout)["query"] == "two dogs"
 
 
-def test_another_encoder_is_refused_with_what_to_run(
+def test_another_model_is_refused_with_what_to_run(
     deixis: Command,
     bundle: Path,
     pictures: Path,
     tmp_path: Path,
 ) -> None:
-    deixis("index", pictures, "--encoder", f"onnx:{bundle}")
+    deixis("index", pictures, "--model", f"onnx:{bundle}")
     other = tmp_path / "other"
     other.mkdir()
     for file in bundle.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
     manifest = json.loads((other / "manifest.json").read_text())
     (other / "manifest.json").write_text(json.dumps({**manifest, "weights_sha256": "0" * 64}))
-    told = deixis("search", "a dog", "--encoder", f"onnx:{other}", code=2).stderr.decode()
-    assert f"--encoder onnx:{bundle}" in told
+    told = deixis("search", "a dog", "--model", f"onnx:{other}", code=2).stderr.decode()
+    assert f"--model onnx:{bundle}" in told
     assert "deixis index --into" in told
-    deixis("index", "--encoder", f"onnx:{other}")
+    deixis("index", "--model", f"onnx:{other}")
     deixis("search", "a dog")
-    assert b"--encoder" in deixis("search", "a dog", "--encoder", f"onnx:{bundle}", code=2).stderr
+    assert b"--model" in deixis("search", "a dog", "--model", f"onnx:{bundle}", code=2).stderr
 
 
 def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
         (["search"], "say what to look for"),
         (["search", "a", "--queries", "-"], "stands alone"),
         (["status"], "deixis index DIR"),
-        (["index", str(tmp_path / "nowhere"), "--encoder", "onnx:nowhere"], "deixis export onnx"),
+        (["index", str(tmp_path / "nowhere"), "--model", "onnx:nowhere"], "deixis export onnx"),
     ):
         done = deixis(*arguments, code=2)
         assert told in done.stderr.decode()

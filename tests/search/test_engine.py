@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deixis.adapters.encoders import Rows, whole_pictures, whole_texts
+from deixis.adapters.search_model import Rows, whole_pictures, whole_texts
 from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError, InputError
 from deixis.search.calibration import fitted, held_out_phrases
@@ -18,7 +18,7 @@ from deixis.search.engine import SearchEngine
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import thresholds
 from deixis.text.vocabulary import Vocabulary
-from tests.search.fakes import COLOURS, ColourEncoder, paint, unit
+from tests.search.fakes import COLOURS, ColourModel, paint, unit
 
 PAINTED = {
     **{name: COLOURS[name] for name in ("red", "green", "blue", "white")},
@@ -33,9 +33,9 @@ PAINTED = {
 def engine(tmp_path: Path) -> SearchEngine:
     for name, colour in PAINTED.items():
         paint(tmp_path / "pictures" / f"{name}.png", colour)
-    encoder = ColourEncoder()
-    index_folders(tmp_path / "index", [tmp_path / "pictures"], encoder, "colours")
-    return SearchEngine(tmp_path / "index", encoder)
+    model = ColourModel()
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], model, "colours")
+    return SearchEngine(tmp_path / "index", model)
 
 
 def names(engine: SearchEngine, query: str, like: Path | None = None) -> list[str]:
@@ -98,15 +98,15 @@ def test_what_is_absent_is_said_to_be(engine: SearchEngine) -> None:
 
 def test_an_empty_collection_answers_nothing(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourEncoder(), "colours")
-    engine = SearchEngine(tmp_path / "index", ColourEncoder())
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours")
+    engine = SearchEngine(tmp_path / "index", ColourModel())
     assert engine.search("red").hits == []
     assert engine.search('"red" "blue" -green').absent
 
 
-def test_another_encoder_is_refused(engine: SearchEngine) -> None:
+def test_another_model_is_refused(engine: SearchEngine) -> None:
     with pytest.raises(DeixisError, match="deixis index --into"):
-        SearchEngine(engine.collection.index, ColourEncoder("other"))
+        SearchEngine(engine.collection.index, ColourModel("other"))
 
 
 def test_an_example_that_is_no_picture_is_told(engine: SearchEngine, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_phrases_that_are_shown_and_phrases_that_are_not_are_told_by_captions() 
     words = Vocabulary.of([["a", "man", "horse", "horses", "dog", "dogs", "two", "the", "snow", "giraffe", "grass"]])
     shown, absent = held_out_phrases(words, images, others, np.random.default_rng(0))
     assert sorted(shown) == ["a dog", "a horse", "a man", "the snow", "two dogs"]
-    # Horses are mentioned as one; a quagga is a word that the encoder does not know.
+    # Horses are mentioned as one; a quagga is a word that the model does not know.
     assert sorted(absent) == ["a giraffe", "grass"]
 
 
@@ -161,14 +161,14 @@ def test_the_threshold_of_words_moves_with_how_the_background_meets_them() -> No
     relevance = fitted(pictures, whole_texts(words[is_shown]), own, not_shown, background, random)
     assert relevance.share > 0.2
 
-    class Encoder(ColourEncoder):
+    class SearchModel(ColourModel):
         pass
 
-    encoder = Encoder()
-    encoder.relevance, encoder.background = relevance, background  # type: ignore[assignment]
-    least = thresholds(words, np.zeros(count, bool), encoder, 1000)
+    model = SearchModel()
+    model.relevance, model.background = relevance, background  # type: ignore[assignment]
+    least = thresholds(words, np.zeros(count, bool), model, 1000)
     assert least[strength > 0.5].min() > least[strength < 0.5].max()
-    assert (thresholds(words, np.ones(count, bool), encoder, 1000) == np.float32(relevance.alike)).all()
+    assert (thresholds(words, np.ones(count, bool), model, 1000) == np.float32(relevance.alike)).all()
 
 
 def test_the_larger_a_collection_the_more_must_its_best_get() -> None:
@@ -184,19 +184,19 @@ def test_the_larger_a_collection_the_more_must_its_best_get() -> None:
     relevance = fitted(pictures, shown, own, absent, pictures.rows[:0], random)
     assert relevance.growth > 0
 
-    class Encoder(ColourEncoder):
+    class SearchModel(ColourModel):
         pass
 
-    encoder = Encoder()
-    encoder.relevance, encoder.background = relevance, None  # type: ignore[assignment]
+    model = SearchModel()
+    model.relevance, model.background = relevance, None  # type: ignore[assignment]
     words = np.zeros(1, bool)
-    few, usual, many = (thresholds(absent.rows[:1], words, encoder, size)[0] for size in (50, 1000, 100_000))
+    few, usual, many = (thresholds(absent.rows[:1], words, model, size)[0] for size in (50, 1000, 100_000))
     assert few < usual < many
     assert usual == np.float32(relevance.threshold)
     # In a small collection the threshold lies between what is there and what is not, as in a large one.
     for size in (50, 1000):
         some = random.permutation(1000)[:size]
-        least = thresholds(absent.rows[:1], words, encoder, size)[0]
+        least = thresholds(absent.rows[:1], words, model, size)[0]
         there = (shown.rows * pictures.rows[own]).sum(1) > least
         assert there.mean() > 0.7
         assert ((absent.rows @ pictures.rows[some].T).max(1) > least).mean() < 0.3
@@ -204,7 +204,7 @@ def test_the_larger_a_collection_the_more_must_its_best_get() -> None:
 
 def test_nothing_is_what_no_known_word_tells(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not engine.search("red").absent
-    monkeypatch.setattr(type(engine.encoder), "unknown_words", lambda self, text: ["red"])
+    monkeypatch.setattr(type(engine.model), "unknown_words", lambda self, text: ["red"])
     for query in ("red", "the red"):
         answer = engine.search(query)
         assert answer.absent
@@ -212,10 +212,10 @@ def test_nothing_is_what_no_known_word_tells(engine: SearchEngine, monkeypatch: 
 
 
 def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deixis.search.doctor.load_encoder", lambda name: ColourEncoder(name))
+    monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: ColourModel(name))
     index = engine.collection.index
     assert [each for each in examine(index) if not each.well] == []
-    assert [each.what for each in examine(index, "other") if not each.well] == ["encoder and index"]
+    assert [each.what for each in examine(index, "other") if not each.well] == ["model and index"]
     (tmp_path / "pictures" / "red.png").unlink()
     assert [each.what for each in examine(index) if not each.well] == ["files"]
     for shard in index.rglob("*.f16"):

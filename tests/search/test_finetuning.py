@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 from deixis.adapters.bundles import read_bundle
 from deixis.base import finetuning
 from deixis.base.finetuning import Compared, Figures, divided, finetune, judged, with_words
-from deixis.base.phrase_pointer import Grounder
 from deixis.cli import app
 from deixis.corpus import Corpus, make_caption, open_corpus, training_set, write_corpus
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError
-from deixis.loading import load_encoder
+from deixis.loading import load_model, load_search_model
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.reading import read_picture
 
@@ -93,15 +92,15 @@ def test_what_got_better_is_a_bundle_that_knows_the_new_words_and_points_as_befo
     assert (outcome.learned_from, outcome.held_out.pictures, outcome.general.pictures) == (20, 10, 12)
     assert outcome.new_words >= 1
     assert outcome.share in finetuning.SHARES
-    before, after = load_encoder(f"onnx:{untrained_bundle}"), load_encoder(f"onnx:{tmp_path / 'out'}")
+    before, after = load_search_model(f"onnx:{untrained_bundle}"), load_search_model(f"onnx:{tmp_path / 'out'}")
     assert before.unknown_words("a zorblax") == ["zorblax"]
     assert after.unknown_words("a zorblax") == []
     assert after.identity.weights_sha256 != before.identity.weights_sha256
     texts = ["a man", "zorblax"]
-    assert not np.allclose(before.encode_texts(texts).rows, after.encode_texts(texts).rows, atol=1e-4, rtol=0)
+    assert not np.allclose(before.embed_queries(texts).rows, after.embed_queries(texts).rows, atol=1e-4, rtol=0)
     picture = next(iter(own))
     seen = read_picture(own, picture)
-    found = [Grounder.open(f"onnx:{folder}").ground(seen, "a man") for folder in (untrained_bundle, tmp_path / "out")]
+    found = [load_model(f"onnx:{folder}").ground(seen, "a man") for folder in (untrained_bundle, tmp_path / "out")]
     assert found[0] == found[1]
     # The same again is the same to the bit.
     _, again = finetune(base, own, general, tmp_path / "again", epochs=3, seed=0)

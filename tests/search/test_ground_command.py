@@ -10,15 +10,14 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
-from deixis.base.phrase_pointer import Grounder
 from deixis.cli import app
 from deixis.errors import DeixisError
-from tests.search.test_grounding import matcher
+from tests.search.test_grounding import grounding_model
 
 
 @pytest.fixture(autouse=True)
 def small_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Grounder, "open", classmethod(lambda cls, name, device: cls(matcher())))
+    monkeypatch.setattr("deixis.loading.load_model", lambda name, device: grounding_model())
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 from torch import nn
 
-from deixis.base.grounder import Grounder as Matcher
-from deixis.base.grounder import empty_network
+from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import GroundingRecipe
-from deixis.base.phrase_pointer import Grounder, token_places
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
+from deixis.loading import load_model
 from deixis.model import Mention
+from deixis.text.phrase_finding import token_places
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.proposer import squashed
@@ -26,18 +26,18 @@ from deixis.vision.proposer import squashed
 SMALL = GroundingRecipe(backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=3, width=32, hidden=16)
 
 
-def matcher() -> Matcher:
+def grounding_model() -> GroundingModel:
     torch.manual_seed(0)
     vocabulary = Vocabulary(dict.fromkeys(tokenize("a man in the red shirt dog chases ball"), 1))
     network = empty_network(SMALL, len(vocabulary), proposer_width=32).eval()
     # Weights that begin at zero would hide what depends on them.
     nn.init.normal_(network.pair.weight, std=0.2)
-    return Matcher(network, vocabulary)
+    return GroundingModel(network, vocabulary)
 
 
 @pytest.fixture(scope="module")
-def grounder() -> Grounder:
-    return Grounder(matcher())
+def grounder() -> GroundingModel:
+    return grounding_model()
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,14 @@ def picture() -> Pillow.Image:
     return Pillow.fromarray(pixels).resize((90, 60), Pillow.Resampling.BICUBIC)
 
 
-def test_boxes_are_those_of_the_network_for_the_same_phrases(grounder: Grounder, picture: Pillow.Image) -> None:
+def test_boxes_are_those_of_the_network_for_the_same_phrases(grounder: GroundingModel, picture: Pillow.Image) -> None:
     """And the score is the network's own probability of all regions that overlap the box by half."""
     found = grounder.ground(picture, "A man in the red shirt chases a dog.")
     assert [each.phrase for each in found] == ["A man", "the red shirt", "a dog"]
     words = [token.lower() for token in tokenize("A man in the red shirt chases a dog.")]
     mentions = [Mention(words, 0, 2), Mention(words, 3, 6), Mention(words, 7, 9)]
-    asked = matcher()
-    wanted = asked.localize_mentions(picture, mentions)
+    asked = grounding_model()
+    wanted = asked.localize(picture, mentions)
     answer, _ = asked.answer(squashed(picture, SMALL.side)[None], asked.captions(mentions), mirror=False)
     chances = answer.scores[0].softmax(-1).numpy()
     for each, boxes, scores, chance in zip(found, wanted.boxes, wanted.scores, chances, strict=True):
@@ -64,26 +64,26 @@ def test_boxes_are_those_of_the_network_for_the_same_phrases(grounder: Grounder,
         assert 0 <= each.box[1] <= each.box[3] <= 60
 
 
-def test_a_picture_that_was_looked_at_gives_the_same_answers(grounder: Grounder, picture: Pillow.Image) -> None:
+def test_a_picture_that_was_looked_at_gives_the_same_answers(grounder: GroundingModel, picture: Pillow.Image) -> None:
     looked = grounder.look(picture)
     for sentence in ("a man", "the red shirt of a dog"):
         assert grounder.ground(looked, sentence) == grounder.ground(picture, sentence)
 
 
 @pytest.mark.parametrize("phrase", ["dog", "red", "running fast", "Hund", "the background", "dog?!", "A-1"])
-def test_a_query_that_is_one_phrase_is_answered(phrase: str, grounder: Grounder, picture: Pillow.Image) -> None:
+def test_a_query_that_is_one_phrase_is_answered(phrase: str, grounder: GroundingModel, picture: Pillow.Image) -> None:
     (found,) = grounder.ground(picture, phrase)
     assert found.phrase == phrase.strip("?!")
 
 
-def test_what_cannot_be_seen_is_left_out_beside_what_can(grounder: Grounder, picture: Pillow.Image) -> None:
+def test_what_cannot_be_seen_is_left_out_beside_what_can(grounder: GroundingModel, picture: Pillow.Image) -> None:
     found = grounder.ground(picture, "A dog and a man look at each other in the background.")
     assert [each.phrase for each in found] == ["A dog", "a man"]
 
 
 @pytest.mark.parametrize("sentence", ["", " ... ", "a", "dog " * 300])
 def test_sentences_without_words_and_endless_ones_are_refused(
-    sentence: str, grounder: Grounder, picture: Pillow.Image
+    sentence: str, grounder: GroundingModel, picture: Pillow.Image
 ) -> None:
     with pytest.raises(DeixisError, match="words"):
         grounder.ground(picture, sentence)
@@ -100,6 +100,24 @@ def test_tokens_stand_where_they_were_typed(sentence: str) -> None:
         assert "".join(tokenize(sentence[start:end])) == token
 
 
+def test_phrases_of_a_list_are_taken_as_they_are(grounder: GroundingModel, picture: Pillow.Image) -> None:
+    words = [token.lower() for token in tokenize("A man in the red shirt chases a dog.")]
+    found = grounder.ground(picture, ["a man in the red shirt!", ("the", "dog"), Mention(words, 7, 9)])
+    assert [(each.phrase, each.start, each.end) for each in found] == [
+        ("a man in the red shirt", 0, 22),
+        ("the dog", 0, 7),
+        ("a dog", 30, 35),
+    ]
+    # Phrases that come with their sentence are read as in the sentence.
+    mentions = [Mention(words, start, end) for start, end in ((0, 2), (3, 6), (7, 9))]
+    asked = grounder.ground(picture, mentions)
+    wanted = grounder.ground(picture, "A man in the red shirt chases a dog.")
+    assert [(each.box, each.score) for each in asked] == [(each.box, each.score) for each in wanted]
+    assert grounder.ground(picture, []) == []
+    with pytest.raises(DeixisError, match="has no words"):
+        grounder.ground(picture, ["a dog", "?!"])
+
+
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(DeixisError, match="unknown model"):
-        Grounder.open("nothing")
+        load_model("nothing")

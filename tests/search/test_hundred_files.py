@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 
 from deixis.search.collection import Collection
 from deixis.search.indexing import index_folders
-from tests.search.fakes import ColourEncoder
+from tests.search.fakes import ColourModel
 
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
@@ -114,8 +114,8 @@ def test_a_hundred_files(tmp_path: Path) -> None:
     for name, target in links.items():
         os.symlink(target, os.path.join(folder, name))
     assert len(bad) + len(good) + len(links) + 3 >= 100
-    encoder, index = ColourEncoder(), tmp_path / "index"
-    report = index_folders(index, [tmp_path / "pictures"], encoder, "colours")
+    model, index = ColourModel(), tmp_path / "index"
+    report = index_folders(index, [tmp_path / "pictures"], model, "colours")
     listed = {each.path for each in report.unreadable}
     expected = {
         os.path.join(folder, name).decode(errors="backslashreplace")
@@ -128,6 +128,6 @@ def test_a_hundred_files(tmp_path: Path) -> None:
     paths = {path for picture in collection.ids.tolist() for path in collection.paths(picture)}
     assert paths == {os.path.join(folder, name) for name in good}
     assert np.isfinite(collection.rows_of(collection.ids)).all()
-    encoded = encoder.encoded
-    again = index_folders(index, [tmp_path / "pictures"], encoder, "colours")
-    assert (encoder.encoded, again.unreadable) == (encoded, report.unreadable)
+    encoded = model.encoded
+    again = index_folders(index, [tmp_path / "pictures"], model, "colours")
+    assert (model.encoded, again.unreadable) == (encoded, report.unreadable)

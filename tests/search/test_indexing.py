@@ -1,4 +1,4 @@
-"""An index follows its folders: only what changed is looked at, whatever lies in them, and one encoder at a time."""
+"""An index follows its folders: only what changed is looked at, whatever lies in them, and one model at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
 from deixis.search.indexing import IndexReport, index_folders
 from deixis.search.status import index_status
-from tests.search.fakes import ColourEncoder, paint, paint_many, unit
+from tests.search.fakes import ColourModel, paint, paint_many, unit
 
 
 class Library:
@@ -27,11 +27,11 @@ class Library:
     def __init__(self, folder: Path) -> None:
         self.pictures, self.index = folder / "pictures", folder / "index"
         self.pictures.mkdir()
-        self.encoder = ColourEncoder()
+        self.model = ColourModel()
 
     def update(self, *, prune: bool = False) -> IndexReport:
-        self.encoder.encoded = 0
-        return index_folders(self.index, [self.pictures], self.encoder, self.encoder.identity.name, prune=prune)
+        self.model.encoded = 0
+        return index_folders(self.index, [self.pictures], self.model, self.model.identity.name, prune=prune)
 
     def contents(self) -> dict[str, list[float]]:
         collection = Collection(self.index)
@@ -55,7 +55,7 @@ def counts(report: IndexReport) -> tuple[int, int, int, int]:
 def test_a_second_run_looks_at_nothing_and_a_third_at_what_changed(library: Library) -> None:
     paths = paint_many(library.pictures, 40)
     assert counts(library.update()) == (40, 0, 0, 0)
-    assert library.encoder.encoded == 40
+    assert library.model.encoded == 40
     before = library.contents()
     assert set(before) == {str(path) for path in paths}
     for path in paths:
@@ -82,7 +82,7 @@ def test_a_second_run_looks_at_nothing_and_a_third_at_what_changed(library: Libr
     assert sorted(map(os.fsdecode, read)) == sorted(
         map(str, [paths[0], library.pictures / "new.png", library.pictures / "moved.png", paths[3]])
     )
-    assert library.encoder.encoded == 2
+    assert library.model.encoded == 2
     after = library.contents()
     assert after[str(library.pictures / "moved.png")] == before[str(paths[1])]
     assert after[str(paths[0])] == np.round(unit([(255, 0, 0)])[0], 2).tolist()
@@ -110,10 +110,10 @@ def test_copies_share_a_row_and_keep_it_as_long_as_one_is_left(library: Library)
     second.parent.mkdir()
     second.write_bytes(first.read_bytes())
     report = library.update()
-    assert (report.pictures, report.files, library.encoder.encoded) == (1, 2, 1)
+    assert (report.pictures, report.files, library.model.encoded) == (1, 2, 1)
     first.unlink()
     report = library.update()
-    assert (report.pictures, report.files, report.removed, library.encoder.encoded) == (1, 1, 1, 0)
+    assert (report.pictures, report.files, report.removed, library.model.encoded) == (1, 1, 1, 0)
 
 
 def png(width: int, height: int) -> bytes:
@@ -159,7 +159,7 @@ def test_broken_hostile_and_odd_files_are_listed_and_the_rest_is_indexed(library
         *odd,
     }
     assert library.update().unreadable == report.unreadable
-    assert library.encoder.encoded == 0
+    assert library.model.encoded == 0
     (folder / "text.jpg").write_bytes(data)
     (folder / "directory.jpg" / "inside.png").unlink()
     (folder / "directory.jpg").rmdir()
@@ -188,7 +188,7 @@ def test_a_folder_that_is_gone_is_kept_until_it_is_pruned(library: Library) -> N
     paint_many(library.pictures, 3)
     library.update()
     library.pictures.rename(library.pictures.with_name("away"))
-    report = index_folders(library.index, [], library.encoder, "colours")
+    report = index_folders(library.index, [], library.model, "colours")
     assert (report.absent, report.pictures) == ([str(library.pictures)], 3)
     library.pictures.mkdir()
     assert library.update().pictures == 3
@@ -200,27 +200,27 @@ def test_only_the_named_folders_are_looked_at_and_nested_ones_once(library: Libr
     paint_many(library.pictures / "inner", 3)
     other = tmp_path / "other"
     paint_many(other, 4, seed=1)
-    encoder = library.encoder
-    report = index_folders(library.index, [library.pictures, library.pictures / "inner", other], encoder, "colours")
-    assert (report.added, encoder.encoded) == (7, 7)
+    model = library.model
+    report = index_folders(library.index, [library.pictures, library.pictures / "inner", other], model, "colours")
+    assert (report.added, model.encoded) == (7, 7)
     for folder in (library.pictures / "inner", other):
         (folder / "0000.png").unlink()
-    assert index_folders(library.index, [other], encoder, "colours").removed == 1
-    assert index_folders(library.index, [], encoder, "colours").removed == 1
+    assert index_folders(library.index, [other], model, "colours").removed == 1
+    assert index_folders(library.index, [], model, "colours").removed == 1
 
 
-def test_another_encoder_builds_beside_and_takes_over_when_whole(library: Library) -> None:
+def test_another_model_builds_beside_and_takes_over_when_whole(library: Library) -> None:
     paint_many(library.pictures, 12)
     library.update()
-    other = ColourEncoder("other")
+    other = ColourModel("other")
     served = []
-    encode = other.encode_pictures
+    encode = other.embed_prepared
 
     def watching(batch: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         served.append(Collection(library.index).identity.name)
         return encode(batch)
 
-    other.encode_pictures = watching  # type: ignore[method-assign,assignment]
+    other.embed_prepared = watching  # type: ignore[method-assign,assignment]
     # No folder is named: those that the index knows are encoded anew.
     report = index_folders(library.index, [], other, "other")
     assert served
@@ -228,8 +228,8 @@ def test_another_encoder_builds_beside_and_takes_over_when_whole(library: Librar
     assert report.pictures == 12
     assert Collection(library.index).identity.name == "other"
     assert [path for path in library.index.iterdir() if path.is_dir()] == [current_generation(library.index)]
-    with pytest.raises(DeixisError, match=r"made with the encoder other .* --encoder other, or run: deixis index"):
-        Collection(library.index).check_encoder(library.encoder)
+    with pytest.raises(DeixisError, match=r"made with the model other .* --model other, or run: deixis index"):
+        Collection(library.index).check_model(library.model)
 
 
 def test_rows_of_pictures_that_are_gone_are_taken_out(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,13 +272,13 @@ def test_one_writer_many_readers(library: Library) -> None:
 
 def test_what_is_no_folder_and_no_index_is_refused(library: Library, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not there"):
-        index_folders(library.index, [tmp_path / "nowhere"], library.encoder, "colours")
+        index_folders(library.index, [tmp_path / "nowhere"], library.model, "colours")
     assert not library.index.exists()
     paint(library.pictures / "a.png", (1, 1, 1))
     with pytest.raises(InputError, match="is no index"):
-        index_folders(library.pictures, [library.pictures], library.encoder, "colours")
+        index_folders(library.pictures, [library.pictures], library.model, "colours")
     with pytest.raises(DeixisError, match="knows no folder yet"):
-        index_folders(library.index, [], library.encoder, "colours")
+        index_folders(library.index, [], library.model, "colours")
     with pytest.raises(DeixisError, match="deixis index DIR"):
         Collection(tmp_path / "nothing")
     library.update()

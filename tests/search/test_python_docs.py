@@ -11,9 +11,10 @@ import pytest
 from PIL import Image as Pillow
 
 import deixis
-from deixis import Embedder, SearchEngine
+from deixis import SearchEngine, load_model
 from deixis.corpus import Corpus
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
+from deixis.model import ImageFeatures
 from deixis.search.indexing import index_folders
 from deixis.vision.reading import read_picture
 
@@ -26,10 +27,12 @@ def place(untrained_bundle: Path, corpus: Corpus, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: untrained_bundle)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pictures").mkdir()
+    for name, image in zip(("a.jpg", "b.jpg"), corpus, strict=False):
+        read_picture(corpus, image).save(tmp_path / name)
     for name, image in zip(("street.jpg", "beach.jpg"), corpus, strict=False):
         read_picture(corpus, image).save(tmp_path / name)
         read_picture(corpus, image).save(tmp_path / "pictures" / name)
-    index_folders(tmp_path / "my-index", [tmp_path / "pictures"], load_encoder("deixis-base"), "deixis-base")
+    index_folders(tmp_path / "my-index", [tmp_path / "pictures"], load_search_model("deixis-base"), "deixis-base")
     return tmp_path
 
 
@@ -39,10 +42,11 @@ def test_snippets_run_and_print_what_they_promise(capsys: pytest.CaptureFixture[
     snippets = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), flags=re.DOTALL)
     printed, names = [], dict[str, Any]()
     for snippet in snippets:
-        assert len([line for line in snippet.splitlines() if line and not line.startswith("from ")]) <= 5
+        lines = [line for line in snippet.splitlines() if line and not line.startswith(("from ", "import "))]
+        assert len(lines) <= 5
         exec(compile(snippet, "python.md", "exec"), names)  # noqa: S102
         printed.append(capsys.readouterr().out)
-    found, pointed, said, compared, scored, matched = printed
+    _, found, pointed, said, compared, scored, matched = printed
     assert {line.split()[0].rpartition("/")[2] for line in found.splitlines()} == {"street.jpg'", "beach.jpg'"}
     assert [line.split(" (")[0] for line in pointed.splitlines()] == ["a man", "a red shirt"]
     assert len(said.splitlines()) == 3
@@ -51,10 +55,31 @@ def test_snippets_run_and_print_what_they_promise(capsys: pytest.CaptureFixture[
     assert matched == "[0 1 2 3 4 5 6 7 8 9]\n"
 
 
-def test_rows_are_those_of_the_index(place: Path) -> None:
-    embedder, engine = Embedder.open(), SearchEngine("my-index")
-    rows = embedder.encode_images(["street.jpg", Pillow.open(place / "beach.jpg").convert("RGB")])
+@pytest.mark.usefixtures("place")
+def test_one_door_gives_what_the_document_says() -> None:
+    model = deixis.load_model("deixis-base")
+    assert model.abilities == {"embed_images", "embed_texts", "score", "localize", "ground", "describe"}
+    assert model.embed_images(["a.jpg", "b.jpg"]).shape == (2, 16)
+    assert model.score(["a.jpg"], ["two dogs in the snow"]).shape == (1, 1)
+    assert [each.phrase for each in model.ground("a.jpg", ["a man", "a red shirt"])] == ["a man", "a red shirt"]
+    assert len(model.describe("a.jpg", count=3)) == 3
+    seen = model.look("a.jpg")
+    assert model.ground(seen, "a man in a red shirt") == model.ground("a.jpg", "a man in a red shirt")
+    assert model.describe(seen) == model.describe("a.jpg")
+    assert np.allclose(model.embed_images([seen]), model.embed_images(["a.jpg"]), atol=1e-6)
+    with pytest.raises(
+        deixis.CannotError, match=r"^deixis-base cannot align; it can: embed_images, embed_texts, score"
+    ):
+        model.align("a.jpg", "a man")
+    features = ImageFeatures(np.zeros(4), None, None, (9, 9))
+    with pytest.raises(deixis.DeixisError, match="takes paths and PIL pictures, not ImageFeatures"):
+        model.embed_images([features])
+
+
+def test_embeddings_are_those_of_the_index(place: Path) -> None:
+    model, engine = load_model(), SearchEngine("my-index")
+    rows = model.embed_images(["street.jpg", Pillow.open(place / "beach.jpg").convert("RGB")])
     stored = engine.collection.rows_of(engine.collection.ids)
     assert sorted(map(tuple, np.round(rows, 2).tolist())) == sorted(map(tuple, np.round(stored, 2).tolist()))
-    assert embedder.encode_images([]).shape == (0, 16)
-    assert np.allclose(embedder.similarity(rows, rows).diagonal(), 1, atol=1e-5)
+    assert model.embed_images([]).shape == (0, 16)
+    assert np.allclose((rows @ rows.T).diagonal(), 1, atol=1e-5)

@@ -11,11 +11,10 @@ import torch
 from torch.nn import functional as F
 
 from deixis.adapters import scoring
-from deixis.adapters.encoders import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
 from deixis.adapters.scoring import scores
+from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
 from deixis.base import word_cells as fine
 from deixis.errors import DeixisError
-from deixis.loading import Embedder
 from deixis.search import engine as engine_module
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
@@ -24,7 +23,7 @@ from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
 from deixis.search.relevance import likelihoods
-from tests.search.fakes import COLOURS, CellEncoder, ColourEncoder, paint, paint_many, paint_quarters
+from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 
 RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))
 
@@ -70,8 +69,8 @@ def painted(folder: Path) -> dict[str, Path]:
 @pytest.fixture
 def engine(tmp_path: Path) -> SearchEngine:
     painted(tmp_path / "pictures")
-    index_folders(tmp_path / "index", [tmp_path / "pictures"], CellEncoder(), "cells")
-    return SearchEngine(tmp_path / "index", CellEncoder())
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], CellModel(), "cells")
+    return SearchEngine(tmp_path / "index", CellModel())
 
 
 def found(engine: SearchEngine, query: str, **options: Path) -> dict[str, float]:
@@ -91,12 +90,12 @@ def test_words_are_looked_for_in_cells(engine: SearchEngine) -> None:
 
 
 def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) -> None:
-    encoder = CellEncoder()
+    model = CellModel()
     paths = painted(tmp_path / "pictures")
     for text in ("red", "red blue", "green"):
         plain = found(engine, text)
-        told = Embedder(encoder).scores(list(paths.values()), [text])[:, 0]
-        relevance = encoder.relevance
+        told = model.score(list(paths.values()), [text])[:, 0]
+        relevance = model.relevance
         wanted = likelihoods(relevance.slope * (told - relevance.threshold))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
         # All of one is one; what must not be there turns it round; an example that all resemble changes nothing.
@@ -113,14 +112,14 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
 def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = CellEncoder()
+    model = CellModel()
     random = np.random.default_rng(3)
     for number in range(60):
         paint_quarters(tmp_path / "pictures" / f"{number}.png", *map(tuple, random.integers(0, 256, (4, 3)).tolist()))
-    index_folders(tmp_path / "index", [tmp_path / "pictures"], encoder, "cells")
-    engine = SearchEngine(tmp_path / "index", encoder)
+    index_folders(tmp_path / "index", [tmp_path / "pictures"], model, "cells")
+    engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
-    texts = encoder.encode_texts(["red blue"])
+    texts = model.embed_queries(["red blue"])
     pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):
@@ -136,18 +135,18 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
 
 def test_an_index_from_before_cells_is_refused_and_built_again(tmp_path: Path) -> None:
     paint_many(tmp_path / "pictures", 6)
-    encoder = CellEncoder()
-    old = Identity(encoder.identity.name, encoder.identity.weights_sha256, 4, encoder.identity.preprocessing)
-    before = ColourEncoder()
+    model = CellModel()
+    old = Identity(model.identity.name, model.identity.weights_sha256, 4, model.identity.preprocessing)
+    before = ColourModel()
     before.identity = old
     index_folders(tmp_path / "index", [tmp_path / "pictures"], before, "cells")
     with pytest.raises(DeixisError, match=r"another form of cells .* 4 cells of 4\); .* deixis index"):
-        SearchEngine(tmp_path / "index", encoder)
-    report = index_folders(tmp_path / "index", [], encoder, "cells")
+        SearchEngine(tmp_path / "index", model)
+    report = index_folders(tmp_path / "index", [], model, "cells")
     assert report.pictures == 6
     collection = Collection(tmp_path / "index")
     assert collection.cells_of(collection.ids).shape == (6, 4, 4)
-    assert SearchEngine(tmp_path / "index", encoder).search("red").hits
+    assert SearchEngine(tmp_path / "index", model).search("red").hits
 
 
 def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_lost_are_told(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deixis.search.doctor.load_encoder", lambda name: CellEncoder(name))
+    monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: CellModel(name))
     index = engine.collection.index
     assert [each for each in examine(index) if not each.well] == []
     generation = current_generation(index)

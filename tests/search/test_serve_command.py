@@ -1,4 +1,4 @@
-"""`deixis serve` as a person runs it: in a process of its own, over an index of a real encoder, until Ctrl-C."""
+"""`deixis serve` as a person runs it: in a process of its own, over an index of a real model, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.search.fakes import paint_many
 def index(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serve")
     paint_many(folder / "pictures", 5)
-    into, encoder = folder / "index", f"onnx:{bundle}"
-    command = [sys.executable, "-m", "deixis", "index", folder / "pictures", "--into", into, "--encoder", encoder]
+    into, model = folder / "index", f"onnx:{bundle}"
+    command = [sys.executable, "-m", "deixis", "index", folder / "pictures", "--into", into, "--model", model]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return into
 
@@ -72,7 +72,7 @@ def test_a_token_from_the_environment_is_asked_for(index: Path) -> None:
     ("options", "told"),
     [
         (["--index", "nowhere"], "there is no index at nowhere"),
-        (["--encoder", "onnx:nowhere"], "nowhere: is no bundle"),
+        (["--model", "onnx:nowhere"], "nowhere: is no bundle"),
         (["--token", "short"], "16 letters"),
     ],
 )

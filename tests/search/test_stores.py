@@ -1,4 +1,4 @@
-"""Wherever rows are searched, the answers are those of all rows: after changes, kills, losses, and another encoder."""
+"""Wherever rows are searched, the answers are those of all rows: after changes, kills, losses, and another model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
@@ -22,7 +22,7 @@ from deixis.search.stores.exact import ExactIndex
 from deixis.search.stores.live import LiveIndex
 from deixis.search.stores.milvus import MilvusIndex
 from deixis.search.stores.vector_stores import NAME, NEAREST, check_store
-from tests.search.fakes import ColourEncoder, paint, paint_many, unit
+from tests.search.fakes import ColourModel, paint, paint_many, unit
 from tests.search.test_vector_index import milvus_server
 
 needs_milvus = pytest.mark.skipif(importlib.util.find_spec("pymilvus") is None, reason="pymilvus is not installed")
@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def update(folder: Path, store: str | None = None, name: str = "colours") -> None:
-    index_folders(folder / "index", [folder / "pictures"], ColourEncoder(name), name, store=store)
+    index_folders(folder / "index", [folder / "pictures"], ColourModel(name), name, store=store)
 
 
 def answers(folder: Path, queries: Rows, count: int = 5) -> list[list[float]]:
@@ -80,13 +80,13 @@ def test_answers_follow_what_comes_and_goes(store: str, tmp_path: Path) -> None:
     assert len(answers(tmp_path, QUERIES, 100)[0]) == 100
 
 
-def test_another_encoder_gets_an_index_of_its_own_that_takes_the_place(store: str, tmp_path: Path) -> None:
+def test_another_model_gets_an_index_of_its_own_that_takes_the_place(store: str, tmp_path: Path) -> None:
     paint_many(tmp_path / "pictures", 20)
     update(tmp_path, store)
     before = milvus_name(tmp_path)
     update(tmp_path, None, "other colours")
     status = index_status(tmp_path / "index")
-    assert (status.encoder, status.store) == ("other colours", store)
+    assert (status.model, status.store) == ("other colours", store)
     answers(tmp_path, QUERIES)
     assert milvus_name(tmp_path) != before or not before
     if before:

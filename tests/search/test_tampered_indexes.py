@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deixis.search.indexing import index_folders
-from tests.search.fakes import CellEncoder, paint_many
+from tests.search.fakes import CellModel, paint_many
 from tests.tampering import run_command, tamper
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="makes pipes")
@@ -25,14 +25,14 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for store in ("exact", "approximate"):
         found[store] = folder / store
-        index_folders(found[store], [folder / "pictures"], CellEncoder(), "cells", store=store)
+        index_folders(found[store], [folder / "pictures"], CellModel(), "cells", store=store)
     return found
 
 
 @pytest.fixture(autouse=True)
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("loading", "search.engine", "search.doctor"):
-        monkeypatch.setattr(f"deixis.{module}.load_encoder", lambda name: CellEncoder())
+        monkeypatch.setattr(f"deixis.{module}.load_search_model", lambda name: CellModel())
 
 
 def check(seed: int, indexes: dict[str, Path], work: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:

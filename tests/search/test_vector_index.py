@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError
 from deixis.search.stores import milvus as milvus_index
 from deixis.search.stores.approximate import ApproximateIndex

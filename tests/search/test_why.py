@@ -17,7 +17,7 @@ from deixis.errors import DeixisError
 
 @pytest.fixture
 def index(untrained_bundle: Path, corpus: Corpus, tmp_path: Path) -> Path:
-    """An index with an encoder to which everything is relevant."""
+    """An index with a model to which everything is relevant."""
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     for file in untrained_bundle.iterdir():
@@ -31,7 +31,7 @@ def index(untrained_bundle: Path, corpus: Corpus, tmp_path: Path) -> Path:
     assert corpus.pictures is not None
     for name, image in zip((b"one.png", b"odd\xff.png"), corpus, strict=False):
         Path(os.fsdecode(folder + b"/" + name)).write_bytes(corpus.pictures.read(image))
-    ask("index", os.fsdecode(folder), "--into", tmp_path / "index", "--encoder", f"onnx:{bundle}")
+    ask("index", os.fsdecode(folder), "--into", tmp_path / "index", "--model", f"onnx:{bundle}")
     return tmp_path / "index"
 
 

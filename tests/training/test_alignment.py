@@ -13,14 +13,14 @@ import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features import FeatureStore
-from deixis.model import Encodes, Localizes, Scores, read_images
-from deixis.papers.dvsa.model import AlignmentMatcher
+from deixis.model import store_images
+from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask, fragment_hinge, max_margin
 from deixis.text.parsing import spacy_folder
 from deixis.text.tokens import tokens_of
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.running import run_recipe
 from tests.stores import drawn_store, make_store, random_boxes
 
@@ -81,10 +81,10 @@ def a_task(corpus: Corpus, store: FeatureStore, name: str = "brnn") -> Alignment
 
 
 @pytest.fixture
-def matcher(corpus: Corpus, store: FeatureStore) -> AlignmentMatcher:
+def matcher(corpus: Corpus, store: FeatureStore) -> AlignmentModel:
     task = a_task(corpus, store)
     network: Any = task.module
-    return AlignmentMatcher(network, task.fragments, 6, 1.0, CPU)
+    return AlignmentModel(network, task.fragments, 6, 1.0, CPU)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -109,10 +109,8 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     names = {result.protocol.name for result in evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")}
     assert {"image-text ranking", "phrase alignment", "word magnitudes", "region-phrase ranking"} <= names
     assert ("snippet queries" in names) is (name == "brnn")
-    found = load_matcher(tmp_path / "run", CPU)
-    assert isinstance(found, Scores)
-    assert isinstance(found, Localizes)
-    assert not isinstance(found, Encodes)
+    found = load_run(tmp_path / "run", CPU)
+    assert found.abilities == {"score", "localize", "ground", "align"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,9 +180,9 @@ def test_batches_hold_every_caption_once_and_are_decided_by_seed_and_epoch(corpu
 
 
 def test_scores_of_a_matcher_are_the_sum_of_the_best_products_of_words(
-    matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+    matcher: AlignmentModel, corpus: Corpus, store: FeatureStore
 ) -> None:
-    images = list(read_images(store, [image.id for image in corpus.images[:5]]))
+    images = list(store_images(store, [image.id for image in corpus.images[:5]]))
     texts = [tokens_of(image.captions[0]) for image in corpus.images[:3]]
     scores = matcher.score(images, texts)
     for number, image in enumerate(images):
@@ -199,14 +197,14 @@ def test_scores_of_a_matcher_are_the_sum_of_the_best_products_of_words(
 
 
 def test_snippets_cover_the_sentence_and_smoothing_makes_fewer(
-    matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+    matcher: AlignmentModel, corpus: Corpus, store: FeatureStore
 ) -> None:
-    image = next(read_images(store, [corpus.images[0].id]))
+    image = next(store_images(store, [corpus.images[0].id]))
     texts = [tokens_of(caption) for caption in corpus.images[0].captions]
     counts = []
     for beta in (0.0, 100.0):
         matcher.beta = beta
-        _, snippets = matcher.align(image, [*texts, ()])
+        _, snippets = matcher.align_captions(image, [*texts, ()])
         for text, own in zip([*texts, ()], snippets, strict=True):
             covered = [place for snippet in own for place in range(snippet.start, snippet.end)]
             assert covered == list(range(len(text)))
@@ -214,7 +212,7 @@ def test_snippets_cover_the_sentence_and_smoothing_makes_fewer(
     assert counts[1] == len(texts) <= counts[0]
 
 
-def test_magnitudes_are_mean_lengths_of_words_in_their_sentences(matcher: AlignmentMatcher, corpus: Corpus) -> None:
+def test_magnitudes_are_mean_lengths_of_words_in_their_sentences(matcher: AlignmentModel, corpus: Corpus) -> None:
     texts = [tokens_of(caption) for image in corpus for caption in image.captions]
     lengths: dict[str, list[float]] = defaultdict(list)
     network: Any = matcher.network
@@ -230,9 +228,9 @@ def test_magnitudes_are_mean_lengths_of_words_in_their_sentences(matcher: Alignm
 
 
 def test_a_snippet_finds_the_best_regions_of_a_whole_collection(
-    matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+    matcher: AlignmentModel, corpus: Corpus, store: FeatureStore
 ) -> None:
-    images = list(read_images(store, [image.id for image in corpus]))
+    images = list(store_images(store, [image.id for image in corpus]))
     snippet = tokens_of(corpus.images[0].captions[0])[:3]
     everywhere = []
     for number, image in enumerate(images):

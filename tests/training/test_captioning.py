@@ -14,13 +14,13 @@ from deixis.errors import DeixisError
 from deixis.features import FeatureStore
 from deixis.metrics.captioning_protocol import best_sentences
 from deixis.metrics.protocols import Pictures
-from deixis.model import read_images
-from deixis.papers.dvsa.captioner import CaptionMatcher
+from deixis.model import store_images
+from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.captioner_task import CaptionerKind, naming
 from deixis.text.tokens import tokens_of
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.run_records import StepRecord
 from deixis.training.running import run_recipe
 from deixis.training.runs import read_log
@@ -95,11 +95,11 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     log = [record.loss for record in read_log(tmp_path / "run") if isinstance(record, StepRecord)]
     assert metrics["training"]["loss_first_10"] == pytest.approx(np.mean(log[:10]))
     assert metrics["training"]["perplexity"] == figures["perplexity"]
-    matcher = load_matcher(tmp_path / "run", CPU)
-    assert isinstance(matcher, CaptionMatcher)
-    images = list(read_images(store, [image.id for image in corpus.split("val")]))
+    matcher = load_run(tmp_path / "run", CPU)
+    assert isinstance(matcher, CaptionerModel)
+    images = list(store_images(store, [image.id for image in corpus.split("val")]))
     known = {tokens_of(caption) for image in corpus for caption in image.captions if image.split == "train"}
-    told = [tuple(matcher.describe(image, 1)[0][0]) for image in images]
+    told = [matcher.describe(image, 1)[0].tokens for image in images]
     assert metrics["novel"] == pytest.approx(100 * np.mean([text not in known for text in told]))
     # Perplexity: the geometric mean over words and ends.
     logs = words = 0.0
@@ -142,13 +142,13 @@ def test_regions_are_described_from_an_aligner_s_snippets(
     settings["model"] = {**SETTINGS["model"], "centred": True}
     made: Any = check_recipe({"name": "captions", **settings}, "captions")
     data = CaptionerKind().task(made, corpus, [store], CPU).data
-    aligner = load_matcher(tmp_path / "aligner", CPU)
+    aligner: Any = load_run(tmp_path / "aligner", CPU)
     images = [image for image in corpus if image.split == "train"]
     place = 0
-    for number, features in enumerate(read_images(store, [image.id for image in images])):
+    for number, features in enumerate(store_images(store, [image.id for image in images])):
         regions = np.concatenate([features.image[None], store.regions(images[number].id)])
         captions = [tokens_of(caption) for caption in images[number].captions]
-        for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
+        for tokens, snippets in zip(captions, aligner.align_captions(features, captions)[1], strict=True):
             for snippet in snippets:
                 words = naming(tokens[snippet.start : snippet.end])
                 if not words:
@@ -160,10 +160,12 @@ def test_regions_are_described_from_an_aligner_s_snippets(
                 place += 1
     assert place == len(data.lengths)
     run(settings, corpus, store, tmp_path / "run")
-    matcher = load_matcher(tmp_path / "run", CPU)
+    matcher: Any = load_run(tmp_path / "run", CPU)
+    # As many regions as its aligner had, the picture itself among them.
+    assert (matcher.run.by_regions, matcher.run.regions_kept) == (True, aligner.regions - 1)
     rows = data.inputs.float().view(len(data.inputs), 1 + context, -1)
     torch.testing.assert_close(matcher.network.centre, torch.nn.functional.normalize(rows, dim=2).mean(0))
-    image = next(read_images(store, [corpus.images[0].id]))
+    image = next(store_images(store, [corpus.images[0].id]))
     assert len(matcher.describe_regions(image, 1)) == len(store.regions(corpus.images[0].id))
     # Judged at drawn boxes, where there is a store of them.
     results = evaluate_run(

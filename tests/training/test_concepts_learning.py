@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from deixis.base.pictures_task import contrast
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.errors import DeixisError, InputError
+from deixis.errors import CannotError, DeixisError, InputError
 from deixis.features import FeatureStore
 from deixis.metrics.paper_tables import paper_tables
-from deixis.model import Describes, Encodes, Localizes, Scores, TellsLikelihood, read_images
+from deixis.model import has_own_score, store_images
 from deixis.papers.concepts_order.concepts_task import concept_loss
 from deixis.papers.concepts_order.loss import structured_ranking
 from deixis.papers.concepts_order.task import ConceptsOrderKind, ConceptsOrderRecipe, OrderLossRecipe
@@ -28,7 +28,7 @@ from deixis.text.twins import corpus_twins
 from deixis.training import runs as run_files
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.running import run_recipe
 from tests.stores import make_store, random_boxes
 
@@ -193,23 +193,27 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
 
 
 @pytest.mark.parametrize("name", ORDERS)
-def test_what_a_matcher_can_do_is_told_by_protocols(
+def test_abilities_are_those_of_the_network(
     name: str, runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
-    matcher = load_matcher(runs[name][0], CPU)
-    assert isinstance(matcher, Encodes)
-    assert not isinstance(matcher, Scores | Localizes)
-    assert isinstance(matcher, Describes) == ORDERS[name][1]
-    image = next(iter(read_images(stores[1], [corpus.split("val").images[0].id], regions=stores[0])))
-    np.testing.assert_allclose(np.linalg.norm(matcher.encode_images([image]), axis=1), 1, rtol=1e-5)
-    assert not matcher.encode_texts([("qwertz",)]).any(), "zeros for a text of which no word is known"
-    if isinstance(matcher, Describes):
+    matcher = load_run(runs[name][0], CPU)
+    assert matcher.abilities >= {"embed_images", "embed_texts", "score"}
+    assert not matcher.abilities & {"localize", "ground", "align"}
+    assert not has_own_score(matcher)
+    assert ("describe" in matcher.abilities) == ORDERS[name][1]
+    image = next(iter(store_images(stores[1], [corpus.split("val").images[0].id], regions=stores[0])))
+    np.testing.assert_allclose(np.linalg.norm(matcher.embed_images([image]), axis=1), 1, rtol=1e-5)
+    assert not matcher.embed_texts([("qwertz",)]).any(), "zeros for a text of which no word is known"
+    if "describe" in matcher.abilities:
         spoken = matcher.describe(image, 3)
         assert 1 <= len(spoken) <= 3
-        assert all(not word.startswith("<") for tokens, _ in spoken for word in tokens)
-        scores = [score for _, score in spoken]
+        assert all(not word.startswith("<") for each in spoken for word in each.tokens)
+        scores = [each.score for each in spoken]
         assert scores == sorted(scores, reverse=True)
-    assert isinstance(matcher, TellsLikelihood) == ORDERS[name][1]
+    else:
+        with pytest.raises(CannotError, match="cannot describe; it can: embed_images"):
+            matcher.describe(image)
+    assert ("log_likelihood" in matcher.abilities) == ORDERS[name][1]
 
 
 def test_a_recipe_of_a_concept_network_is_trained_once_and_kept(
@@ -245,10 +249,11 @@ def test_the_likelihood_of_held_out_sentences_is_told(
 ) -> None:
     folder, figures = runs["cnp-ctx-c"]
     assert "log_likelihood" not in runs["ctx"][1]
-    matcher, images = load_matcher(folder, CPU), corpus.split("val").images
+    matcher: Any = load_run(folder, CPU)
+    images = corpus.split("val").images
     total, count = 0.0, 0
     for image, features in zip(
-        images, read_images(stores[1], [image.id for image in images], regions=stores[0]), strict=True
+        images, store_images(stores[1], [image.id for image in images], regions=stores[0]), strict=True
     ):
         ids = torch.from_numpy(matcher.text.transform([tokens_of(caption) for caption in image.captions]))
         with torch.no_grad():
@@ -265,13 +270,14 @@ def test_the_likelihood_of_held_out_sentences_is_told(
 def test_a_speaker_s_sentences_stand_for_pictures(
     runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
 ) -> None:
-    speaker, reader = load_matcher(runs["caption"][0], CPU), load_matcher(runs["ctx-sen"][0], CPU)
-    for image in read_images(stores[1], [image.id for image in corpus.split("val").images[:3]], regions=stores[0]):
-        words, _ = speaker.describe(image, 1)[0]
+    speaker = load_run(runs["caption"][0], CPU)
+    reader: Any = load_run(runs["ctx-sen"][0], CPU)
+    for image in store_images(stores[1], [image.id for image in corpus.split("val").images[:3]], regions=stores[0]):
+        words = speaker.describe(image, 1)[0].tokens
         ids = torch.from_numpy(reader.text.transform([words, ("a",) * 50]))[:1]
         with torch.no_grad():
             expected = F.normalize(reader.network.fusion.sentences(ids)).numpy()
-        np.testing.assert_allclose(reader.encode_images([image]), expected, atol=1e-5)
+        np.testing.assert_allclose(reader.embed_images([image]), expected, atol=1e-5)
 
 
 def test_the_total_is_equation_4(

@@ -17,7 +17,7 @@ from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import ImageFeatures
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.running import run_recipe
 from tests.stores import drawn_store
 from tests.training.test_alignment import VARIANTS
@@ -45,7 +45,7 @@ def test_a_region_is_a_picture_without_regions(
     run_recipe(RecipeFile("", recipe), corpus, [store], run, CPU)
     results = evaluate_run(run, corpus, [store, drawn], CPU, split="val", drawn_regions=asked)
     (found,) = (result.metrics for result in results if result.protocol.name == "region-phrase ranking")
-    matcher, items = load_matcher(run, CPU), region_phrases(corpus.split("val").images)
+    matcher, items = load_run(run, CPU), region_phrases(corpus.split("val").images)
     vectors = {}
     for image in corpus.split("val").images:
         vectors |= {(image.id, box): row for box, row in zip(_merged(image), drawn.regions(image.id), strict=True)}

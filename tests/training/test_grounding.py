@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from deixis.base.grounder import Grounder, empty_network
 from deixis.base.grounding_data import GroundingText, grounding_data, new_grounder
+from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
 from deixis.base.grounding_task import (
     Augmentation,
@@ -62,7 +62,7 @@ def proposer_file(tmp_path_factory):
     return str(path)
 
 
-def small_grounder(training, proposer_file, recipe=SMALL) -> Grounder:
+def small_grounder(training, proposer_file, recipe=SMALL) -> GroundingModel:
     return new_grounder(training, recipe, GroundingText(vectors=""), proposer=proposer_file)
 
 

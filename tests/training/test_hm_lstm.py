@@ -17,7 +17,7 @@ from deixis.features import FeatureStore
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.results import BoxSupervision
 from deixis.metrics.score_blocks import MatrixScores
-from deixis.model import Encodes, Localizes, read_images
+from deixis.model import store_images
 from deixis.papers.hm_lstm import task as hm_lstm
 from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import Correspondences, read_correspondences
@@ -28,7 +28,7 @@ from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.run_records import make_run_plan
 from deixis.training.running import run_recipe
 from deixis.training.runs import RunFolder
@@ -316,7 +316,7 @@ def test_a_run_killed_in_a_round_ends_like_one_that_was_not(
     assert whole.boxes.shape[0] == 2
     assert np.array_equal(whole.boxes, resumed.boxes)
     assert np.array_equal(whole.confidence, resumed.confidence)
-    first, second = (load_matcher(path, CPU).network.state_dict() for path in (run[0], tmp_path / "run"))
+    first, second = (load_run(path, CPU).network.state_dict() for path in (run[0], tmp_path / "run"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
@@ -393,14 +393,13 @@ def _inside(inner: Any, outer: Any) -> float:
 
 def test_what_the_matcher_does(run: tuple[Path, dict[str, float]], corpus: Corpus, store: FeatureStore) -> None:
     """Phrases as sentences, words nobody knows, pictures without regions; what it cannot look up it parses."""
-    matcher = load_matcher(run[0], CPU)
-    assert isinstance(matcher, Encodes)
-    assert isinstance(matcher, Localizes)
+    matcher = load_run(run[0], CPU)
+    assert matcher.abilities == {"embed_images", "embed_texts", "score", "localize", "ground"}
     known = tokens_of(corpus.images[0].captions[0])
-    rows = matcher.encode_texts([known, ("xyzzy",), (), known])
+    rows = matcher.embed_texts([known, ("xyzzy",), (), known])
     assert np.linalg.norm(rows, axis=1) == pytest.approx([1, 0, 0, 1], abs=1e-5)
     assert np.array_equal(rows[0], rows[3])
-    features = list(read_images(store, [image.id for image in corpus]))
+    features = list(store_images(store, [image.id for image in corpus]))
     assert {len(each.boxes) for each in features if each.boxes is not None} >= {0}, "one picture has no regions"
     for each in features:
         assert each.boxes is not None
@@ -439,13 +438,13 @@ def test_ablations_run_and_rank_regions(
     metrics: Any = [result.metrics for result in evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")]
     assert metrics[0]["text_to_image"]["r@5"] == pytest.approx(figures["text_to_image.r@5"], abs=1e-3)
     assert metrics.pop()["round_1"]["overall"]["upper_bound"] <= 100
-    matcher, images = load_matcher(tmp_path / "run", CPU), corpus.split("val").images
+    matcher, images = load_run(tmp_path / "run", CPU), corpus.split("val").images
     items = region_phrases(images)
     rows = {}
     for image in images:
         rows |= {(image.id, tuple(box)): row for box, row in zip(merged(image), drawn.regions(image.id), strict=True)}
     regions = matcher.embed_visual(np.stack([rows[name, (b.x1, b.y1, b.x2, b.y2)] for name, b in items.regions]))
-    scores = regions @ matcher.encode_texts([tuple(string.split(" ")) for string in items.strings]).T
+    scores = regions @ matcher.embed_texts([tuple(string.split(" ")) for string in items.strings]).T
     expected = evaluate_region_phrases(items, MatrixScores(scores)).as_dict()
     for way in ("region_to_phrase", "phrase_to_region"):
         assert metrics[-1]["strings"][way] == pytest.approx(expected["strings"][way], rel=0.02)
@@ -514,7 +513,7 @@ def test_odd_captions_train_and_embed_like_others(
         schedule={"epochs": 2, "learning_rate": 1e-3},
     )
     run_recipe(RecipeFile("", recipe), with_odd, [store], tmp_path / "run", CPU)
-    rows = load_matcher(tmp_path / "run", CPU).encode_texts([tokens_of(caption) for caption in ODD])
+    rows = load_run(tmp_path / "run", CPU).embed_texts([tokens_of(caption) for caption in ODD])
     assert np.linalg.norm(rows, axis=1) == pytest.approx([0, 1, 1, 1], abs=1e-5)
 
 

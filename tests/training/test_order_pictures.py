@@ -16,7 +16,7 @@ from deixis.corpus.records import make_caption
 from deixis.errors import InputError
 from deixis.papers.concepts_order import pictures_task as order_pictures
 from deixis.papers.concepts_order.loss import words_of_captions
-from deixis.papers.concepts_order.model import DescribingOrderMatcher
+from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.pictures_task import (
     OrderPictureTask,
     PictureBatch,
@@ -28,9 +28,8 @@ from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
 from deixis.training import runs as run_files
 from deixis.training.evaluating import evaluate_run
-from deixis.training.looking import Looker
 from deixis.training.recipe import RecipeFile, check_recipe
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.running import run_recipe, stores_for
 from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import read_picture
@@ -170,22 +169,23 @@ def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
     assert 0 <= task.validate()["map"] <= 100
     run = tmp_path / "run"
     run_recipe(RecipeFile("", recipe), corpus, [], run, CPU)
-    matcher, image = load_matcher(run, CPU), next(iter(corpus.split("test")))
+    matcher: Any = load_run(run, CPU)
+    image = next(iter(corpus.split("test")))
     picture = read_picture(corpus, image)
     picture.save(tmp_path / "scene.png")
-    features = Looker(recipe, run=run).look(tmp_path / "scene.png").features
+    features = matcher.look(tmp_path / "scene.png")
     tower = load_tower(run / "tower.safetensors")
     context, logits = tower(normalize(squashed(picture, 64)[None])), None
     with torch.no_grad():
         logits = tower.concept_logits(tower.backbone.map(normalize(squashed(picture, 64)[None])))
-    found = matcher.concepts.look(features)
+    found = matcher.predictor.places(features)
     assert found.confidences == pytest.approx(torch.sigmoid(logits[0]).numpy(), abs=2e-3)
     # The whole of it, then a grid of 2 × 2 cells of 32 pixels, row by row.
     width, height = picture.size
     assert found.boxes.tolist()[:2] == [[0, 0, width, height], [0, 0, width / 2, height / 2]]
     assert found.boxes.tolist()[2] == [width / 2, 0, width, height / 2]
     expected = matcher.network.embed_images(torch.sigmoid(logits).amax(1), context).detach().numpy()
-    assert matcher.encode_images([features]) == pytest.approx(expected, abs=5e-3)
+    assert matcher.embed_images([features]) == pytest.approx(expected, abs=5e-3)
     stores = stores_for(recipe, corpus, run=run, split="test")
     results = {result.protocol.name: result for result in evaluate_run(run, corpus, stores, CPU)}
     assert {"order of words", "concept prediction"} < set(results)
@@ -202,12 +202,12 @@ def test_a_finished_run_looks_matches_and_tells(
     recipe = check_recipe(SETTINGS, "order")
     run = tmp_path / "run"
     run_recipe(RecipeFile("", recipe), corpus, [], run, CPU)
-    matcher = load_matcher(run, CPU)
-    assert isinstance(matcher, DescribingOrderMatcher)
+    matcher = load_run(run, CPU)
+    assert isinstance(matcher, ConceptsOrderModel)
     image = next(iter(corpus.split("test")))
     read_picture(corpus, image).save(tmp_path / "scene.png")
-    seen = Looker(recipe, run=run).look(tmp_path / "scene.png").features
-    assert matcher.encode_images([seen]).shape == (1, 32)
+    seen = matcher.look(tmp_path / "scene.png")
+    assert matcher.embed_images([seen]).shape == (1, 32)
     assert matcher.describe(seen, 2)
     stores = stores_for(recipe, corpus, run=run, split="test")
     names = [result.protocol.name for result in evaluate_run(run, corpus, stores, CPU)]

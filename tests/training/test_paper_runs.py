@@ -22,7 +22,7 @@ from deixis.metrics.former_names import RECIPES
 from deixis.metrics.ranking import evaluate_ranking
 from deixis.metrics.results import load, save
 from deixis.metrics.score_blocks import MatrixScores
-from deixis.model import Encodes, Localizes, Scores, read_images
+from deixis.model import has_own_score, store_images
 from deixis.papers.entities_cca.combination import WeightedDistance
 from deixis.papers.two_branch.combination import CombinedDistance
 from deixis.papers.two_branch.joint_task import JointKind, JointModule
@@ -38,7 +38,7 @@ from deixis.training.pair_data import phrase_data
 from deixis.training.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.recipe_reference import reference
 from deixis.training.reproducing import Material, recipes_of, reproduce
-from deixis.training.run_models import load_matcher
+from deixis.training.run_models import load_run
 from deixis.training.run_records import batch_means
 from deixis.training.running import run_recipe
 from deixis.training.runs import read_log, read_model, read_weights
@@ -196,13 +196,15 @@ def test_a_fitted_run_counts_all_numbers_that_were_fitted(
     assert read_model(runs[name][0]).report.parameters == sum(array.size for array in stored.values())
 
 
-def test_what_a_matcher_can_do_is_told_by_protocols(runs: dict[str, tuple[Path, dict[str, float]]]) -> None:
-    matchers = {name: load_matcher(folder, CPU) for name, (folder, _) in runs.items()}
-    assert all(isinstance(matcher, Encodes) and isinstance(matcher, Localizes) for matcher in matchers.values())
-    assert {name for name, matcher in matchers.items() if isinstance(matcher, Scores)} == {
-        "sentences-similarity",
-        "phrases-similarity",
-    }
+def test_abilities_are_those_of_networks_and_features(runs: dict[str, tuple[Path, dict[str, float]]]) -> None:
+    models = {name: load_run(folder, CPU) for name, (folder, _) in runs.items()}
+    pairs = {name for name, model in models.items() if has_own_score(model)}
+    assert pairs == {"sentences-similarity", "phrases-similarity"}
+    for name, model in models.items():
+        assert "score" in model.abilities
+        assert ({"embed_images", "embed_texts"} <= model.abilities) == (name not in pairs)
+        # Runs of whole pictures have no regions to choose from.
+        assert ({"localize", "ground"} <= model.abilities) == (not name.startswith("sentences"))
 
 
 @pytest.mark.parametrize("equation", [WeightedDistance, CombinedDistance])
@@ -222,18 +224,18 @@ def test_the_combined_distance_is_the_equation(
     assert result.rows == (row,)
 
     images = corpus.split("val").images
-    whole, parts = load_matcher(sentences, CPU), load_matcher(phrases, CPU)
-    features = list(read_images(stores[2], (image.id for image in images), regions=stores[1]))
+    whole, parts = load_run(sentences, CPU), load_run(phrases, CPU)
+    features = list(store_images(stores[2], (image.id for image in images), regions=stores[1]))
     captions = [(tokens_of(caption), number) for number, image in enumerate(images) for caption in image.captions]
     find = phrase_finder()
     scores = np.empty((len(images), len(captions)))
     for column, (tokens, _) in enumerate(captions):
         found = find([tokens])[0]
         for line, image in enumerate(features):
-            distance = np.linalg.norm(whole.encode_images([image])[0] - whole.encode_texts([tokens])[0])
+            distance = np.linalg.norm(whole.embed_images([image])[0] - whole.embed_texts([tokens])[0])
             assert image.regions is not None
             regions = parts.embed_visual(np.asarray(image.regions[:20]))
-            nearest = [np.linalg.norm(regions - parts.encode_texts([phrase])[0], axis=1).min() for phrase in found]
+            nearest = [np.linalg.norm(regions - parts.embed_texts([phrase])[0], axis=1).min() for phrase in found]
             power = 2 if squared else 1
             mixed = distance**power
             if found:

@@ -14,16 +14,15 @@ from safetensors.torch import load_file
 from deixis.corpus import Corpus, open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
-from deixis.papers.concepts_order.concepts import ConceptMatcher
+from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.task import ConceptsOrderKind
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.training import runs as run_files
 from deixis.training.evaluating import evaluate_run
 from deixis.training.kinds import kind_of
-from deixis.training.looking import Looker
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
-from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.run_models import load_run, read_recipe
 from deixis.training.running import run_recipe
 from deixis.vision.backbones import load_backbone
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
@@ -102,16 +101,15 @@ def test_the_network_answers_for_pictures_and_regions_as_its_tuned_backbone_sees
     seen = backbone.maps(backbone.whole(read_picture(corpus, image), 96)[None]).values.mean((-2, -1))[0].numpy()
     number = store.numbers([image.id])[0]
     np.testing.assert_allclose(store.image_vectors()[number], seen, atol=2e-3 * np.abs(seen).max())
-    matcher = load_matcher(run, CPU)
-    assert isinstance(matcher, ConceptMatcher)
+    matcher = load_run(run, CPU)
+    assert isinstance(matcher, ConceptModel)
     weights = load_file(run / "model.safetensors")
     assert matcher.network.length > 0, "features are brought to the length that pictures had at the beginning"
     vector = matcher.network.length * torch.nn.functional.normalize(torch.from_numpy(seen), dim=0)
     logits = vector @ weights["concepts.output.weight"].T + weights["concepts.output.bias"]
     picture = tmp_path / "scene.png"
     read_picture(corpus, image).save(picture)
-    looked = Looker(check_recipe(dict(run_files.read_plan(run).recipe), "run"), run=run).look(picture).features
-    np.testing.assert_allclose(matcher.look(looked).confidences[0], torch.sigmoid(logits), atol=5e-3)
+    np.testing.assert_allclose(matcher.places(matcher.look(picture)).confidences[0], torch.sigmoid(logits), atol=5e-3)
     (result,) = evaluate_run(run, corpus, [store], CPU, split="val")
     assert {"whole", "regional"} <= result.metrics["concepts"].keys()  # type: ignore[union-attr]
     assert result.box_supervision is not None
@@ -140,8 +138,9 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
     assert wanted == kind_of("concept-pictures").features(read_recipe(run), run)
     store = features_for(corpus, wanted[0])
     run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "cnp", CPU)
-    own, tuned = load_matcher(tmp_path / "cnp", CPU).concepts.network, load_matcher(run, CPU).network
-    torch.testing.assert_close(own.state_dict(), tuned.state_dict())
+    own: Any = load_run(tmp_path / "cnp", CPU)
+    tuned: Any = load_run(run, CPU)
+    torch.testing.assert_close(own.predictor.network.state_dict(), tuned.network.state_dict())
     with pytest.raises(DeixisError, match="train it first"):
         ConceptsOrderKind().features(
             check_recipe({**_settings(recipe), "concepts": "concepts-order/concepts-tuned"}, "x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,12 @@ import httpx
 from fastapi import FastAPI
 from PIL import Image as Pillow
 
-from deixis.adapters.descriptions import Said
-from deixis.base.phrase_pointer import GroundedPhrase
+from deixis.model import Description, Grounding, Model
 from deixis.search.indexing import index_folders
 from deixis.web.search_app import search_app
 from deixis.web.search_desk import Desk
 from deixis.web.sight import Sight
-from tests.search.fakes import COLOURS, ColourEncoder, paint
+from tests.search.fakes import COLOURS, ColourModel, paint
 from tests.web.site import serving
 
 PAINTED = {
@@ -30,8 +29,8 @@ PAINTED = {
 SIZE = (120, 80)
 
 
-class Pointer:
-    """Points at every colour that a sentence names: the first word in the left half, the second in the right half."""
+class Eye(Model):
+    """Grounds every colour that a sentence names: the first word in the left half, the second in the right half."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -40,7 +39,7 @@ class Pointer:
         self.looks += 1
         return picture.size
 
-    def ground(self, picture: Any, sentence: str) -> Sequence[GroundedPhrase]:
+    def ground(self, picture: Any, sentence: Any) -> list[Grounding]:
         width, height = picture
         found, place = [], 0
         for word in sentence.split():
@@ -49,13 +48,12 @@ class Pointer:
             if word in COLOURS:
                 left = len(found) % 2 * width / 2
                 box = (left, 0.0, left + width / 2, float(height))
-                found.append(GroundedPhrase(word, start, place, box, 0.9))
+                found.append(Grounding(word, start, place, box, 0.9))
         return found
 
-
-class Teller:
-    def describe(self, picture: Pillow.Image, count: int) -> list[Said]:
-        return [Said("red and blue <b>", -0.7, "generation"), Said("white , red", -0.9, "generation")][:count]
+    def describe(self, picture: Pillow.Image, count: int = 3) -> list[Description]:
+        texts = (("red and blue <b>", -0.7), ("white , red", -0.9))
+        return [Description(text, score, "generation") for text, score in texts[:count]]
 
 
 class SearchSite:
@@ -63,19 +61,19 @@ class SearchSite:
 
     def __init__(self, folder: Path) -> None:
         self.pictures, self.index = folder / "pictures", folder / "index"
-        self.encoder, self.pointer = ColourEncoder(), Pointer()
+        self.model, self.eye = ColourModel(), Eye()
         for name, colour in PAINTED.items():
             paint(self.pictures / f"{name}.png", colour, SIZE)
         self.update()
 
-    def update(self, encoder: ColourEncoder | None = None) -> None:
+    def update(self, model: ColourModel | None = None) -> None:
         """Index what is in the folder."""
-        index_folders(self.index, [self.pictures], encoder or self.encoder, "colours")
+        index_folders(self.index, [self.pictures], model or self.model, "colours")
 
     @contextmanager
     def serve(self, *, models: bool = True, **options: Any) -> Iterator[SearchSite]:
-        sight = Sight(self.pointer, Teller()) if models else Sight()
-        self.desk = Desk(self.index, self.encoder)
+        sight = Sight(self.eye) if models else Sight()
+        self.desk = Desk(self.index, self.model)
         self.app: FastAPI = search_app(self.desk, sight, **options)
         try:
             with serving(self.app) as self.address, self._client() as self.client:

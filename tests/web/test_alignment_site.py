@@ -19,9 +19,9 @@ from deixis.corpus import Corpus, make_caption, open_corpus
 from deixis.features import FeatureStore
 from deixis.figures import alignment_site
 from deixis.figures.alignment_site import write_site
-from deixis.model import read_images
+from deixis.model import store_images
 from deixis.papers.dvsa.fragments import WordFragments
-from deixis.papers.dvsa.model import AlignmentMatcher
+from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.papers.dvsa.snippets import is_sign
 from deixis.text.features import TextRecipe, TokenIds
@@ -63,17 +63,17 @@ def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureSt
 
 
 @pytest.fixture(scope="module")
-def matcher(corpus: Corpus) -> AlignmentMatcher:
+def matcher(corpus: Corpus) -> AlignmentModel:
     texts = [tokens_of(caption) for image in corpus for caption in image.captions]
     words = TokenIds(TextRecipe(kind="tokens"), Vocabulary.of(texts))
     torch.manual_seed(0)
     network = AlignmentNetwork(8, words.dim, AlignmentRecipe(dim=16, word=8))
-    return AlignmentMatcher(network, WordFragments(words), 6, 0.1, torch.device("cpu"))
+    return AlignmentModel(network, WordFragments(words), 6, 0.1, torch.device("cpu"))
 
 
 @pytest.fixture
 def site(
-    matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matcher: AlignmentModel, corpus: Corpus, store: FeatureStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     monkeypatch.setattr(alignment_site, "PER_PAGE", 3)
     monkeypatch.setattr(alignment_site, "BLOCK", 2)
@@ -111,29 +111,32 @@ def test_nothing_comes_from_elsewhere_and_strangers_words_are_only_words(site: P
 
 
 def test_words_name_the_regions_that_the_matcher_gives_them(
-    site: Path, matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+    site: Path, matcher: AlignmentModel, corpus: Corpus, store: FeatureStore
 ) -> None:
     for number, image in enumerate(corpus.images, start=1):
         page = Page(site / "pictures" / f"{number}.html")
         boxes = {own["data-region"] for own in page.of("rect")}
         snippets = page.of("span", "snippet")
         assert {own["data-region"] for own in snippets} <= boxes
-        features = next(read_images(store, [image.id]))
+        features = next(store_images(store, [image.id]))
         sentences = [tokens_of(caption) for caption in image.captions]
+        places, aligned = matcher.align_captions(features, sentences)
         expected = {
-            str(each.region)
-            for text, own in zip(sentences, matcher.align(features, sentences)[1], strict=True)
+            tuple(f"{side:.1f}" for side in (x1, y1, x2 - x1, y2 - y1))
+            for text, own in zip(sentences, aligned, strict=True)
             for each in own
             # A sign by itself lies where the word before it does.
-            if not each.start or not all(map(is_sign, text[each.start : each.end]))
+            if not all(map(is_sign, text[each.start : each.end]))
+            for x1, y1, x2, y2 in [places[each.region].tolist()]
         }
-        assert expected <= boxes
+        drawn = {tuple(own[name] for name in ("x", "y", "width", "height")) for own in page.of("rect")}
+        assert expected <= drawn
 
 
 def test_ranks_are_those_of_the_protocol(
-    site: Path, matcher: AlignmentMatcher, corpus: Corpus, store: FeatureStore
+    site: Path, matcher: AlignmentModel, corpus: Corpus, store: FeatureStore
 ) -> None:
-    features = list(read_images(store, [image.id for image in corpus]))
+    features = list(store_images(store, [image.id for image in corpus]))
     captions = [
         (tokens_of(caption), number) for number, image in enumerate(corpus.images) for caption in image.captions
     ]

@@ -18,7 +18,7 @@ from deixis.search.engine import SearchEngine
 from deixis.search.queries import parse_query
 from deixis.web import search_desk
 from deixis.web.shelf import Shelf
-from tests.search.fakes import COLOURS, ColourEncoder, paint
+from tests.search.fakes import COLOURS, ColourModel, paint
 from tests.web.search_site import PAINTED, SIZE, SearchSite
 
 
@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
 @pytest.mark.parametrize("query", ["red", '"red" "blue"', "red -green", "black", "white and not red", "crimson red"])
 def test_search_answers_as_the_engine_does(site: SearchSite, query: str) -> None:
     told = site.get("/api/search", q=query, count=5).json()
-    expected = SearchEngine(site.index, site.encoder).search(query, 5).as_data()
+    expected = SearchEngine(site.index, site.model).search(query, 5).as_data()
     assert [{name: hit[name] for name in ("path", "score", "relevant")} for hit in told["hits"]] == expected["hits"]
     assert {name: told[name] for name in ("query", "absent", "unknown_words")} == {
         name: expected[name] for name in ("query", "absent", "unknown_words")
@@ -55,7 +55,7 @@ def test_what_cannot_be_answered_is_told(site: SearchSite) -> None:
 
 
 def test_similar_is_the_engines_without_the_picture_itself(site: SearchSite) -> None:
-    engine = SearchEngine(site.index, site.encoder)
+    engine = SearchEngine(site.index, site.model)
     told = site.get("/api/similar", picture=site.key("red"), count=4).json()
     expected = [hit.path.decode() for hit in engine.similar(site.pictures / "red.png", 4).hits]
     assert [hit["path"] for hit in told["hits"]] == expected
@@ -68,52 +68,52 @@ def test_a_picture_that_is_sent_finds_others_and_may_come_with_words(site: Searc
     assert Path(alone["hits"][0]["path"]).stem == "red"
     assert not alone["absent"]
     both = site.post("/api/similar", data, q="green", count=1).json()
-    engine = SearchEngine(site.index, site.encoder)
+    engine = SearchEngine(site.index, site.model)
     expected = engine.search("green", 1, like=site.pictures / "red.png").hits[0]
     assert both["hits"][0]["path"] == expected.path.decode()
     assert site.post("/api/similar", data, kind="application/octet-stream").status_code == 200
 
 
 def test_many_at_once_each_get_their_own_answer_in_fewer_batches(tmp_path: Path) -> None:
-    """While the encoder is held up, questions gather; all are then answered together, and rightly."""
+    """While the model is held up, questions gather; all are then answered together, and rightly."""
 
-    class Slow(ColourEncoder):
+    class Slow(ColourModel):
         batches: list[int]
 
-        def encode_texts(self, texts):  # type: ignore[no-untyped-def]
+        def embed_queries(self, texts):  # type: ignore[no-untyped-def]
             self.batches.append(len(texts))
             go.wait(10)
-            return super().encode_texts(texts)
+            return super().embed_queries(texts)
 
     go = Event()
     go.set()
     site = SearchSite(tmp_path)
-    site.encoder = Slow()
-    site.encoder.batches = []
-    desk = search_desk.Desk(site.index, site.encoder)
+    site.model = Slow()
+    site.model.batches = []
+    desk = search_desk.Desk(site.index, site.model)
     try:
         go.clear()
         colours = [name for name in PAINTED if name in COLOURS] * 10
         waiting = [desk.ask(desk.engine, parse_query(name), 1) for name in ["red", *colours]]
-        while not site.encoder.batches[1:]:
+        while not site.model.batches[1:]:
             time.sleep(0.01)
         go.set()
         for name, answer in zip(["red", *colours], waiting, strict=True):
             (found,) = answer.result(10).found
             assert Path(desk.engine.collection.paths(found.picture)[0].decode()).stem == name
-        assert sum(site.encoder.batches) == 1 + 1 + len(colours)
-        assert len(site.encoder.batches) <= len(colours) // 3
+        assert sum(site.model.batches) == 1 + 1 + len(colours)
+        assert len(site.model.batches) <= len(colours) // 3
     finally:
         desk.close()
 
 
 def test_one_query_that_fails_spoils_no_other(tmp_path: Path) -> None:
-    class Picky(ColourEncoder):
-        def encode_texts(self, texts):  # type: ignore[no-untyped-def]
+    class Picky(ColourModel):
+        def embed_queries(self, texts):  # type: ignore[no-untyped-def]
             time.sleep(0.05)
             if "poison" in texts:
                 raise DeixisError("no")
-            return super().encode_texts(texts)
+            return super().embed_queries(texts)
 
     site = SearchSite(tmp_path)
     desk = search_desk.Desk(site.index, Picky())
@@ -159,18 +159,18 @@ def test_what_is_indexed_anew_is_found_while_the_server_runs(tmp_path: Path, mon
         assert site.get(f"/api/pictures/{key}").status_code == 200
 
 
-def test_another_encoders_index_takes_over_and_keys_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_models_index_takes_over_and_keys_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_desk, "LOOK", 0.05)
-    other = ColourEncoder("other colours")
-    monkeypatch.setattr("deixis.search.engine.load_encoder", lambda name: other)
+    other = ColourModel("other colours")
+    monkeypatch.setattr("deixis.search.engine.load_search_model", lambda name: other)
     site = SearchSite(tmp_path)
-    monkeypatch.setattr(site, "encoder", site.encoder)
+    monkeypatch.setattr(site, "model", site.model)
     with site.serve() as served:
         served.desk._given = None
         key = served.key("teal")
-        assert served.get("/api/status").json()["encoder"] == "colours"
+        assert served.get("/api/status").json()["model"] == "colours"
         served.update(other)
-        assert until(lambda: served.get("/api/status").json()["encoder"] == "other colours")
+        assert until(lambda: served.get("/api/status").json()["model"] == "other colours")
         assert served.key("teal") == key
         assert served.names("red", count=1) == ["red"]
 
@@ -217,11 +217,11 @@ def test_pictures_come_small_upright_and_without_metadata(tmp_path: Path) -> Non
 
 
 def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
-    key, before = site.key("white"), site.pointer.looks
+    key, before = site.key("white"), site.eye.looks
     for text in ("red", "red and", "red and blue"):
         told = site.get("/api/ground", picture=key, text=text)
         assert told.status_code == 200
-    assert site.pointer.looks == before + 1
+    assert site.eye.looks == before + 1
     width, height = SIZE
     assert told.json() == {
         "text": "red and blue",
@@ -235,7 +235,7 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
     sent = site.post("/api/ground", (site.pictures / "white.png").read_bytes(), text="red and blue")
     assert sent.json() == told.json()
     # The same content, however it came, is looked at once.
-    assert site.pointer.looks == before + 1
+    assert site.eye.looks == before + 1
 
 
 def test_describing_tells_captions_and_where_their_phrases_are(site: SearchSite) -> None:

@@ -1,4 +1,4 @@
-"""A CLIP of the package open_clip as an encoder: `open_clip:ARCHITECTURE`, `…/TAG`, or `…/` and a file of weights.
+"""A CLIP of the package open_clip as a model: `open_clip:ARCHITECTURE`, `…/TAG`, or `…/` and a file of weights.
 
 Without a tag the weights are those learned from LAION-2B where there are any. Weights that are named by a tag are
 downloaded by that package, into its own cache.
@@ -15,11 +15,12 @@ import torch
 from torch.nn import functional as F
 
 from deixis.adapters.bundles import Relevance
-from deixis.adapters.encoders import (
-    BATCH,
+from deixis.adapters.search_model import (
+    TEXT_BATCH,
     Bytes,
     Identity,
     Pictures,
+    PreparedModel,
     Rows,
     Texts,
     whole_pictures,
@@ -27,6 +28,7 @@ from deixis.adapters.encoders import (
     words_of,
 )
 from deixis.errors import DeixisError
+from deixis.model import Text
 from deixis.vision.extra_backbones import clip_tower, open_clip_model, require
 from deixis.vision.weights import state_sha256
 
@@ -36,13 +38,12 @@ if TYPE_CHECKING:
 FAVOURITE = "laion2b"
 
 
-class ClipEncoder:
-    #: Cosines of CLIP lie close together, around a quarter for words and a picture that shows them. Not fitted.
+class ClipModel(PreparedModel):
+    #: CLIP's cosines are close together, around 0.25 for a text and a picture that shows it. Not fitted.
     relevance = Relevance(threshold=0.24, slope=60.0, alike=0.75)
-    background = None
 
-    def __init__(self, name: str) -> None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    def __init__(self, name: str, device: str = "cpu") -> None:
+        self.name = f"open_clip:{name}"
         architecture, _, weights = name.partition("/")
         file = weights if Path(weights).is_file() else None
         if not file:
@@ -59,28 +60,25 @@ class ClipEncoder:
             "resampling": how.resampling.name.lower(),
             "at_least": 2 * how.side,
         }
-        # A file may lie anywhere: its weights' hash tells which it is.
-        told = f"open_clip:{architecture}" if file else f"open_clip:{name}"
-        self.identity = Identity(told, state_sha256(model), self._tower.channels, preprocessing)
+        # A file may be anywhere: the hash of its weights identifies it.
+        known_as = f"open_clip:{architecture}" if file else f"open_clip:{name}"
+        self.identity = Identity(known_as, state_sha256(model), self._tower.channels, preprocessing)
 
     def prepare(self, picture: Picture) -> Bytes:
         pixels: Bytes = self._tower.preprocess(picture)[0].numpy()
         return pixels
 
-    def encode_pictures(self, batch: Bytes) -> Pictures:
-        return whole_pictures(_unit(self._tower.vectors(torch.from_numpy(batch))))
+    def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
+        return whole_pictures(_unit(self._tower.vectors(torch.from_numpy(np.stack(batch)))))
 
     @torch.no_grad()
-    def encode_texts(self, texts: Sequence[str]) -> Texts:
+    def embed_queries(self, texts: Sequence[Text]) -> Texts:
         for text in texts:
             words_of(text)
-        parts = [list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        strings = [text if isinstance(text, str) else " ".join(text) for text in texts]
+        parts = [strings[start : start + TEXT_BATCH] for start in range(0, len(strings), TEXT_BATCH)]
         rows = [_unit(self._model.encode_text(self._tokenizer(part).to(self._device))) for part in parts]
         return whole_texts(np.concatenate([np.empty((0, self.identity.dim), np.float32), *rows]))
-
-    def unknown_words(self, text: str) -> list[str]:
-        """None: it reads pieces of words."""
-        return []
 
 
 def _favourite(architecture: str) -> str:

@@ -1,4 +1,4 @@
-"""Phrases for regions and pictures from a bank of phrases that people wrote (paper 2, Fig. 6).
+"""Phrases for regions and pictures from a bank of phrases that people wrote (HM-LSTM, Fig. 6).
 
 Of the phrases that suit about as well as the best one, detailed ones come before general ones ("a white and gray cat
 with a striped tail" before "a cat"), and of those that say nearly the same only the first is kept.
@@ -9,22 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.descriptions import OVERLAP, Said, SaidOfRegion, of_regions
 from deixis.corpus.boxes import suppress
-from deixis.errors import DeixisError
-from deixis.model import Encodes, ImageFeatures, Localizes, Scores, Tokens
-from deixis.text.tokens import has_content
+from deixis.errors import InputError
+from deixis.model import Description, ImageInput, Model, Tokens, as_box
+from deixis.text.tokens import has_content, tokens_of
 
 #: A phrase suits about as well as the best where its score is below that by at most this share of the way down to the
 #: bank's median.
 ABOUT = 0.1
 #: Phrases looked at for a region.
 CANDIDATES = 200
+#: Of regions that overlap more than this, only the best described one is kept.
+OVERLAP = 0.5
 #: Phrases that share more of their words say the same.
 ALIKE = 0.6
 #: Words that add no detail.
@@ -51,14 +53,14 @@ def telling_words(tokens: Tokens) -> frozenset[str]:
 
 
 def chosen(
-    bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int, said: Sequence[Tokens] = ()
+    bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int, used: Sequence[Tokens] = ()
 ) -> list[tuple[Tokens, float]]:
     """At most `count` phrases of a bank: detailed ones first where scores are about equal, none twice.
 
     Args:
         bank: phrases.
         scores: `(phrases,)`, higher is better.
-        said: phrases that are not to be said again.
+        used: phrases that are not to be used again.
     """
     most = min(CANDIDATES, len(bank))
     top = np.argpartition(-scores, most - 1)[:most]
@@ -67,7 +69,7 @@ def chosen(
     near = [number for number in top.tolist() if scores[number] >= least]
     near.sort(key=lambda number: -len(telling_words(bank[number])))
     kept: list[int] = []
-    known = list(said)
+    known = list(used)
     for number in [*near, *top.tolist()[len(near) :]]:
         if telling_words(bank[number]) and not any(_alike(bank[number], other) for other in known):
             kept.append(number)
@@ -82,30 +84,56 @@ def _alike(first: Tokens, second: Tokens) -> bool:
     return len(words & others) > ALIKE * len(words | others)
 
 
-def retrieved_captions(matcher: Any, image: ImageFeatures, bank: Sequence[tuple[str, ...]], count: int) -> list[Said]:
-    """At most `count` texts of a bank that suit a whole picture."""
-    if isinstance(matcher, Scores):
-        scores = matcher.score([image], bank)[0]
-    elif isinstance(matcher, Encodes):
-        scores = matcher.encode_texts(bank) @ matcher.encode_images([image])[0]
-    else:
-        raise DeixisError("this run does not match pictures with texts")
-    return [Said(" ".join(tokens), score, "retrieval") for tokens, score in chosen(bank, np.asarray(scores), count)]
+def read_bank(file: Path) -> list[tuple[str, ...]]:
+    """The phrases of a text file, one per line."""
+    try:
+        lines = file.read_bytes().decode().splitlines()
+    except OSError as fault:
+        raise InputError(file, fault.strerror or str(fault)) from None
+    except UnicodeDecodeError:
+        raise InputError(file, "is not UTF-8 text") from None
+    phrases = list(dict.fromkeys(tokens for line in lines if (tokens := tokens_of(line))))
+    if not phrases:
+        raise InputError(file, "has no phrase")
+    return phrases
+
+
+def retrieved_captions(
+    model: Model, image: ImageInput, bank: Sequence[tuple[str, ...]], count: int
+) -> list[Description]:
+    """At most `count` texts of a bank that fit a whole picture."""
+    scores = np.asarray(model.score([image], bank)[0])
+    return [Description(" ".join(tokens), score, "retrieval") for tokens, score in chosen(bank, scores, count)]
 
 
 def retrieved_regions(
-    matcher: Any, image: ImageFeatures, bank: Sequence[tuple[str, ...]], regions: int, count: int
-) -> list[SaidOfRegion]:
-    """At most `count` phrases of a bank for each of at most `regions` regions that have the best ones.
+    model: Model, image: ImageInput, bank: Sequence[tuple[str, ...]], count: int, most: int
+) -> list[list[Description]]:
+    """At most `count` phrases of a bank for each of at most `most` regions, those with the best scores.
 
-    What is said of one region is not said again of the next.
+    A phrase of one region is not used again for the next.
     """
-    if not isinstance(matcher, Localizes):
-        raise DeixisError("this run does not match regions with phrases")
-    boxes, scores = matcher.localize(image, bank)
+    boxes, scores = model.localize(image, bank)
     best = scores.max(0, initial=-np.inf)
-    said: list[list[tuple[Tokens, float]]] = [[] for _ in boxes]
-    for region in suppress(np.asarray(boxes), best, OVERLAP, regions).tolist():
-        before = [tokens for own in said for tokens, _ in own]
-        said[region] = chosen(bank, scores[:, region], count, before)
-    return of_regions(np.asarray(boxes), said, best, regions, "retrieval")
+    described: list[list[Description]] = [[] for _ in boxes]
+    used: list[Tokens] = []
+    for region in suppress(np.asarray(boxes), best, OVERLAP, most).tolist():
+        found = chosen(bank, scores[:, region], count, used)
+        used += [tokens for tokens, _ in found]
+        box = as_box(boxes[region])
+        described[region] = [Description(" ".join(tokens), score, "retrieval", box) for tokens, score in found]
+    return best_regions(np.asarray(boxes), described, best, most)
+
+
+def best_regions(
+    boxes: NDArray[Any], described: Sequence[list[Description]], scores: NDArray[Any], most: int
+) -> list[list[Description]]:
+    """The descriptions of the best regions that do not overlap much, best first; regions without any are left out.
+
+    Args:
+        boxes: `(regions, 4)`.
+        scores: `(regions,)`, how well each is described.
+    """
+    worth = np.array([region for region, own in enumerate(described) if own], np.int64)
+    kept = worth[suppress(boxes[worth], scores[worth], OVERLAP, most)]
+    return [described[region] for region in kept.tolist()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deixis.adapters.encoders import Cells, Pictures, Rows, Texts
+from deixis.adapters.search_model import Cells, Pictures, Rows, Texts
 
 #: Numbers of cells turned into float32 at a time.
 BLOCK = 1 << 22

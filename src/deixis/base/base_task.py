@@ -16,21 +16,26 @@ import msgspec
 import numpy as np
 import torch
 from msgspec import Meta
-from PIL import Image as Pillow
 from torch import nn
 
-from deixis.base.grounder import Grounder
+from deixis.base.base_run_model import BaseRunModel
 from deixis.base.grounding_data import as_tensors, grounding_data
+from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.grounding_task import Augmentation, GroundingLoss, GroundingTask, localize_mentions, recalls
-from deixis.base.pictures_task import PictureBatch, PictureRecipe, PictureTask, TowerKind, load_text_tower
+from deixis.base.pictures_task import (
+    PictureBatch,
+    PictureRecipe,
+    PictureTask,
+    TowerKind,
+    load_text_tower,
+    tower_file,
+)
 from deixis.base.text_tower import TowerRecipe
-from deixis.base.word_cells import FineTowerMatcher
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.metrics.localization import gold_queries
-from deixis.model import Localized, Mention
 from deixis.text.features import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
@@ -100,7 +105,7 @@ class BaseTask(PictureTask):
             self.data.pixels[:0],
         )
         self.grounding = GroundingTask(
-            Grounder(network, words),
+            GroundingModel(network, words),
             as_tensors(own, words, device),
             grounding_data(corpus, corpus.split("val"), words, part.model.side, device, Skipped()),
             loss=part.loss,
@@ -145,17 +150,6 @@ def _vocabulary(text: TextFeatures) -> Vocabulary:
     return text.vocabulary
 
 
-class BaseMatcher(FineTowerMatcher):
-    """Scores pictures with sentences, and points at phrases."""
-
-    def __init__(self, texts: nn.Module, text: TextFeatures, grounder: Grounder, device: torch.device) -> None:
-        super().__init__(texts, text, device)
-        self.grounder = grounder
-
-    def localize_mentions(self, picture: Pillow.Image, mentions: Sequence[Mention]) -> Localized:
-        return self.grounder.localize_mentions(picture, mentions)
-
-
 class DeixisBaseKind(TowerKind[BaseRecipe]):
     recipe_type = BaseRecipe
 
@@ -169,9 +163,9 @@ class DeixisBaseKind(TowerKind[BaseRecipe]):
     ) -> BaseTask:
         return BaseTask(recipe, training_set(corpus), corpus, device)
 
-    def load_model(self, folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseMatcher:
+    def load_model(self, folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseRunModel:
         texts, text = load_text_tower(folder, recipe)
-        return BaseMatcher(texts, text, load_grounder(folder, recipe, device), device)
+        return BaseRunModel(texts, text, load_grounder(folder, recipe, device), device, tower_file(folder))
 
     def protocols(self, evaluation: Evaluation[BaseRecipe]) -> Sequence[RunProtocol]:
         localization = partial(localize_mentions, regions=evaluation.recipe.grounding.model.regions)
@@ -179,7 +173,7 @@ class DeixisBaseKind(TowerKind[BaseRecipe]):
         return [*protocols, ground_truth_region_ranking] if evaluation.drawn_regions else protocols
 
 
-def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> Grounder:
+def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> GroundingModel:
     """What points at phrases, with the backbone that the run shares."""
     _, text = load_text_tower(folder, recipe)
     words, weights = _vocabulary(text), read_weights(folder)
@@ -195,4 +189,4 @@ def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> Gro
     }
     wanted = network.state_dict()
     network.load_state_dict({name: value for name, value in own.items() if name in wanted})
-    return Grounder(network.eval().to(device), words)
+    return GroundingModel(network.eval().to(device), words)

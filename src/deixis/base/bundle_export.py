@@ -32,15 +32,15 @@ from deixis.adapters.bundles import (
 from deixis.adapters.weight_files import Array, WeightFile, write_weights
 from deixis.base.base_task import BaseRecipe, load_grounder
 from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
-from deixis.base.grounder import Grounder
+from deixis.base.grounding_model import GroundingModel
 from deixis.base.pictures_task import PictureRecipe, load_text_tower
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError
-from deixis.papers.dvsa.captioner import CaptionMatcher
+from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.captioner_task import CaptioningRecipe
 from deixis.text.features import TokenIds
 from deixis.text.vocabulary import Vocabulary
-from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.run_models import load_run, read_recipe
 from deixis.training.runs import read_model, read_plan, read_weights
 from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
@@ -55,8 +55,8 @@ class Networks(NamedTuple):
     tower: PictureTower
     texts: TextTower
     vocabulary: Vocabulary
-    grounder: Grounder | None = None
-    captioner: CaptionMatcher | None = None
+    grounder: GroundingModel | None = None
+    captioner: CaptionerModel | None = None
 
 
 def export_bundle(
@@ -166,17 +166,17 @@ def trained_tower(run: Path, recipe: PictureRecipe) -> PictureTower:
     return tower
 
 
-def _grounder(run: Path | None) -> Grounder | None:
+def _grounder(run: Path | None) -> GroundingModel | None:
     if run is None:
         return None
     recipe = read_recipe(run)
-    matcher = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_matcher(run, CPU)
-    if not isinstance(matcher, Grounder):
+    matcher = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_run(run, CPU)
+    if not isinstance(matcher, GroundingModel):
         raise DeixisError(f"{run}: runs of the kinds 'grounding' and 'base' point at phrases, not {recipe.kind!r}")
     return matcher
 
 
-def _captioner(run: Path | None, dim: int) -> CaptionMatcher | None:
+def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
     if run is None:
         return None
     recipe = read_recipe(run)
@@ -184,11 +184,12 @@ def _captioner(run: Path | None, dim: int) -> CaptionMatcher | None:
         raise DeixisError(f"{run}: is no captioner of whole pictures")
     if not any(features.backbone.startswith(TOWER_PREFIX) for features in read_plan(run).features):
         raise DeixisError(f"{run}: was trained on other features than a tower's ({TOWER_PREFIX}…)")
-    matcher: CaptionMatcher = load_matcher(run, CPU)
-    return matcher
+    model = load_run(run, CPU)
+    assert isinstance(model, CaptionerModel)
+    return model
 
 
-def _settings(matcher: CaptionMatcher, side: int) -> dict[str, Any]:
+def _settings(matcher: CaptionerModel, side: int) -> dict[str, Any]:
     network = matcher.network
     kinds = {"rnn": nn.RNN, "lstm": nn.LSTM}
     return {

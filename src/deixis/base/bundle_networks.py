@@ -8,21 +8,26 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 import torch
+from PIL.Image import Image as Picture
 from PIL.Image import Resampling
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, WEIGHTS, Bundle
 from deixis.adapters.weight_files import SCALE, WeightFile
-from deixis.base.grounder import Grounder
+from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError, InputError
-from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe
+from deixis.model import Description, ImageFeatures
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe
+from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.text.vocabulary import Vocabulary
+from deixis.vision.backbones import as_bytes
+from deixis.vision.crops import squash
 from deixis.vision.efficientnet_lite import FOLLOWED_BY, VARIANTS, EfficientNetLite
 from deixis.vision.learned_proposals import checked_device
-from deixis.vision.proposer import Proposer
+from deixis.vision.proposer import Proposer, normalize
 from deixis.vision.tower import PictureTower
 
 WORDS = "grounding.words.weight"
@@ -45,7 +50,7 @@ def bundle_texts(bundle: Bundle) -> TextTower:
     return _filled(tower, bundle, "texts.").eval()
 
 
-def bundle_grounder(bundle: Bundle, device: str = "cpu") -> Grounder:
+def bundle_grounder(bundle: Bundle, device: str = "cpu") -> GroundingModel:
     """What points at phrases; a bundle that has no such thing is a `DeixisError`."""
     if bundle.manifest.grounding is None:
         raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not point at phrases")
@@ -57,10 +62,10 @@ def bundle_grounder(bundle: Bundle, device: str = "cpu") -> Grounder:
     network = GroundingNetwork(recipe, trunk, len(words), word)
     _filled(network, bundle, "grounding.", network.proposer.backbone)
     network.eval().to(checked_device(device))
-    return Grounder(network, words)
+    return GroundingModel(network, words)
 
 
-def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionMatcher:
+def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionerModel:
     """What makes sentences; a bundle that has no such thing is a `DeixisError`."""
     settings = bundle.manifest.captioner
     if settings is None:
@@ -69,7 +74,29 @@ def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionMatcher:
     network = Captioner(channels, len(words), _settings(bundle, settings["model"], CaptionerRecipe))
     _filled(network, bundle, "captioner.")
     decoding = _settings(bundle, settings["decoding"], DecodingRecipe)
-    return CaptionMatcher(network, words, decoding, torch.zeros(1, channels), checked_device(device))
+    return CaptionerModel(network, words, decoding, torch.zeros(1, channels), checked_device(device))
+
+
+class BundleCaptioner:
+    """Describes pictures with a bundle's captioner, which reads what the bundle's tower sees."""
+
+    def __init__(self, bundle: Bundle, device: str = "cpu") -> None:
+        self._device = checked_device(device)
+        self._captioner, self._tower = bundle_captioner(bundle, device), bundle_tower(bundle)
+        self._tower.backbone.fuse(self._device.type)
+        self._tower.to(self._device)
+        self._view = caption_view(bundle)
+
+    def prepare(self, picture: Picture) -> Tensor:
+        """The picture as bytes `(3, side, side)`."""
+        return as_bytes(squash(picture, *self._view))
+
+    @torch.inference_mode()
+    def describe(self, pixels: Tensor, count: int) -> list[Description]:
+        """At most `count` sentences about a prepared picture, best first; scores are log probabilities."""
+        row = self._tower(normalize(pixels[None].to(self._device)))[0]
+        side = self._view.side
+        return self._captioner.describe(ImageFeatures(row.float().cpu().numpy(), None, None, (side, side)), count)
 
 
 class CaptionView(NamedTuple):

@@ -14,7 +14,7 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional as F
 
-from deixis.base.grounder import Grounder
+from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe
 from deixis.corpus import Corpus, Image
 from deixis.corpus.boxes import merge
@@ -120,7 +120,7 @@ def _padded_phrases(read: SquashedPictures, vocabulary: Vocabulary) -> tuple[Cap
 
 def new_grounder(
     training: TrainingSet, recipe: GroundingRecipe, text: GroundingText, *, proposer: str = "learned", seed: int = 0
-) -> Grounder:
+) -> GroundingModel:
     """A network that knows the training captions' words, on a trained proposer (`learned`, or a file)."""
     trunk = load_method(proposer)
     if not isinstance(trunk, LearnedProposals) or trunk.model.backbone_name != recipe.backbone:
@@ -142,7 +142,7 @@ def new_grounder(
         with torch.no_grad():
             # Unit length, like the random ones of words without a vector.
             network.words.weight[-len(known) :][known] = F.normalize(torch.from_numpy(array)[known], dim=1)
-    return Grounder(network, vocabulary)
+    return GroundingModel(network, vocabulary)
 
 
 def named_words(data: GroundingData, vocabulary: Vocabulary, minimum: int) -> tuple[Tensor, int]:

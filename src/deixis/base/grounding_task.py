@@ -21,9 +21,9 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.base.grounder import Grounder, empty_network, mirrored_words
 from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
+from deixis.base.grounding_model import GroundingModel, empty_network, mirrored_words
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
 from deixis.corpus import Corpus
 from deixis.corpus.training import training_set
@@ -131,7 +131,7 @@ class GroundingKind(Kind[GroundingTraining]):
             print(skipped, file=sys.stderr)
         return task
 
-    def load_model(self, folder: Path, recipe: GroundingTraining, device: torch.device) -> Grounder:
+    def load_model(self, folder: Path, recipe: GroundingTraining, device: torch.device) -> GroundingModel:
         vocabulary = Vocabulary.load(folder / VOCABULARY)
         prefix = "network."
         weights = {
@@ -140,7 +140,7 @@ class GroundingKind(Kind[GroundingTraining]):
         width = len(weights["proposer.lateral.0.weight"])
         network = empty_network(recipe.model, len(vocabulary), proposer_width=width)
         network.load_state_dict(weights)
-        return Grounder(network.eval().to(device), vocabulary, mirror=recipe.mirror)
+        return GroundingModel(network.eval().to(device), vocabulary, mirror=recipe.mirror)
 
     def protocols(self, evaluation: Evaluation[GroundingTraining]) -> Sequence[RunProtocol]:
         return [partial(localize_mentions, regions=evaluation.recipe.model.regions)]
@@ -168,7 +168,7 @@ class GroundingTask:
 
     def __init__(
         self,
-        grounder: Grounder,
+        grounder: GroundingModel,
         training: GroundingData,
         validation: GroundingData,
         *,
@@ -265,7 +265,7 @@ class GroundingTask:
         return {**once, "r@1_mirrored": twice["r@1"]}
 
 
-def recalls(grounder: Grounder, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
+def recalls(grounder: GroundingModel, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
     """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
     `r@K` are the matcher's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.

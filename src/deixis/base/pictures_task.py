@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.text_tower import TextTower, TowerRecipe
-from deixis.base.tower_model import TowerMatcher
-from deixis.base.word_cells import FineTowerMatcher, best_cells
+from deixis.base.tower_model import FineTowerModel, TowerModel
+from deixis.base.word_cells import best_cells
 from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
@@ -278,10 +278,7 @@ class TowerKind(Kind[P]):
 
     def features(self, recipe: P, run: Path | None = None) -> list[FeatureRecipe]:
         """It learns from the pictures themselves; a run is used with its tower's embeddings, and its cells' if any."""
-        if run is None:
-            return []
-        tower = run / CELLS if (run / CELLS).exists() else run / TOWER
-        return [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower}", crops="squash")]
+        return [] if run is None else [FeatureRecipe(backbone=f"{TOWER_PREFIX}{tower_file(run)}", crops="squash")]
 
 
 class PicturesKind(TowerKind[PictureRecipe]):
@@ -302,9 +299,9 @@ class PicturesKind(TowerKind[PictureRecipe]):
 
         return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
 
-    def load_model(self, folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerMatcher:
-        model_type = FineTowerMatcher if recipe.model.fine else TowerMatcher
-        return model_type(*load_text_tower(folder, recipe), device)
+    def load_model(self, folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerModel:
+        model_type = FineTowerModel if recipe.model.fine else TowerModel
+        return model_type(*load_text_tower(folder, recipe), device, tower_file(folder))
 
     def protocols(self, evaluation: Evaluation[PictureRecipe]) -> Sequence[RunProtocol]:
         protocols = [image_text_ranking]
@@ -313,6 +310,11 @@ class PicturesKind(TowerKind[PictureRecipe]):
         if evaluation.drawn_regions:
             protocols.append(ground_truth_region_ranking)
         return protocols
+
+
+def tower_file(folder: Path) -> Path:
+    """The picture tower of a finished run, with the embeddings of cells where there are any."""
+    return folder / CELLS if (folder / CELLS).exists() else folder / TOWER
 
 
 def load_text_tower(folder: Path, recipe: PictureRecipe) -> tuple[TextTower, TextFeatures]:

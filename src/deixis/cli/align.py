@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,8 +13,8 @@ from deixis.errors import DeixisError
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.papers.dvsa.model import AlignmentMatcher
-    from deixis.papers.dvsa.sentence_alignment import Aligned
+    from deixis.model import Alignment
+    from deixis.papers.dvsa.model import AlignmentModel
 
 RunOption = Annotated[Path, typer.Option("--run", metavar="RUN", help="The folder of a finished aligner.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -56,40 +56,30 @@ def align(
     if out is not None:
         check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.papers.dvsa.sentence_alignment import Aligned, align_sentence
-    from deixis.papers.dvsa.snippets import is_sign
     from deixis.text.chunker import Chunker
     from deixis.text.tokens import tokens_of
-    from deixis.training.looking import Looker
-    from deixis.training.run_models import read_recipe
+    from deixis.vision.picture_files import read_picture_file
 
     with busy("Looking"):
-        matcher = load_aligner(run, device)
-        seen = Looker(read_recipe(run), device).look(image)
+        model = load_aligner(run, device)
+        picture = read_picture_file(image)
+        features = model.look(image)
     tokens = tokens_of(sentence)
-    if all(map(is_sign, tokens)):
-        raise DeixisError("the sentence has no words")
-    unknown = [token for token in tokens if token not in matcher.fragments.text.vocabulary and not is_sign(token)]
-    if len(unknown) == sum(not is_sign(token) for token in tokens):
+    words = [token for token in tokens if any(map(str.isalnum, token))]
+    unknown = model.unknown_words(tokens)
+    if words and len(unknown) == len(words):
         raise DeixisError(f"{run} knows no word of {sentence!r}")
     if unknown:
         typer.echo(f"Words that this run does not know: {', '.join(unknown)}", err=True)
-    beta = matcher.beta if beta is None else beta
-    temperature = matcher.temperature if temperature is None else temperature
     spans = Chunker.load().phrases_of([tokens])[0] if count else []
-    aligned = Aligned(
-        str(image),
-        *seen.picture.size,
-        tuple(tokens),
-        float(matcher.score([seen.features], [tokens])[0, 0]),
-        beta,
-        temperature,
-        tuple(align_sentence(matcher, seen.features, tokens, beta=beta, temperature=temperature, counted=spans)),
-    )
+    aligned = model.align(features, tokens, beta=beta, temperature=temperature, counted=spans)
     if out is not None:
-        _draw(seen.picture, aligned, out)
+        _draw(picture, aligned, out)
     if as_json:
-        print_json(aligned)
+        from msgspec.structs import asdict
+
+        size = {"width": picture.width, "height": picture.height}
+        print_json({"picture": str(image), **size, **asdict(aligned)})
         return
     rows = [
         [each.text, "whole picture" if each.whole else _boxes(each.boxes), f"{each.score:.2f}"]
@@ -100,16 +90,14 @@ def align(
         typer.echo(f"Drawn to {out}")
 
 
-def load_aligner(run: Path, device: str) -> AlignmentMatcher:
-    """The matcher of a run, which must be an aligner's."""
-    from deixis.papers.dvsa.model import AlignmentMatcher
-    from deixis.training.run_models import load_matcher
-    from deixis.vision.learned_proposals import checked_device
+def load_aligner(run: Path, device: str) -> AlignmentModel:
+    """The model of a run, which must be an aligner."""
+    from deixis.loading import load_model
 
-    matcher = load_matcher(run, checked_device(device))
-    if not isinstance(matcher, AlignmentMatcher):
-        raise DeixisError(f"{run} does not align words with regions; a run of the kind 'alignment' does")
-    return matcher
+    model = load_model(run, device)
+    if "align" not in model.abilities:
+        raise model.cannot("align")
+    return cast("AlignmentModel", model)
 
 
 def check_drawing(out: Path, force: bool) -> None:
@@ -129,7 +117,7 @@ def _boxes(boxes: tuple[tuple[float, float, float, float], ...]) -> str:
     return "; ".join(", ".join(f"{side:.0f}" for side in box) for box in boxes)
 
 
-def _draw(picture: Picture, aligned: Aligned, out: Path) -> None:
+def _draw(picture: Picture, aligned: Alignment, out: Path) -> None:
     from deixis.corpus import Box
     from deixis.vision.alignment_drawing import Part, draw_alignment
 

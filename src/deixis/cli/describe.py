@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -16,10 +16,17 @@ from deixis.errors import DeixisError, InputError
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-    from deixis.adapters.descriptions import Description, Said, SaidOfRegion
-    from deixis.training.looking import Seen
+    from deixis.model import Description, Model
 
-    Looks = Callable[[Path], tuple[Picture, Description]]
+
+class PictureDescription(NamedTuple):
+    """All that is said of one picture; the texts of one region are together, the best described region first."""
+
+    picture: str
+    width: int
+    height: int
+    captions: tuple[Description, ...]
+    regions: tuple[Description, ...]
 
 
 class By(StrEnum):
@@ -66,13 +73,14 @@ def describe(
     Examples: deixis describe cat.jpg; deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
     """
     from deixis.cli.output import busy, print_json_line, track
+    from deixis.loading import load_model
 
     if run is None and (regions or bank or by is By.RETRIEVAL):
         raise DeixisError("what comes with the package makes sentences of whole pictures; name a run with --run RUN")
     targets = drawing_targets(images, out, force)
     with busy("Loading the model"):
-        look = _speaker(model, count, device) if run is None else _looker(run, by, regions, count, most, bank, device)
-    described: list[Description] = []
+        look = _describer(load_model(run or model, device), by, regions, count, most, bank)
+    described: list[PictureDescription] = []
     faults: list[str] = []
     for image, target in track(zip(images, targets, strict=True), "Describing", len(images)):
         try:
@@ -84,7 +92,7 @@ def describe(
         if target is not None:
             _draw(picture, image.name, description, target)
     for description in described:
-        print_json_line(description) if as_json else _print(description)
+        print_json_line(description._asdict()) if as_json else _print(description)
     if out is not None and described and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:
@@ -93,73 +101,39 @@ def describe(
         raise typer.Exit(2)
 
 
-def _speaker(model: str, count: int, device: str) -> Looks:
-    """Sentences about whole pictures, by a bundle."""
-    from deixis.adapters.descriptions import Description
-    from deixis.base.describer import Describer
+def _describer(
+    model: Model, by: By | None, regions: bool, count: int, most: int, bank: Path | None
+) -> Callable[[Path], tuple[Picture, PictureDescription]]:
+    """Describes a picture file, in the way that is asked for or, if none is, that the model can."""
+    from deixis.adapters.phrase_bank import read_bank, retrieved_captions, retrieved_regions
     from deixis.vision.picture_files import read_picture_file, shown
 
-    describer = Describer.open(model, device=device)
-
-    def look(path: Path) -> tuple[Picture, Description]:
-        picture = read_picture_file(path)
-        name = shown(os.fsencode(path))
-        return picture, Description(name, *picture.size, tuple(describer.describe(picture, count)))
-
-    return look
-
-
-def _looker(run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None, device: str) -> Looks:
-    """What a run says of pictures."""
-    from deixis.training.looking import Looker
-    from deixis.training.run_models import load_matcher, read_recipe
-    from deixis.vision.learned_proposals import checked_device
-
-    recipe = read_recipe(run)
-    matcher = load_matcher(run, checked_device(device))
-    looker = Looker(recipe, device, run)
-    tell = _describer(matcher, run, by, regions, count, most, bank)
-
-    def look(path: Path) -> tuple[Picture, Description]:
-        seen = looker.look(path)
-        return seen.picture, tell(seen)
-
-    return look
-
-
-def _describer(
-    matcher: Any, run: Path, by: By | None, regions: bool, count: int, most: int, bank: Path | None
-) -> Callable[[Seen], Description]:
-    """What makes the description of a picture, by the way that is asked for or, if none is, that the run can go."""
-    from deixis.adapters.descriptions import Description, generated_captions, generated_regions
-    from deixis.adapters.phrase_bank import retrieved_captions, retrieved_regions
-    from deixis.model import Describes, DescribesRegions
-    from deixis.papers.hm_lstm.bank import encode_bank, load_bank
-
-    makes = isinstance(matcher, DescribesRegions if regions else Describes)
-    retrieves = by is By.RETRIEVAL or (by is None and not makes)
-    phrases = load_bank(matcher, run, bank) if retrieves else []
+    generates = ("describe_regions" if regions else "describe") in model.abilities
+    retrieves = by is By.RETRIEVAL or (by is None and not generates)
+    phrases = [] if not retrieves else model.training_phrases() if bank is None else read_bank(bank)
     if retrieves:
-        encode_bank(matcher, run, phrases)
+        model.prepare_texts(phrases, keep=True)
 
-    def tell(seen: Seen) -> Description:
-        image = seen.features
-        captions: list[Said] = []
-        said: list[SaidOfRegion] = []
+    def describe(path: Path) -> tuple[Picture, PictureDescription]:
+        picture = read_picture_file(path)
+        captions: list[Description] = []
+        found: list[list[Description]] = []
         if regions and retrieves:
-            said = retrieved_regions(matcher, image, phrases, most, count)
+            found = retrieved_regions(model, path, phrases, count, most)
         elif regions:
-            said = generated_regions(matcher, image, most, count)
+            found = model.describe_regions(path, count, most)
         elif retrieves:
-            captions = retrieved_captions(matcher, image, phrases, count)
+            captions = retrieved_captions(model, path, phrases, count)
         else:
-            captions = generated_captions(matcher, image, count)
-        return Description(str(seen.path), seen.picture.width, seen.picture.height, tuple(captions), tuple(said))
+            captions = model.describe(path, count)
+        flat = [each for own in found for each in own]
+        name = shown(os.fsencode(path))
+        return picture, PictureDescription(name, picture.width, picture.height, tuple(captions), tuple(flat))
 
-    return tell
+    return describe
 
 
-def _draw(picture: Picture, name: str, description: Description, target: Path) -> None:
+def _draw(picture: Picture, name: str, description: PictureDescription, target: Path) -> None:
     from itertools import groupby
 
     from deixis.corpus import Box
@@ -169,13 +143,13 @@ def _draw(picture: Picture, name: str, description: Description, target: Path) -
     findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
         lines = tuple((each.text, f"{each.score:.2f}") for each in own)
-        findings.append(Finding(lines, Box(*box), lines[0][0]))
+        findings.append(Finding(lines, box and Box(*box), lines[0][0]))
     page = draw_findings(picture, [each for each in findings if each.lines], name)
     with system_faults(target), atomic_write(target) as stream:
         page.save(stream, "PNG")
 
 
-def _print(description: Description) -> None:
+def _print(description: PictureDescription) -> None:
     from deixis.cli.output import print_table
 
     said = description.captions or description.regions
@@ -185,6 +159,7 @@ def _print(description: Description) -> None:
         print_table(description.picture, ["text", score], rows)
         return
     rows = [
-        [each.text, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.3f}"] for each in description.regions
+        [each.text, ", ".join(f"{side:.0f}" for side in each.box or ()), f"{each.score:.3f}"]
+        for each in description.regions
     ]
     print_table(description.picture, ["text", "box", score], rows)

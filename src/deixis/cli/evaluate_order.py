@@ -38,23 +38,23 @@ def order(
     Example: deixis evaluate order runs/gen --corpus scenes --split test
     """
     from deixis.cli.output import busy, run_corpus, run_stores
+    from deixis.loading import load_model
     from deixis.metrics.word_order import order_accuracy
     from deixis.text.twins import corpus_twins, read_twins
     from deixis.training.kinds import kind_of
     from deixis.training.recipe_reference import reference
-    from deixis.training.run_models import load_matcher, read_recipe
-    from deixis.vision.learned_proposals import checked_device
+    from deixis.training.run_models import read_recipe
 
     if out is not None:
         check_free(out, force)
-    recipe, target = read_recipe(run), checked_device(device)
+    recipe, model = read_recipe(run), load_model(run, device)
     opened = run_corpus(run, recipe, corpus)
     with busy("Exchanging roles"):
         pairs = corpus_twins(opened.split(split)) if twins is None else read_twins(twins)
     stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {len(pairs):,} pairs"):
         result = order_accuracy(
-            load_matcher(run, target),
+            model,
             kind_of(recipe.kind).pictures(recipe, opened, split, stores),
             pairs,
             recipe=reference(recipe),

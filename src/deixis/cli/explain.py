@@ -13,8 +13,8 @@ from deixis.errors import DeixisError
 if TYPE_CHECKING:
     from PIL import Image as Pillow
 
-    from deixis.papers.concepts_order.explanation import Explanation, FoundConcept, Sides
-    from deixis.training.looking import Seen
+    from deixis.cli.explanation import Explanation, Order
+    from deixis.model import Box, Concept, Model
     from deixis.vision.findings_drawing import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
@@ -46,14 +46,15 @@ def concepts(
     Examples: deixis concepts street.jpg; deixis concepts street.jpg --run runs/concepts --out street.png
     """
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.papers.concepts_order.explanation import concepts_of, found_concepts
+    from deixis.loading import CONCEPTS, load_model
+    from deixis.vision.picture_files import read_picture_file
 
     _check_target(out, force)
     with busy("Looking"):
-        matcher, seen = _look(image, run, device)
-        found = sorted(found_concepts(concepts_of(matcher), seen.features), key=lambda each: -each.confidence)[:count]
+        picture = read_picture_file(image)
+        found = load_model(run or CONCEPTS, device).concepts(image)[:count]
     if out is not None:
-        _draw(seen.picture, _by_place(found), image.name, out)
+        _draw(picture, _by_place(found), image.name, out)
     if as_json:
         print_json({"picture": str(image), "concepts": found})
         return
@@ -89,42 +90,42 @@ def explain(
 
     Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --run runs/cnp-ctx-gen
     """
+    from deixis.cli.explanation import Explanation, asked_concepts
     from deixis.cli.output import busy, print_json
-    from deixis.papers.concepts_order.explanation import Explanation, asked_concepts, concepts_of
-    from deixis.papers.concepts_order.model import OrderMatcher
+    from deixis.loading import CONCEPTS, load_model
     from deixis.text.tokens import tokens_of
+    from deixis.vision.picture_files import read_picture_file
 
     _check_target(out, force)
     tokens = tokens_of(sentence)
     if not tokens:
         raise DeixisError("the sentence has no word")
     with busy("Looking"):
-        matcher, seen = _look(image, run, device)
-        reads_order_alone = isinstance(matcher, OrderMatcher) and matcher.concepts is None
-        asked, others = (
-            ([], []) if reads_order_alone else asked_concepts(concepts_of(matcher), seen.features, tokens, least)
-        )
-        order, reason = _order(matcher if run else None, seen, tokens, against)
+        picture = read_picture_file(image)
+        model = load_model(run or CONCEPTS, device)
+        seen = model.look(image)
+        reads_order_alone = "score" in model.abilities and "concepts" not in model.abilities
+        asked, others = ([], []) if reads_order_alone else asked_concepts(model, seen, tokens, least)
+        # The concept network that comes with the package reads no sentences: deixis-base scores them.
+        order, reason = _order(model, seen, tokens, against) if run else _order(load_model(), picture, tokens, against)
     told = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
     if out is not None:
-        _draw(seen.picture, _findings(told), sentence, out)
+        _draw(picture, _findings(told), sentence, out)
     if as_json:
         print_json(told)
         return
     _print(told)
 
 
-def _order(matcher: Any, seen: Seen, tokens: tuple[str, ...], against: str | None) -> tuple[Any, str]:
-    """The sentence against its twin, by a matcher or, where there is none, by deixis-base; or why there is no twin."""
-    from deixis.loading import Embedder
-    from deixis.model import Encodes, Scores
-    from deixis.papers.concepts_order.explanation import order_of, scored_order
+def _order(model: Model, image: Any, tokens: tuple[str, ...], against: str | None) -> tuple[Order | None, str]:
+    """The sentence against its twin; or why there is no twin."""
+    from deixis.cli.explanation import order_of
     from deixis.text.exchange import exchanged_captions
     from deixis.text.parsing import ParserMissing, load_parser
     from deixis.text.tokens import tokens_of
     from deixis.text.twins import PARSER
 
-    if matcher is not None and not isinstance(matcher, Encodes | Scores):
+    if "score" not in model.abilities:
         return None, "this run knows concepts alone and reads no sentence"
     other = tokens_of(against) if against is not None else ()
     if against is None:
@@ -135,20 +136,7 @@ def _order(matcher: Any, seen: Seen, tokens: tuple[str, ...], against: str | Non
         if twin is None:
             return None, "no two roles of the sentence can be exchanged; say --against SENTENCE"
         other = twin.tokens
-    if matcher is not None:
-        return order_of(matcher, seen.features, tokens, other), ""
-    texts = [" ".join(tokens), " ".join(other)]
-    return scored_order(Embedder.open().scores([seen.picture], texts)[0], other), ""
-
-
-def _look(image: Path, run: Path | None, device: str) -> tuple[Any, Seen]:
-    from deixis.papers.concepts_order.concepts import BUNDLED
-    from deixis.training.looking import Looker
-    from deixis.training.run_models import load_matcher, read_recipe
-    from deixis.vision.learned_proposals import checked_device
-
-    run = run or BUNDLED
-    return load_matcher(run, checked_device(device)), Looker(read_recipe(run), device, run).look(image)
+    return order_of(model.score([image], [tokens, other])[0], other), ""
 
 
 def _check_target(out: Path | None, force: bool) -> None:
@@ -158,11 +146,11 @@ def _check_target(out: Path | None, force: bool) -> None:
         check_free(out, force)
 
 
-def _place(box: Sides | None) -> str:
+def _place(box: Box | None) -> str:
     return "all of it" if box is None else ", ".join(f"{side:.0f}" for side in box)
 
 
-def _by_place(found: list[FoundConcept]) -> list[Finding]:
+def _by_place(found: list[Concept]) -> list[Finding]:
     """What was seen in all of the picture, then region by region, as the first concept of each comes."""
     from deixis.corpus import Box
     from deixis.vision.findings_drawing import Finding

@@ -75,7 +75,7 @@ def onnx(
 ) -> None:
     """Write a bundle for search: picture tower and text branch for onnxruntime, weights, vocabulary, manifest.
 
-    Example: deixis export onnx runs/pictures --out encoder && deixis index ~/Pictures --encoder onnx:encoder
+    Example: deixis export onnx runs/pictures --out my-model && deixis index ~/Pictures --model onnx:my-model
     """
     export_bundle = _exporter()
     build = partial(export_bundle, run, weights=weights.value, side=side, word_weight=word_weight)
@@ -184,4 +184,4 @@ def _write(
     typer.echo(f"Wrote {manifest.name} to {out} ({size / 1e6:.1f} MB, {manifest.weights})")
     if old is not None:
         typer.echo(f"What was there is now {old}")
-    typer.echo(f"Use it with: deixis index DIR --encoder onnx:{out}")
+    typer.echo(f"Use it with: deixis index DIR --model onnx:{out}")

@@ -42,7 +42,7 @@ def finetune(
     must not be forgotten. What is not better is not written, and the exit code is 1. FOLDER has a captions.csv (file,
     caption), or a .txt beside each picture, or is any other corpus.
 
-    Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --encoder onnx:my-model
+    Example: deixis finetune my-photos --out my-model && deixis index ~/Pictures --model onnx:my-model
     """
     check_free(out, force)
     from deixis.cli.export_command import require_onnx
@@ -81,7 +81,7 @@ def finetune(
     if not as_json:
         if old is not None:
             typer.echo(f"What was there is now {old}")
-        typer.echo(f"Use it with: deixis index DIR --encoder onnx:{out}")
+        typer.echo(f"Use it with: deixis index DIR --model onnx:{out}")
 
 
 _FIELDS = ("kept", "verdict", "held_out", "general", "learned_from", "epochs", "new_words", "share")
@@ -90,16 +90,16 @@ _FIELDS = ("kept", "verdict", "held_out", "general", "learned_from", "epochs", "
 def _start(model: str, folder: Path) -> Bundle:
     """The bundle to begin with; a run becomes one first."""
     from deixis.adapters.bundles import open_bundle, read_bundle
-    from deixis.adapters.encoders import RUN
+    from deixis.loading import RUN
 
-    if model.startswith(RUN):
+    if model.startswith(RUN) or Path(model).is_dir():
         from deixis.base.bundle_export import export_bundle
 
         export_bundle(Path(model.removeprefix(RUN)), folder, weights="float16")
         return read_bundle(folder)
     bundle = open_bundle(model)
     if bundle is None:
-        raise DeixisError(f"unknown model {model!r}; known: deixis-base, onnx:FOLDER, {RUN}FOLDER")
+        raise DeixisError(f"unknown model {model!r}; known: deixis-base, onnx:FOLDER, a run folder")
     return bundle
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus, Image
     from deixis.figures.retrieved_sentences import Retrieved
     from deixis.metrics.results import Result
-    from deixis.papers.concepts_order.explanation import FoundConcept
+    from deixis.model import Concept
 
 PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
@@ -58,13 +58,12 @@ def gallery(
     from deixis.figures.page import page
     from deixis.figures.retrieved_sentences import retrieved_sentences
     from deixis.files import write_text
-    from deixis.papers.concepts_order.explanation import concepts_of, found_concepts
+    from deixis.loading import load_model
     from deixis.training.kinds import kind_of
-    from deixis.training.run_models import load_matcher, read_recipe
+    from deixis.training.run_models import read_recipe
     from deixis.training.running import stores_for
-    from deixis.vision.learned_proposals import checked_device
 
-    folder, target = out or runs[-1] / "gallery", checked_device(device)
+    folder = out or runs[-1] / "gallery"
     check_free(folder, force)
     opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
     with busy("Reading features"):
@@ -72,15 +71,14 @@ def gallery(
     chosen = [opened[name] for name in image or []] or _drawn(opened.split(split).images, count, seed)
     names = [read_recipe(run).name for run in runs]
     columns: list[list[tuple[list[Retrieved], int]]] = []
-    concepts: list[list[FoundConcept]] = []
+    concepts: list[list[Concept]] = []
     for run in track(runs, "Retrieving", len(runs)):
-        recipe, matcher = read_recipe(run), load_matcher(run, target)
+        recipe, model = read_recipe(run), load_model(run, device)
         stores = given or stores_for(recipe, opened, run=run, split=None if image else split, device=device)
         pictures = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
-        columns.append(retrieved_sentences(matcher, pictures, chosen, sentences))
-        if getattr(matcher, "concepts", None) is not None:
-            predictor = concepts_of(matcher)
-            concepts = [_ten(found_concepts(predictor, pictures.features(each))) for each in chosen]
+        columns.append(retrieved_sentences(model, pictures, chosen, sentences))
+        if "concepts" in model.abilities:
+            concepts = [model.concepts(pictures.features(each))[:10] for each in chosen]
     found = [
         {
             "image": each.id,
@@ -182,10 +180,6 @@ def _drawn(images: tuple[Image, ...], count: int, seed: int) -> list[Image]:
 
     rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
     return [images[row] for row in rows.tolist()]
-
-
-def _ten(found: list[FoundConcept]) -> list[FoundConcept]:
-    return sorted(found, key=lambda each: -each.confidence)[:10]
 
 
 def _saved(corpus: Corpus, image: Image, folder: Path) -> str:

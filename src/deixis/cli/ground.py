@@ -16,7 +16,7 @@ def ground(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to point at: a phrase or a sentence.")],
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="`deixis-base`, `run:FOLDER` or `onnx:FOLDER`.")
+        str, typer.Option(metavar="NAME", help="`deixis-base`, a run folder or `onnx:FOLDER`.")
     ] = "deixis-base",
     out: Annotated[
         Path | None,
@@ -33,17 +33,20 @@ def ground(
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
     targets = drawing_targets(images, out, force)
-    from deixis.base.phrase_pointer import Grounder
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, print_json_line, print_table
     from deixis.figures.grounding_drawing import draw_grounded
+    from deixis.loading import load_model
+    from deixis.text.phrase_finding import find_phrases
     from deixis.vision.picture_files import printable, read_picture_file, shown
 
     # A command line may hold bytes that are no text.
     sentence = sentence.encode(errors="replace").decode()
     with busy("Loading the model"):
-        grounder = Grounder.open(model, device=device)
-    grounder.phrases(sentence)
+        opened = load_model(model, device)
+    if "ground" not in opened.abilities:
+        raise opened.cannot("ground")
+    find_phrases(sentence)
     faults = list[str]()
     for image, target in zip(images, targets, strict=True):
         try:
@@ -51,7 +54,7 @@ def ground(
         except InputError as fault:
             faults.append(" ".join(str(fault).split()))
             continue
-        found = grounder.ground(picture, sentence)
+        found = opened.ground(picture, sentence)
         if target is not None:
             write_drawing(draw_grounded(picture, sentence, found), target)
         if as_json:

@@ -14,9 +14,14 @@ IndexOption = Annotated[
     Path | None,
     typer.Option("--index", metavar="INDEX", help="The index.", show_default="$DEIXIS_INDEX, or the user's own"),
 ]
-EncoderOption = Annotated[
+ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="ENCODER", help="onnx:FOLDER or run:FOLDER.", show_default="the index' own, or deixis-base"),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="`deixis-base`, a run folder, `onnx:FOLDER`, `open_clip:NAME`.",
+        show_default="the index' own, or deixis-base",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -30,7 +35,7 @@ def index(
         Path | None,
         typer.Option(metavar="INDEX", help="The index' folder.", show_default="$DEIXIS_INDEX, or the user's own"),
     ] = None,
-    encoder: EncoderOption = None,
+    model: ModelOption = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Forget what was indexed of folders that are gone or empty.")
     ] = False,
@@ -47,21 +52,21 @@ def index(
     """Index the pictures in folders. Run it again to pick up new, changed and deleted files.
 
     Pictures are told by their content: renaming or copying costs nothing. Links are not followed, hidden files and
-    folders are left out. A run that is interrupted goes on where it was. Another encoder builds a second index beside
+    folders are left out. A run that is interrupted goes on where it was. Another model builds a second index beside
     the first, which serves until the second is whole.
 
-    Example: deixis index ~/Pictures /media/camera --encoder onnx:encoder
+    Example: deixis index ~/Pictures /media/camera --model onnx:my-model
     """
     from deixis.adapters.bundles import DEFAULT
     from deixis.cli.output import busy, print_json, progress_bar, resumable
-    from deixis.loading import absolute_name, load_encoder
-    from deixis.search.generations import default_index, encoder_name_of
+    from deixis.loading import absolute_name, load_search_model
+    from deixis.search.generations import default_index, model_name_of
     from deixis.search.indexing import index_folders
 
     where = into or default_index()
-    name = absolute_name(encoder or encoder_name_of(where) or DEFAULT)
-    with busy("Loading the encoder"):
-        opened = load_encoder(name)
+    name = absolute_name(model or model_name_of(where) or DEFAULT)
+    with busy("Loading the model"):
+        opened = load_search_model(name)
     with resumable(at_once=True), progress_bar("Indexing") as progress:
         report = index_folders(where, folders or [], opened, name, prune=prune, store=store, progress=progress)
     if as_json:
@@ -104,9 +109,9 @@ def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
         ("pictures", f"{told.pictures:,}"),
         ("files", f"{told.files:,}"),
         ("cannot be read", f"{told.unreadable:,}"),
-        ("encoder", f"{told.encoder}, {told.weights_sha256[:12]}"),
+        ("model", f"{told.model}, {told.weights_sha256[:12]}"),
         ("a picture is", f"{told.dim} numbers" + (f" and {told.cells} cells" if told.cells else "")),
-        ("opened as", told.encoder_name),
+        ("opened as", told.model_name),
         ("on disk", f"{told.bytes / 1e6:.1f} MB"),
         ("searched in", told.store or "this process"),
         *(("folder", printable(root)) for root in told.folders),

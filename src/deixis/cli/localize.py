@@ -129,18 +129,18 @@ def _drawn(corpus: Corpus, split: str, count: int, seed: int) -> list[tuple[Imag
 
 def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Localizer:
     """What a run localizes with: stored regions, as many as its recipe ranks, or the pictures themselves."""
+    from deixis.loading import load_model
     from deixis.metrics.protocols import Pictures, mention_localizer, phrase_localizer
-    from deixis.model import Localizes, LocalizesMentions
     from deixis.training.inputs import find_store
     from deixis.training.kinds import kind_of
-    from deixis.training.run_models import load_matcher, read_recipe
+    from deixis.training.run_models import read_recipe
     from deixis.training.running import stores_for
 
-    matcher = load_matcher(run, device)
-    if isinstance(matcher, LocalizesMentions):
-        return mention_localizer(matcher, corpus)
-    if not isinstance(matcher, Localizes):
-        raise DeixisError(f"{run} does not localize phrases")
+    model = load_model(run, device.type)
+    if "localize" not in model.abilities:
+        raise model.cannot("localize")
+    if not model.localizes_features:
+        return mention_localizer(model, corpus)
     recipe = read_recipe(run)
     try:
         found = find_store(stores or stores_for(recipe, corpus, device=device.type), "proposals")
@@ -149,7 +149,7 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
             raise
         raise DeixisError(f"{run} knows whole pictures alone ({recipe.kind}), no regions to point at") from None
     kept = kind_of(recipe.kind).regions_kept(recipe)
-    return phrase_localizer(matcher, Pictures(corpus, None, found, learned_from_boxes=True, regions_kept=kept))
+    return phrase_localizer(model, Pictures(corpus, None, found, learned_from_boxes=True, regions_kept=kept))
 
 
 def _as_data(example: Example, runs: Sequence[Path]) -> dict[str, object]:

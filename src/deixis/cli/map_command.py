@@ -54,9 +54,9 @@ def space_map(
     from deixis.figures.embedding_map import space_map as lay_out
     from deixis.figures.map_page import map_page, map_still
     from deixis.files import atomic_write, write_text
+    from deixis.loading import load_model
     from deixis.training.kinds import kind_of
-    from deixis.training.run_models import load_matcher, read_recipe
-    from deixis.vision.learned_proposals import checked_device
+    from deixis.training.run_models import read_recipe
     from deixis.vision.reading import read_picture
 
     for path, ending in ((out, ".html"), (png, ".png")):
@@ -64,16 +64,15 @@ def space_map(
             if path.suffix.lower() != ending:
                 raise DeixisError(f"{path}: choose a name that ends in {ending}")
             check_free(path, force)
-    recipe, target = read_recipe(run), checked_device(device)
-    matcher = load_matcher(run, target)
-    check_space(matcher)
+    recipe, model = read_recipe(run), load_model(run, device)
+    check_space(model)
     opened = run_corpus(run, recipe, corpus, pictures_in)
     stores = run_stores(run, recipe, opened, features, device, split)
     known = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):
-        found = lay_out(matcher, known, images, method=method.value, seed=seed)
+        found = lay_out(model, known, images, method=method.value, seed=seed)
     pictures = [read_picture(opened, image, at_least=200) for image in images]
     sizes = [
         (image.width or own.width, image.height or own.height) for image, own in zip(images, pictures, strict=True)

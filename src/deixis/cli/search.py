@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from deixis.cli.index import EncoderOption, IndexOption, JsonOption
+from deixis.cli.index import IndexOption, JsonOption, ModelOption
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
-    from deixis.base.phrase_pointer import GroundedPhrase
+    from deixis.model import Grounding
     from deixis.search.engine import Answer, SearchEngine
 
 #: Pictures that `--open` opens at most.
@@ -49,7 +49,7 @@ def search(
         typer.Option("--open", help=f"Open what was found, or its drawings: the first {OPENED} that are relevant."),
     ] = False,
     index: IndexOption = None,
-    encoder: EncoderOption = None,
+    model: ModelOption = None,
     paths_only: PathsOption = False,
     null: NullOption = False,
     as_json: JsonOption = False,
@@ -66,7 +66,7 @@ def search(
         raise DeixisError("say what to look for: a QUERY, --like IMAGE, or --queries FILE, which stands alone")
     if (why is not None and not query) or (open_found and queries):
         raise DeixisError("--why needs a QUERY, and --open one question")
-    engine = _engine(index, encoder)
+    engine = _engine(index, model)
     if queries:
         _answer_lines(engine, queries, count)
         return
@@ -85,7 +85,7 @@ def similar(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file, indexed or not.")],
     count: CountOption = 20,
     index: IndexOption = None,
-    encoder: EncoderOption = None,
+    model: ModelOption = None,
     paths_only: PathsOption = False,
     null: NullOption = False,
     as_json: JsonOption = False,
@@ -94,10 +94,10 @@ def similar(
 
     Example: deixis similar holiday.jpg -n 10
     """
-    _print(_engine(index, encoder).similar(image, count), f"like {image}", paths_only, null, as_json)
+    _print(_engine(index, model).similar(image, count), f"like {image}", paths_only, null, as_json)
 
 
-def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: JsonOption = False) -> None:
+def doctor(index: IndexOption = None, model: ModelOption = None, as_json: JsonOption = False) -> None:
     """Check the installation and an index, and say how to fix what is wrong. Exit code 1 if there is a problem.
 
     Example: deixis doctor --index my-index
@@ -108,7 +108,7 @@ def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: Js
     from deixis.vision.picture_files import printable
 
     with busy("Looking"):
-        findings = examine(index or default_index(), encoder)
+        findings = examine(index or default_index(), model)
     if as_json:
         print_json({"healthy": all(each.well for each in findings), "findings": findings})
     else:
@@ -119,12 +119,12 @@ def doctor(index: IndexOption = None, encoder: EncoderOption = None, as_json: Js
         raise typer.Exit(1)
 
 
-def _engine(index: Path | None, encoder: str | None) -> SearchEngine:
-    from deixis.loading import load_encoder
+def _engine(index: Path | None, model: str | None) -> SearchEngine:
+    from deixis.loading import load_search_model
     from deixis.search.engine import SearchEngine
     from deixis.search.generations import default_index
 
-    return SearchEngine(index or default_index(), load_encoder(encoder) if encoder else None)
+    return SearchEngine(index or default_index(), load_search_model(model) if model else None)
 
 
 def _answer_lines(engine: SearchEngine, file: str, count: int) -> None:
@@ -158,7 +158,7 @@ class Drawn(NamedTuple):
     """Of one hit, in the order of the hits."""
 
     drawing: bytes
-    why: list[GroundedPhrase]
+    why: list[Grounding]
 
 
 def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
@@ -166,7 +166,7 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, track
     from deixis.cli.output_files import system_faults
-    from deixis.figures.query_boxes import explained, grounder_for
+    from deixis.figures.query_boxes import explained, grounding_model
     from deixis.search.queries import parse_query
 
     with system_faults(folder):
@@ -175,7 +175,7 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     if not hits:
         return []
     with busy("Loading what points at phrases"):
-        grounder = grounder_for(engine.collection.encoder_name)
+        grounder = grounding_model(engine.model)
     query, drawn = parse_query(answer.query), []
     for number, hit in enumerate(track(hits, "Drawing", len(hits)), start=1):
         found, page = explained(grounder, query, hit.path)
@@ -210,7 +210,7 @@ def _print(
         print_json(told)
         return
     if answer.unknown:
-        typer.echo(f"words that the encoder has never seen: {printable(', '.join(answer.unknown))}", err=True)
+        typer.echo(f"words that the model has never seen: {printable(', '.join(answer.unknown))}", err=True)
     if answer.absent:
         typer.echo(f"Nothing seems to be {printable(what)}" + ("; the nearest:" if answer.hits else ""))
     told_rest = answer.absent

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.index import EncoderOption, IndexOption
+from deixis.cli.index import IndexOption
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from deixis.web.sight import Sight
-
-Model = TypeVar("Model")
 
 #: The model that comes with the package.
 BASE = "deixis-base"
@@ -23,12 +19,15 @@ BASE = "deixis-base"
 
 def serve(
     index: IndexOption = None,
-    encoder: EncoderOption = None,
+    search_model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="What searches.", show_default="the model of the index"),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="What points at phrases and describes: `deixis-base`, `onnx:FOLDER`, `run:FOLDER`, or `none`.",
+            help="What grounds phrases and describes: `deixis-base`, `onnx:FOLDER`, a run folder, or `none`.",
         ),
     ] = BASE,
     host: Annotated[str, typer.Option(help="Where to listen; another one than this machine's own needs --token.")] = (
@@ -74,7 +73,7 @@ def serve(
     from urllib.parse import quote
 
     from deixis.cli.output import busy
-    from deixis.loading import load_encoder
+    from deixis.loading import load_search_model
     from deixis.search.generations import default_index
     from deixis.web.search_app import search_app
     from deixis.web.search_desk import Desk
@@ -82,7 +81,7 @@ def serve(
 
     where = index or default_index()
     with busy("Opening the index"):
-        desk = Desk(where, load_encoder(encoder) if encoder else None)
+        desk = Desk(where, load_search_model(search_model) if search_model else None)
         sight = _sight(model)
     app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), entrance=entrance)
 
@@ -104,21 +103,18 @@ def _sight(model: str) -> Sight:
 
     if model == "none":
         return Sight()
-    from deixis.base.describer import Describer
-    from deixis.base.phrase_pointer import Grounder
+    from deixis.loading import load_model
 
-    faults: list[DeixisError] = []
-
-    def opened(open_model: Callable[[str], Model], missed: str) -> Model | None:
-        try:
-            return open_model(model)
-        except DeixisError as fault:
-            faults.append(fault)
-            typer.echo(f"{missed}: {fault}", err=True)
-            return None
-
-    pointer = opened(Grounder.open, "Phrases will not be pointed at")
-    teller = opened(Describer.open, "Pictures will not be described")
-    if len(faults) == 2 and model != BASE:
-        raise faults[0]
-    return Sight(pointer, teller)
+    try:
+        opened = load_model(model)
+    except DeixisError as fault:
+        if model != BASE:
+            raise
+        typer.echo(f"Phrases will not be grounded, pictures not described: {fault}", err=True)
+        return Sight()
+    missing = [name for name in ("ground", "describe") if name not in opened.abilities]
+    if len(missing) == 2:
+        raise opened.cannot("ground or describe")
+    for name in missing:
+        typer.echo(str(opened.cannot(name)), err=True)
+    return Sight(opened)

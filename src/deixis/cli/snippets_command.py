@@ -72,7 +72,7 @@ def snippets(
     if out is not None:
         check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table, track
-    from deixis.model import read_images
+    from deixis.model import store_images
     from deixis.text.tokens import tokens_of
 
     with busy("Reading"):
@@ -82,9 +82,9 @@ def snippets(
     if not all(asked):
         raise DeixisError("a text has no words")
     for text, tokens in zip(texts, asked, strict=True):
-        if not any(token in matcher.fragments.text.vocabulary for token in tokens):
+        if len(matcher.unknown_words(tokens)) == len(tokens):
             raise DeixisError(f"{run} knows no word of {text!r}")
-    seen = track(read_images(store, [image.id for image in images]), "Looking", len(images))
+    seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
     found = matcher.find_regions(seen, asked, count, of_one=1)
     if out is not None:
         _draw(opened, images, store, list(zip((f"“{text}”" for text in texts), found, strict=True)), out)
@@ -122,7 +122,7 @@ def magnitudes(
     if out is not None:
         check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table, track
-    from deixis.model import read_images
+    from deixis.model import store_images
     from deixis.text.tokens import tokens_of
 
     with busy("Reading"):
@@ -130,7 +130,7 @@ def magnitudes(
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     with busy("Reading words"):
         words = matcher.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
-    seen = track(read_images(store, [image.id for image in images]), "Looking", len(images))
+    seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
     regions = matcher.longest_regions(seen, count, of_one=1)
     greatest, least = words[:count], words[::-1][:count]
     if out is not None:
@@ -198,7 +198,7 @@ def _draw(
     out: Path,
 ) -> None:
     from deixis.corpus import Box
-    from deixis.model import read_images
+    from deixis.model import store_images
     from deixis.vision.alignment_drawing import Cut, draw_regions
     from deixis.vision.reading import read_picture
 
@@ -209,7 +209,7 @@ def _draw(
             image = images[each.image]
             picture = read_picture(corpus, image)
             # Boxes are in the pixels of the pictures that were looked at; the one at hand may be smaller.
-            width, height = next(read_images(store, [image.id])).size
+            width, height = next(store_images(store, [image.id])).size
             box = Box(*each.box).scaled(picture.width / width, picture.height / height)
             own.append(Cut(picture, box, f"{each.score:.2f}"))
         cuts.append((heading, own))

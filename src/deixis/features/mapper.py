@@ -102,6 +102,8 @@ class BoxMapper:
     ) -> None:
         self._recipe, self._box_source, self._device, self._runtime = recipe, box_source, device, runtime
         self.batch_size = PASS[device]
+        #: Pixels of a picture's shorter side that are enough; 0: all, since boxes are looked for in all pixels.
+        self.at_least = 0
         # On a processor batches side by side keep all cores busier than one batch cut into pieces; on a GPU one batch
         # is made ready while another is computed.
         self.threads = torch.get_num_threads() if device == "cpu" else 2
@@ -139,8 +141,15 @@ class BoxMapper:
             yield
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
-        # Boxes are looked for in all pixels.
-        return self._boxed(image, decode_picture(data, name=image.file or image.id))
+        """What the mapper needs of a picture file."""
+        name = image.file or image.id
+        prepared = self.prepare_picture(image, decode_picture(data, name=name, at_least=self.at_least))
+        known = bool(image.width and image.height)
+        return prepared if known or not self.at_least else replace(prepared, size=read_size(data, name=name))
+
+    def prepare_picture(self, image: Image, picture: Pillow.Image) -> PreparedPicture:
+        """What the mapper needs of a picture that is decoded already."""
+        return self._boxed(image, picture)
 
     def __call__(self, batch: Sequence[PreparedPicture]) -> list[Features]:
         return [
@@ -184,6 +193,8 @@ class BackboneMapper(BoxMapper):
     ) -> None:
         super().__init__(recipe, box_source, device, runtime)
         self._backbone = backbone
+        # A vector alone needs no more than twice the pixels that the network sees.
+        self.at_least = 0 if recipe.regions else 2 * (recipe.side or backbone.side)
         self._cuts_out = recipe.regions is not None and recipe.regions.features == "crops"
         self._mixes = device == "cuda" and recipe.one_pass
         if self._mixes:
@@ -213,21 +224,15 @@ class BackboneMapper(BoxMapper):
             **({"resampling": "bilinear"} if self._recipe.backbone.startswith(TOWER) else {}),
         }
 
-    def prepare(self, image: Image, data: bytes) -> PreparedPicture:
+    def prepare_picture(self, image: Image, picture: Pillow.Image) -> PreparedPicture:
         recipe, backbone = self._recipe, self._backbone
-        name = image.file or image.id
-        # A vector alone needs no more than twice the pixels that the network sees.
-        enough = 0 if recipe.regions else 2 * (recipe.side or backbone.side)
-        picture = decode_picture(data, name=name, at_least=enough)
         boxed = self._boxed(image, picture, at_once=self._cuts_out)
         cut_out = None
         if self._cuts_out and len(boxed.found):
             crops = box_crops(picture, torch.from_numpy(boxed.found), backbone.side)
             cut_out = torch.stack([as_bytes(crop) for crop in crops])
-        known = bool(image.width and image.height)
         return replace(
             boxed,
-            size=boxed.size if known or not enough else read_size(data, name=name),
             crops=backbone.preprocess(picture, recipe.cropped) if recipe.cropped else None,
             whole=backbone.whole(picture, recipe.side) if recipe.one_pass else None,
             box_crops=cut_out,

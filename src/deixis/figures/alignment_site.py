@@ -22,9 +22,7 @@ from PIL import Image as Pillow
 from deixis.corpus import Caption, Corpus, Image
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, write_text
-from deixis.model import ImageFeatures, read_images
-from deixis.papers.dvsa.model import AlignmentMatcher
-from deixis.papers.dvsa.snippets import Snippet, carry_signs, snippets_of
+from deixis.model import Alignment, Box, ImageFeatures, Model, store_images
 from deixis.text.tokens import tokens_of
 from deixis.vision.palette import PALETTE
 from deixis.vision.reading import read_picture
@@ -42,6 +40,15 @@ class SiteReport(NamedTuple):
     first: int
 
 
+class Snippet(NamedTuple):
+    """Words `start` to `end` (exclusive) of a sentence, their region (0: the whole picture), and their score."""
+
+    start: int
+    end: int
+    region: int
+    score: float
+
+
 @dataclass(frozen=True)
 class Line:
     """A sentence on a picture's page: its tokens as written, its snippets, its score, and its rank among all."""
@@ -55,18 +62,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture's page: boxes (regions, 4), the whole picture's first; its own captions, and the best of all."""
+    """A picture's page: boxes of regions, the whole picture's first; its own captions, and the best of all."""
 
     image: Image
     size: tuple[float, float]
-    boxes: NDArray[Any]
+    boxes: Sequence[Box]
     own: tuple[Line, ...]
     best: tuple[Line, ...]
 
 
 def write_site(
     folder: Path,
-    matcher: AlignmentMatcher,
+    model: Model,
     corpus: Corpus,
     images: Sequence[Image],
     store: FeatureStore,
@@ -93,7 +100,7 @@ def write_site(
         write_text(folder / name, (files(__package__) / "static" / "alignments" / name).read_text("utf-8"))
     names = [f"{number:0{len(str(len(images)))}d}" for number in range(1, len(images) + 1)]
     best: list[Line | None] = []
-    for number, shown in enumerate(_shown(matcher, images, store, (beta, temperature), sentences)):
+    for number, shown in enumerate(_shown(model, images, store, (beta, temperature), sentences)):
         around = [names[other] if 0 <= other < len(names) else "" for other in (number - 1, number + 1)]
         write_text(folder / "pictures" / f"{names[number]}.html", _picture_page(shown, names[number], around, title))
         _write_picture(corpus, shown.image, folder / "images" / f"{names[number]}.jpg")
@@ -112,21 +119,21 @@ def write_site(
 
 
 def _shown(
-    matcher: AlignmentMatcher, images: Sequence[Image], store: FeatureStore, smoothing: tuple[float, float], count: int
+    model: Model, images: Sequence[Image], store: FeatureStore, smoothing: tuple[float, float], count: int
 ) -> Iterator[Shown]:
     captions = [caption for image in images for caption in image.captions]
     owner = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
     texts = [tokens_of(caption) for caption in captions]
     for start in range(0, len(images), BLOCK):
         block = images[start : start + BLOCK]
-        features = list(read_images(store, [image.id for image in block]))
-        scores = matcher.score(features, texts) if texts else np.zeros((len(block), 0))
+        features = list(store_images(store, [image.id for image in block]))
+        scores = model.score(features, texts) if texts else np.zeros((len(block), 0))
         for number, (image, seen, row) in enumerate(zip(block, features, scores, strict=True), start=start):
-            yield _page_of(matcher, image, seen, row, captions, owner == number, smoothing, count)
+            yield _page_of(model, image, seen, row, captions, owner == number, smoothing, count)
 
 
 def _page_of(
-    matcher: AlignmentMatcher,
+    model: Model,
     image: Image,
     features: ImageFeatures,
     scores: NDArray[Any],
@@ -138,22 +145,34 @@ def _page_of(
     order = np.argsort(-scores, kind="stable")
     wanted = list(dict.fromkeys([*np.flatnonzero(own).tolist(), *order[:count].tolist()]))
     texts = [tokens_of(captions[each]) for each in wanted]
-    boxes, products = matcher.align_words(features, texts, matcher.regions)
+    width, height = features.size
+    regions: dict[Box, int] = {(0.0, 0.0, width, height): 0}
+    aligned = [model.align(features, text, beta=smoothing[0], temperature=smoothing[1]) for text in texts]
     lines = {
         each: Line(
             captions[each].tokens,
-            tuple(snippets_of(carry_signs(text, states), of)),
+            _snippets(own_alignment, regions),
             float(scores[each]),
             # A wrong sentence of the same score goes before a right one.
             1 + int((scores > scores[each]).sum() + (own[each] and (scores[~own] == scores[each]).sum())),
             bool(own[each]),
         )
-        for each, text, of, states in zip(
-            wanted, texts, products, matcher.states([boxes] * len(products), products, *smoothing), strict=True
-        )
+        for each, own_alignment in zip(wanted, aligned, strict=True)
     }
     mine = sorted((line for line in lines.values() if line.own), key=lambda line: -line.score)
-    return Shown(image, features.size, boxes, tuple(mine), tuple(lines[each] for each in order[:count].tolist()))
+    return Shown(
+        image, features.size, list(regions), tuple(mine), tuple(lines[each] for each in order[:count].tolist())
+    )
+
+
+def _snippets(aligned: Alignment, regions: dict[Box, int]) -> tuple[Snippet, ...]:
+    """All words of a sentence; punctuation before a snippet goes with it. New regions are added to `regions`."""
+    found, end = [], 0
+    for each in aligned.snippets:
+        region = regions.setdefault(each.boxes[0], len(regions))
+        found.append(Snippet(end, each.end, region, each.score))
+        end = each.end
+    return tuple(found)
 
 
 def _picture_page(shown: Shown, name: str, around: Sequence[str], title: str) -> str:
@@ -191,8 +210,8 @@ def _picture_page(shown: Shown, name: str, around: Sequence[str], title: str) ->
     return _document(f"{shown.image.id} · {title}", title, body, "../")
 
 
-def _box(region: int, box: NDArray[Any], colours: dict[int, int]) -> str:
-    x1, y1, x2, y2 = np.asarray(box, float).tolist()
+def _box(region: int, box: Box, colours: dict[int, int]) -> str:
+    x1, y1, x2, y2 = box
     place = f'data-region="{region}" x="{x1:.1f}" y="{y1:.1f}" width="{x2 - x1:.1f}" height="{y2 - y1:.1f}"'
     return f'<rect class="halo" {place}/><rect {_style(region, colours)} {place}/>'
 

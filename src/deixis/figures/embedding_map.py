@@ -19,7 +19,7 @@ from deixis.corpus.records import Image
 from deixis.corpus.spans import Span
 from deixis.errors import DeixisError
 from deixis.metrics.protocols import Pictures
-from deixis.model import Encodes, ImageFeatures, Localizes, Scores, Tokens
+from deixis.model import ImageFeatures, Model, Tokens, has_own_score
 from deixis.text.chunker import Chunker
 from deixis.text.tokens import tokens_of
 
@@ -49,22 +49,22 @@ class SpaceMap(msgspec.Struct, frozen=True):
     points: tuple[Point, ...]
 
 
-def check_space(matcher: Any) -> None:
+def check_space(model: Model) -> None:
     """A `DeixisError` where pictures and texts have no space in common, as with networks that look at pairs."""
-    if not isinstance(matcher, Encodes) or isinstance(matcher, Scores):
+    if not {"embed_images", "embed_texts"} <= model.abilities or has_own_score(model):
         raise DeixisError("this run has no common space of pictures and texts to draw a map of")
 
 
-def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, method: Method, seed: int) -> SpaceMap:
-    """Where some images of a split lie with their captions, and, if the matcher has them, their regions and phrases.
+def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, method: Method, seed: int) -> SpaceMap:
+    """Where some images of a split lie with their captions, and, if the model has them, their regions and phrases.
 
     Args:
-        matcher: encodes pictures and texts into one space.
+        model: embeds pictures and texts into one space.
         images: of the split.
         method: how the space is laid out in the plane.
         seed: of t-SNE and UMAP.
     """
-    check_space(matcher)
+    check_space(model)
     features = [pictures.features(image) for image in images]
     points = [Point("image", number, 0, 0, image.id) for number, image in enumerate(images)]
     texts: list[Tokens] = []
@@ -72,11 +72,11 @@ def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, meth
         for caption in image.captions:
             points.append(Point("caption", number, 0, 0, caption.text, to=number))
             texts.append(tokens_of(caption))
-    rows = [matcher.encode_images(features)]
+    rows = [model.embed_images(features)]
     if texts:
-        rows.append(matcher.encode_texts(texts))
-    if isinstance(matcher, Localizes) and all(each.regions is not None for each in features):
-        finer, vectors = _finer(matcher, images, features, len(points))
+        rows.append(model.embed_texts(texts))
+    if "localize" in model.abilities and all(each.regions is not None for each in features):
+        finer, vectors = _finer(model, images, features, len(points))
         points += finer
         rows.append(vectors)
     vectors = np.concatenate([np.asarray(part, np.float64) for part in rows if len(part)])
@@ -89,9 +89,9 @@ def space_map(matcher: Any, pictures: Pictures, images: Sequence[Image], *, meth
 
 
 def _finer(
-    matcher: Any, images: Sequence[Image], features: Sequence[ImageFeatures], first: int
+    model: Model, images: Sequence[Image], features: Sequence[ImageFeatures], first: int
 ) -> tuple[list[Point], NDArray[Any]]:
-    """Phrases of the images with the regions that suit them best; a region is encoded as a picture of its own."""
+    """Phrases of the images with the regions that suit them best; a region is embedded as a picture of its own."""
     points: list[Point] = []
     rows: list[NDArray[Any]] = []
     for number, (image, own) in enumerate(zip(images, features, strict=True)):
@@ -99,7 +99,7 @@ def _finer(
         phrases = _phrases(image)
         if not phrases or not len(own.regions):
             continue
-        boxes, scores = matcher.localize(own, phrases)
+        boxes, scores = model.localize(own, phrases)
         best = np.asarray(scores).argmax(1)
         places: dict[int, int] = {}
         for row in np.unique(best).tolist():
@@ -107,10 +107,10 @@ def _finer(
             x1, y1, x2, y2 = (float(side) for side in boxes[row])
             points.append(Point("region", number, 0, 0, box=(x1, y1, x2, y2)))
             region = ImageFeatures(own.regions[row], None, None, (x2 - x1, y2 - y1))
-            rows.append(matcher.encode_images([region]))
+            rows.append(model.embed_images([region]))
         for phrase, row in zip(phrases, best.tolist(), strict=True):
             points.append(Point("phrase", number, 0, 0, " ".join(phrase), to=places[row]))
-        rows.append(matcher.encode_texts(phrases))
+        rows.append(model.embed_texts(phrases))
     return points, np.concatenate(rows) if rows else np.empty((0, 1))
 
 

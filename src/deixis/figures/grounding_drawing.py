@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from PIL.Image import Image as Picture
 
-from deixis.base.phrase_pointer import GroundedPhrase, token_places
 from deixis.corpus import Box
+from deixis.model import Grounding
+from deixis.text.phrase_finding import token_places
 from deixis.text.tokens import tokenize
 from deixis.vision.alignment_drawing import Part, draw_alignment
 
 
-def draw_grounded(picture: Picture, sentence: str, found: Sequence[GroundedPhrase]) -> Picture:
+def draw_grounded(picture: Picture, sentence: str, found: Sequence[Grounding]) -> Picture:
     """A page; a phrase's score stands at its box."""
     tokens = tokenize(sentence)
     starts, ends = zip(*token_places(sentence, tokens), strict=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from deixis.corpus.records import Image
 from deixis.errors import DeixisError
 from deixis.metrics.protocols import Pictures
-from deixis.model import Encodes, Scores
+from deixis.model import Model
 
 
 class Retrieved(NamedTuple):
@@ -22,7 +22,7 @@ class Retrieved(NamedTuple):
 
 
 def retrieved_sentences(
-    matcher: Any, pictures: Pictures, images: Sequence[Image], count: int
+    model: Model, pictures: Pictures, images: Sequence[Image], count: int
 ) -> list[tuple[list[Retrieved], int]]:
     """For each image the best of all captions of the split, and the rank of the best of its own, counted from 1.
 
@@ -32,12 +32,7 @@ def retrieved_sentences(
     written = [caption.text for image in pictures.images for caption in image.captions]
     numbers = {image.id: number for number, image in enumerate(pictures.images)}
     features = [pictures.features(image) for image in images]
-    if isinstance(matcher, Scores):
-        scores = np.asarray(matcher.score(features, captions))
-    elif isinstance(matcher, Encodes):
-        scores = matcher.encode_images(features) @ matcher.encode_texts(captions).T
-    else:
-        raise DeixisError("this run does not match pictures with sentences")
+    scores = np.asarray(model.score(features, captions))
     found = []
     for image, row in zip(images, scores, strict=True):
         own = np.array([owner == numbers[image.id] for owner in owners])

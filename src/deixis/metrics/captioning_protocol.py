@@ -1,7 +1,7 @@
-"""What a matcher says of pictures, held against what people said: BLEU, ROUGE-L, CIDEr-D, and how much of it is new.
+"""What a model says of pictures, held against what people said: BLEU, ROUGE-L, CIDEr-D, and how much of it is new.
 
 `best_sentences` is the baseline of Fig. 5 of paper 4's supplement: for each picture the sentences of the training set
-that a matcher scores highest. `word_neighbours` looks at what section 5 says of word vectors: pretrained ones have
+that a model scores highest. `word_neighbours` looks at what section 5 says of word vectors: pretrained ones have
 colours side by side, since sentences exchange them freely, though they look nothing alike.
 """
 
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
 from deixis.errors import DeixisError
 from deixis.metrics.caption_metrics import caption_scores
 from deixis.metrics.protocols import Pictures, Told
-from deixis.metrics.results import Protocol, Result, make_result
-from deixis.model import Describes, DescribesRegions, HasNeighbours, ImageFeatures, Scores, Tokens
+from deixis.metrics.results import Protocol as ResultProtocol
+from deixis.metrics.results import Result, make_result
+from deixis.model import ImageFeatures, Model, Tokens
 
 #: Sentences scored together.
 BLOCK = 4096
@@ -27,25 +28,32 @@ NEIGHBOURS = 5
 TOLD, TOLD_NEIGHBOURS = ("red", "blue", "green"), 3
 
 
-def captioning(matcher: Describes, pictures: Pictures, known: Collection[Tokens], **told: Unpack[Told]) -> Result:
+class HasNeighbours(Protocol):
+    """A model with word vectors of its own."""
+
+    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
+        """The words nearest to a word, and their cosines; a word that it does not know is a `DeixisError`."""
+
+
+def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **told: Unpack[Told]) -> Result:
     """The best description of every picture of a split, against its captions: `captions` and `novel`, in percent.
 
     Args:
-        known: the captions that the matcher learned from; a description that is none of them is novel.
+        known: the captions that the model learned from; a description that is none of them is novel.
     """
     start = time.monotonic()
-    said = [tuple(matcher.describe(features, 1)[0][0]) for features in pictures.all_features()]
+    said = [model.describe(features, 1)[0].tokens for features in pictures.all_features()]
     return _judged("captioning", said, pictures, known, start, told)
 
 
-def sentence_baseline(matcher: Scores, pictures: Pictures, known: Sequence[Tokens], **told: Unpack[Told]) -> Result:
-    """The same for the training sentence that the matcher scores highest."""
+def sentence_baseline(model: Model, pictures: Pictures, known: Sequence[Tokens], **told: Unpack[Told]) -> Result:
+    """The same for the training sentence that the model scores highest."""
     start = time.monotonic()
-    said = [known[own[0]] for own in best_sentences(matcher, pictures.all_features(), known, 1)]
+    said = [known[own[0]] for own in best_sentences(model, pictures.all_features(), known, 1)]
     return _judged("best training sentence", said, pictures, known, start, told)
 
 
-def region_captioning(matcher: DescribesRegions, pictures: Pictures, **told: Unpack[Told]) -> Result:
+def region_captioning(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
     """The best description of the box around every chain of a split, against the chain's phrases: `region_captions`.
 
     Args:
@@ -63,16 +71,16 @@ def region_captioning(matcher: DescribesRegions, pictures: Pictures, **told: Unp
         for caption in image.captions:
             for phrase in caption.phrases:
                 phrases.setdefault(phrase.chain, []).append(caption.phrase_text(phrase))
-        said = matcher.describe_regions(features, 1) if drawn else []
+        said = model.describe_regions(features, 1) if drawn else []
         for chain, own in zip(drawn, said, strict=True):
             # A chain that only another corpus' captions name has nothing to be held against.
             if chain.id in phrases:
-                candidates[f"{image.id} {chain.id}"] = " ".join(own[0][0])
+                candidates[f"{image.id} {chain.id}"] = own[0].text
                 references[f"{image.id} {chain.id}"] = phrases[chain.id]
     if not candidates:
         raise DeixisError("no chain of this split has both boxes and phrases")
     return make_result(
-        Protocol("region captioning", "none", {**pictures.parameters, "boxes": "merged"}),
+        ResultProtocol("region captioning", "none", {**pictures.parameters, "boxes": "merged"}),
         {"region_captions": caption_scores(candidates, references)},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
@@ -82,16 +90,16 @@ def region_captioning(matcher: DescribesRegions, pictures: Pictures, **told: Unp
     )
 
 
-def word_neighbours(matcher: HasNeighbours, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+def word_neighbours(model: HasNeighbours, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
     """The nearest words of colours by the cosine of word vectors, and the share of them that are colours, in percent.
 
-    None where the matcher knows no colour.
+    None where the model knows no colour.
     """
     start = time.monotonic()
     found: dict[str, Mapping[str, float]] = {}
     for colour in COLOURS:
         try:
-            near = matcher.neighbours(colour, 4 * NEIGHBOURS)
+            near = model.neighbours(colour, 4 * NEIGHBOURS)
         except DeixisError:
             continue
         # What is no plain word has no name in a result.
@@ -101,7 +109,7 @@ def word_neighbours(matcher: HasNeighbours, pictures: Pictures, **told: Unpack[T
     among: Any = [word in COLOURS for own in found.values() for word in own]
     told_ones = {colour: dict([*found[colour].items()][:TOLD_NEIGHBOURS]) for colour in TOLD if colour in found}
     return make_result(
-        Protocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
+        ResultProtocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
         {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": told_ones},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
@@ -111,13 +119,13 @@ def word_neighbours(matcher: HasNeighbours, pictures: Pictures, **told: Unpack[T
 
 
 def best_sentences(
-    matcher: Scores, images: Sequence[ImageFeatures], sentences: Sequence[Tokens], count: int
+    model: Model, images: Sequence[ImageFeatures], sentences: Sequence[Tokens], count: int
 ) -> list[list[int]]:
     """The numbers of the `count` sentences that fit each image best, best first."""
     best = np.empty((len(images), 0))
     numbers = np.empty((len(images), 0), np.int64)
     for start in range(0, len(sentences), BLOCK):
-        scores = matcher.score(images, sentences[start : start + BLOCK])
+        scores = model.score(images, sentences[start : start + BLOCK])
         best = np.concatenate([best, scores], 1)
         own = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
         numbers = np.concatenate([numbers, own], 1)
@@ -135,7 +143,7 @@ def _judged(
     seen = {tuple(text) for text in known}
     novel = 100 * float(np.mean([tuple(tokens) not in seen for tokens in said]))
     return make_result(
-        Protocol(protocol, "none", {**pictures.parameters}),
+        ResultProtocol(protocol, "none", {**pictures.parameters}),
         {"captions": caption_scores(candidates, references), "novel": novel},
         duration=time.monotonic() - start,
         corpus=pictures.reference,

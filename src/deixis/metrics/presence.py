@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,19 @@ import numpy.typing as npt
 from deixis.corpus.records import TYPES, Image
 from deixis.errors import DeixisError
 from deixis.metrics.precision import average_precision
-from deixis.model import ImageFeatures, Localizes, Tokens
+from deixis.model import ImageFeatures, Model, Tokens
 from deixis.text.tokens import tokens_of
 
 Floats = npt.NDArray[np.floating]
 #: Scores one picture for all phrases, `(phrases,)`, higher where the phrase is more likely there.
 PresenceScorer = Callable[[Image, Sequence[Tokens]], Floats]
+
+
+class DetectsPresence(Protocol):
+    """Scores how likely phrases are in pictures, comparably across pictures and phrases."""
+
+    def presence(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Floats:
+        """`(phrases,)`, higher where the phrase is more likely to name something in the picture."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class PresenceQuestions:
 class BestRegion:
     """Presence by the score of the best region: uses a localizer, trained within pictures, as a detector."""
 
-    def __init__(self, localizer: Localizes) -> None:
+    def __init__(self, localizer: Model) -> None:
         self._localizer = localizer
 
     def presence(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Floats:

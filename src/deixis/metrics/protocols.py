@@ -1,8 +1,8 @@
-"""A matcher under the papers' protocols: retrieval, sentence to sentence, phrase localization, phrase presence.
+"""A model under the papers' protocols: retrieval, sentence to sentence, phrase localization, phrase presence.
 
-The matcher is known by the protocols of `deixis.model` alone. Each function gives the result record of one split;
-what it says of box supervision comes from the feature store's provenance and from what only the one who trained
-the matcher knows.
+A model is any object with the methods of `deixis.model.Model` that a protocol needs. Each function gives the result
+record of one split; what it says of box supervision comes from the feature store's provenance and from what only the
+one who trained the model knows.
 """
 
 from __future__ import annotations
@@ -21,25 +21,14 @@ from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization
 from deixis.metrics.phrase_detection import evaluate_average_precision
-from deixis.metrics.presence import evaluate_presence
+from deixis.metrics.presence import DetectsPresence, evaluate_presence
 from deixis.metrics.ranking import TIES, evaluate_ranking, evaluate_sentences
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
 from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores
 from deixis.metrics.score_blocks import Scores as ScoreMatrix
 from deixis.metrics.text_blind import text_blind_recall
-from deixis.model import (
-    DetectsPresence,
-    Encodes,
-    ImageFeatures,
-    Localizes,
-    LocalizesMentions,
-    Mention,
-    Scores,
-    Tokens,
-    read_images,
-    regions_of,
-)
+from deixis.model import ImageFeatures, Mention, Model, Tokens, has_own_score, regions_of, store_images
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
 
@@ -90,10 +79,10 @@ class Pictures:
             self.parameters["region_features"] = regions.fingerprint[:16]
 
     def features(self, image: Image) -> ImageFeatures:
-        return self._cut(next(read_images(self._store, [image.id], regions=self._regions)))
+        return self._cut(next(store_images(self._store, [image.id], regions=self._regions)))
 
     def all_features(self) -> list[ImageFeatures]:
-        found = read_images(self._store, (image.id for image in self.images), regions=self._regions)
+        found = store_images(self._store, (image.id for image in self.images), regions=self._regions)
         return [self._cut(features) for features in found]
 
     def _cut(self, features: ImageFeatures) -> ImageFeatures:
@@ -120,26 +109,26 @@ class Pictures:
         return msgspec.structs.replace(told, regions=count, upper_bound=upper_bound)
 
 
-def retrieval(matcher: Encodes | Scores, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
+def retrieval(model: Model, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
     """Images for every caption and captions for every image (paper 1, section 5.4): `image_to_text`, `text_to_image`.
 
-    A matcher that scores pairs is asked for scores, any other for embeddings, which are compared by their cosine.
+    A model with a score of its own is asked for scores, any other for embeddings, which are compared by their cosine.
     """
     start = time.monotonic()
     captions, owners = pictures.captions()
-    scores = _scores(matcher, pictures.all_features(), captions)
+    scores = _scores(model, pictures.all_features(), captions)
     ranking = evaluate_ranking(scores, np.array(owners, np.int64), folds=folds)
     counts = {"images": len(pictures.images), "captions": len(captions)}
     parameters = {"folds": folds, "tie_tolerance": _tolerance(scores)}
     return _result("image-text ranking", TIES, pictures, parameters, ranking.as_dict(), counts, start, told)
 
 
-def sentence_retrieval(matcher: Encodes, pictures: Pictures, **told: Unpack[Told]) -> Result:
+def sentence_retrieval(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
     """The other captions of the same image for every caption (paper 1, section 5.5): `sentence_to_sentence`."""
     start = time.monotonic()
     captions, owners = pictures.captions()
-    encoded = matcher.encode_texts(captions)
-    scores = EmbeddingScores(encoded, encoded)
+    embeddings = model.embed_texts(captions)
+    scores = EmbeddingScores(embeddings, embeddings)
     figures = evaluate_sentences(scores, np.array(owners, np.int64))
     counts = {"images": len(pictures.images), "captions": len(captions), "queries": figures.queries}
     metrics = {"sentence_to_sentence": figures.as_dict()}
@@ -147,10 +136,10 @@ def sentence_retrieval(matcher: Encodes, pictures: Pictures, **told: Unpack[Told
     return _result("sentence-to-sentence ranking", TIES, pictures, parameters, metrics, counts, start, told)
 
 
-def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told: Unpack[Told]) -> Result:
+def region_phrase_ranking(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
     """Phrases for every drawn region and regions for every phrase (paper 2, Table 4): `strings`, `instances`.
 
-    A region is put to the matcher as a picture of its own, a phrase as a text of its own.
+    A region is put to the model as a picture of its own, a phrase as a text of its own.
 
     Args:
         pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
@@ -164,12 +153,12 @@ def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told:
             raise DeixisError("region-phrase ranking needs features of drawn regions (the feature recipe `chains`)")
         drawn = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
         vectors.update(zip(((image.id, box) for box in drawn), regions, strict=True))
-    # Who looks at a picture's regions as well has none but the whole of it.
+    # A model that looks at a picture's regions as well gets none but the whole of it.
     none = np.zeros((0, 4), np.float32)
     asked = [
         ImageFeatures(vectors[name, box], vectors[name, box][None][:0], none, _size(box)) for name, box in items.regions
     ]
-    scores = _scores(matcher, asked, [tuple(string.split(" ")) for string in items.strings])
+    scores = _scores(model, asked, [tuple(string.split(" ")) for string in items.strings])
     metrics = evaluate_region_phrases(items, scores).as_dict()
     counts = {"images": len(pictures.images), "regions": len(asked), "strings": len(items.strings)}
     parameters = {"boxes": "merged", "tie_tolerance": _tolerance(scores)}
@@ -177,7 +166,7 @@ def region_phrase_ranking(matcher: Encodes | Scores, pictures: Pictures, **told:
 
 
 def localization(
-    matcher: Localizes,
+    model: Model,
     pictures: Pictures,
     *,
     recall_at: Sequence[int] = (1, 5, 10),
@@ -189,7 +178,7 @@ def localization(
     Beside them, in `text_blind`, is what baselines get that never read the phrase (`deixis.metrics.text_blind`).
 
     Args:
-        matcher: points at phrases.
+        model: localizes phrases.
         pictures: with regions.
         recall_at: the K of the recalls; paper 0 also has that of all regions, the upper bound.
         precision: also average precision after suppression (AP-NMS of paper 0). Every phrase is then run on every
@@ -197,7 +186,7 @@ def localization(
         told: for the result.
     """
     start = time.monotonic()
-    localizer = phrase_localizer(matcher, pictures)
+    localizer = phrase_localizer(model, pictures)
     found = evaluate_localization(pictures.images, localizer, recall_at=recall_at)
     parameters: dict[str, Any] = {"boxes": "merged", "iou": 0.5}
     if precision:
@@ -233,8 +222,8 @@ def presence(matcher: DetectsPresence, pictures: Pictures, **told: Unpack[Told])
     return _result("phrase presence", TIES, pictures, {}, {"presence": found.as_dict()}, counts, start, told)
 
 
-def phrase_localizer(matcher: Localizes, pictures: Pictures) -> Localizer:
-    """A matcher as what the localization protocols call; phrases are put to it without their sentence."""
+def phrase_localizer(model: Model, pictures: Pictures) -> Localizer:
+    """A model of stored features as what the localization protocols call; it reads phrases without their sentence."""
     asked: Sequence[PhraseQuery] = ()
     phrases: tuple[Tokens, ...] = ()
 
@@ -243,18 +232,18 @@ def phrase_localizer(matcher: Localizes, pictures: Pictures) -> Localizer:
         # Average precision asks for the same thousands of phrases at every image.
         if queries is not asked:
             asked, phrases = queries, tuple(query_tokens(query) for query in queries)
-        return matcher.localize(pictures.features(image), phrases)
+        return model.localize(pictures.features(image), phrases)
 
     return localize
 
 
-def mention_localizer(matcher: LocalizesMentions, corpus: Corpus) -> Localizer:
-    """A matcher that looks at the corpus' pictures, as what the localization protocols call."""
+def mention_localizer(model: Model, corpus: Corpus) -> Localizer:
+    """A model of pictures as what the localization protocols call; phrases are put to it in their sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         picture = read_picture(corpus, image)
         mentions = [Mention(tokens_of(query.caption), query.phrase.start, query.phrase.end) for query in queries]
-        boxes, scores = matcher.localize_mentions(picture, mentions)
+        boxes, scores = model.localize(picture, mentions)
         original = (image.width or picture.width, image.height or picture.height)
         return Localized(boxes * np.tile(np.divide(original, picture.size), 2), scores)
 
@@ -266,12 +255,11 @@ def query_tokens(query: PhraseQuery) -> Tokens:
     return tokens_of(query.caption)[query.phrase.start : query.phrase.end]
 
 
-def _scores(matcher: Encodes | Scores, images: list[ImageFeatures], texts: list[tuple[str, ...]]) -> ScoreMatrix:
-    # A network that compares pairs may have branches that encode, too; its scores are then what it means.
-    if isinstance(matcher, Scores):
-        score = matcher.score
+def _scores(model: Model, images: list[ImageFeatures], texts: list[tuple[str, ...]]) -> ScoreMatrix:
+    if has_own_score(model):
+        score = model.score
         return FunctionScores(lambda rows, columns: score(images[rows], texts[columns]), (len(images), len(texts)))
-    return EmbeddingScores(matcher.encode_images(images), matcher.encode_texts(texts))
+    return EmbeddingScores(model.embed_images(images), model.embed_texts(texts))
 
 
 def _tolerance(scores: ScoreMatrix) -> float:

@@ -28,7 +28,7 @@ from scipy.special import logsumexp
 from deixis.errors import DeixisError
 from deixis.metrics.protocols import Pictures, Told
 from deixis.metrics.results import Protocol, Result, make_result
-from deixis.model import Encodes, ImageFeatures, Scores, TellsLikelihood, Tokens
+from deixis.model import ImageFeatures, Model, Tokens, abilities_of, has_own_score
 from deixis.text.entity_types import EntityTypes
 from deixis.text.twins import Twins, reversible
 
@@ -48,13 +48,11 @@ class Leads(NamedTuple):
     tie: Array
 
 
-def order_accuracy(
-    matcher: Encodes | Scores, pictures: Pictures, twins: Sequence[Twins], **told: Unpack[Told]
-) -> Result:
+def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **told: Unpack[Told]) -> Result:
     """The share of twins whose true caption scores higher, in percent: `order.accuracy`, and by relation.
 
     Args:
-        matcher: scores pairs, or encodes; one that tells likelihoods is judged by these too.
+        model: scores pairs, or embeds; one with `log_likelihood` is judged by that too.
         pictures: the split; twins of other images are left out.
         twins: from `deixis.text.twins`.
         told: for the result.
@@ -67,7 +65,7 @@ def order_accuracy(
             by_image.setdefault(each.image, []).append(each)
     if not by_image:
         raise DeixisError("none of the exchanged captions is of an image of this split")
-    found = _all_leads(matcher, pictures, by_image)
+    found = _all_leads(model, pictures, by_image)
     scored = [each for own in by_image.values() for each in own]
     relations, types = [each.relation for each in scored], EntityTypes.load()
     either = [row for row, each in enumerate(scored) if reversible(each, types)]
@@ -88,46 +86,46 @@ def order_accuracy(
     )
 
 
-def _all_leads(
-    matcher: Encodes | Scores, pictures: Pictures, by_image: Mapping[str, Sequence[Twins]]
-) -> dict[str, Leads]:
-    """By what the matcher ranks by, `match`, and, where it tells them, by likelihoods."""
+def _all_leads(model: Model, pictures: Pictures, by_image: Mapping[str, Sequence[Twins]]) -> dict[str, Leads]:
+    """By what the model ranks by, `match`, and, where it has them, by likelihoods."""
     images = {image.id: image for image in pictures.images}
     texts = [tuple(text.split(" ")) for own in by_image.values() for each in own for text in (each.true, each.false)]
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
     others = [pictures.images[place] for place in spread]
     shown = [pictures.features(image) for image in others]
     # All texts with these pictures at once; with their own picture image by image.
-    scores, logs = _scores(matcher, shown, texts), _logs(matcher, shown, texts)
+    scores, logs = _scores(model, shown, texts), _logs(model, shown, texts)
     found, first = defaultdict[str, list[Leads]](list), 0
     for image_id, own in by_image.items():
         picture, last = [pictures.features(images[image_id])], first + 2 * len(own)
         kept = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
         columns = np.ix_(kept, range(first, last))
-        found["match"].append(_leads(np.concatenate([_scores(matcher, picture, texts[first:last]), scores[columns]])))
+        found["match"].append(_leads(np.concatenate([_scores(model, picture, texts[first:last]), scores[columns]])))
         if logs is not None:
-            here = np.concatenate([_logs(matcher, picture, texts[first:last]), logs[columns]])
+            here = np.concatenate([_logs(model, picture, texts[first:last]), logs[columns]])
             found["likelihood"].append(_leads(here))
-            # A matcher that scores ranks by such ratios already.
-            if kept and not isinstance(matcher, Scores):
+            # A model with a score of its own ranks by such ratios already.
+            if kept and not has_own_score(model):
                 found["likelihood_ratio"].append(_leads(here[:1] - logsumexp(here[1:], axis=0)))
         first = last
     joined = {name: _joined(parts) for name, parts in found.items()}
-    if logs is not None and not isinstance(matcher, Scores):
+    if logs is not None and not has_own_score(model):
         joined["match_and_likelihood"] = _sum(joined["match"], joined["likelihood"])
     return joined
 
 
-def _scores(matcher: Encodes | Scores, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
+def _scores(model: Model, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
     """(images, texts)"""
-    if isinstance(matcher, Scores):
-        return np.asarray(matcher.score(images, texts), np.float64)
-    return np.asarray(matcher.encode_images(images) @ matcher.encode_texts(texts).T, np.float64)
+    if has_own_score(model):
+        return np.asarray(model.score(images, texts), np.float64)
+    return np.asarray(model.embed_images(images) @ model.embed_texts(texts).T, np.float64)
 
 
-def _logs(matcher: Encodes | Scores, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array | None:
-    """(images, texts): log p(text | picture), where the matcher tells it."""
-    return np.asarray(matcher.log_likelihood(images, texts), float) if isinstance(matcher, TellsLikelihood) else None
+def _logs(model: Model, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array | None:
+    """(images, texts): log p(text | picture), where the model has it."""
+    if "log_likelihood" not in abilities_of(model):
+        return None
+    return np.asarray(model.log_likelihood(images, texts), float)
 
 
 def _leads(scores: Array) -> Leads:

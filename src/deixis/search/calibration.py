@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from deixis.adapters.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
-from deixis.adapters.encoders import Bytes, OnnxEncoder, Pictures, Rows, Texts
+from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.scoring import scores
+from deixis.adapters.search_model import Bytes, Pictures, Rows, Texts
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
@@ -39,26 +40,26 @@ def calibrate(folder: Path, corpus: Corpus) -> Manifest:
     """Fit and keep the relevance of a bundle; a corpus that has too few pictures or words is a `DeixisError`.
 
     The background, and phrases that validation pictures do not show, are drawn from the corpus' training images, so it
-    should be what the encoder was trained on.
+    should be what the model was trained on.
     """
-    encoder, random = OnnxEncoder(read_bundle(folder)), np.random.default_rng(0)
+    model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
     images = [image for image in corpus.split("val") if image.captions][:PICTURES]
     training = list(training_set(corpus).corpus)
     there = corpus.pictures
     trained = [image for image in training if there is not None and there.has(image)]
     background = [trained[place] for place in random.permutation(len(trained))[:BACKGROUND_PICTURES]]
     others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
-    shown, absent = held_out_phrases(encoder.vocabulary, images, others, random)
+    shown, absent = held_out_phrases(model.vocabulary, images, others, random)
     if len(shown) < 2 or len(absent) < 2:
         raise DeixisError(f"the validation split of {corpus.name} has too few pictures and phrases to calibrate on")
-    rows, pictures = encoded(encoder, corpus, background).rows, encoded(encoder, corpus, images)
+    rows, pictures = embedded(model, corpus, background).rows, embedded(model, corpus, images)
     if len(pictures.rows) != len(images):
         raise DeixisError(f"of {len(images)} validation pictures of {corpus.name} {len(pictures.rows)} can be read")
     own = showing(images, shown, random)
-    relevance = fitted(pictures, encoder.encode_texts(shown), own, encoder.encode_texts(absent), rows, random)
+    relevance = fitted(pictures, model.embed_queries(shown), own, model.embed_queries(absent), rows, random)
     with atomic_write(folder / BACKGROUND) as stream:
         np.save(stream, rows.astype(np.float16))
-    manifest = encoder.bundle.manifest
+    manifest = model.bundle.manifest
     files = {**manifest.files, BACKGROUND: file_record(folder / BACKGROUND)}
     manifest = msgspec.structs.replace(manifest, relevance=relevance, files=files)
     write_manifest(folder, manifest)
@@ -93,13 +94,13 @@ def fitted(
         best = np.concatenate([np.maximum(hits, found[:, some].max(1)), missed[:, some].max(1)])
         columns.append(np.stack([best, moved, np.full(len(best), np.log(size / USUAL_SIZE))], 1))
     present = np.tile(np.arange(len(moved)) < len(shown.rows), len(columns))
-    model = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(np.concatenate(columns), present)
-    slope, move, growth = model.coef_[0].tolist()
+    curve = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(np.concatenate(columns), present)
+    slope, move, growth = curve.coef_[0].tolist()
     if slope <= 0:
-        raise DeixisError("the encoder's scores do not tell phrases that pictures show from phrases that they do not")
+        raise DeixisError("the model's scores do not tell phrases that pictures show from phrases that they do not")
     pairs = (pictures.rows @ pictures.rows.T)[np.triu_indices(len(pictures.rows), 1)]
     return Relevance(
-        threshold=-float(model.intercept_[0]) / slope,
+        threshold=-float(curve.intercept_[0]) / slope,
         slope=slope,
         usual=usual,
         share=-move / slope,
@@ -108,18 +109,18 @@ def fitted(
     )
 
 
-def encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Pictures:
+def embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Pictures:
     """The pictures that can be read."""
-    identity = encoder.identity
+    identity = model.identity
     none = Pictures(np.empty((0, identity.dim), np.float32), np.empty((0, identity.cells, identity.cell_dim), np.int8))
-    parts = [none, *_encoded(encoder, corpus, images)]
+    parts = [none, *_embedded(model, corpus, images)]
     return Pictures(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> Iterator[Pictures]:
+def _embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Iterator[Pictures]:
     def prepared(image: Image) -> Bytes | None:
         try:
-            return encoder.prepare(read_picture(corpus, image))
+            return model.prepare(read_picture(corpus, image))
         except InputError:
             return None
 
@@ -127,7 +128,7 @@ def _encoded(encoder: OnnxEncoder, corpus: Corpus, images: Sequence[Image]) -> I
         for start in range(0, len(images), BATCH):
             read = [each for each in pool.map(prepared, images[start : start + BATCH]) if each is not None]
             if read:
-                yield encoder.encode_pictures(np.stack(read))
+                yield model.embed_prepared(read)
 
 
 def held_out_phrases(

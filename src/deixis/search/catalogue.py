@@ -1,4 +1,4 @@
-"""What an index knows: contents by hash, the files that have them, and the encoder that all is bound to (SQLite, WAL).
+"""What an index knows: contents by hash, the files that have them, and the model that all is bound to (SQLite, WAL).
 
 A content is a picture's bytes; it has one row among the vectors however many files hold it, and keeps it when they are
 renamed. A row counts once the transaction that names it is committed, which is after its numbers are on the disk.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deixis.adapters.encoders import Identity
+from deixis.adapters.search_model import Identity
 from deixis.errors import InputError
 from deixis.files import require_database
 from deixis.vision.picture_files import Stamp
@@ -65,7 +65,7 @@ class Catalogue:
         self._connection, self._path = connection, path
 
     @classmethod
-    def create(cls, folder: Path, identity: Identity, encoder: str) -> None:
+    def create(cls, folder: Path, identity: Identity, model: str) -> None:
         """Make an empty catalogue; half of one never comes under its name."""
         temporary = folder / f".{CATALOGUE}.part"
         temporary.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ class Catalogue:
             values = {
                 "version": str(VERSION),
                 "identity": msgspec.json.encode(identity).decode(),
-                "encoder": encoder,
+                "encoder": model,
                 "rows": "0",
             }
             connection.executemany("INSERT INTO meta VALUES (?, ?)", values.items())
@@ -176,10 +176,10 @@ class Catalogue:
         try:
             identity = msgspec.json.decode(self.meta("identity"), type=Identity)
         except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-            raise _damaged(self._path, f"its encoder: {fault}") from None
+            raise _damaged(self._path, f"its model: {fault}") from None
         cells = identity.cells * identity.cell_dim
         if not 1 <= identity.dim <= MAX_DIM or min(identity.cells, identity.cell_dim) < 0 or cells > MAX_CELL_NUMBERS:
-            raise _damaged(self._path, f"its encoder has embeddings of {identity.dim} numbers and {cells} in cells")
+            raise _damaged(self._path, f"its model has embeddings of {identity.dim} numbers and {cells} in cells")
         return identity
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deixis.adapters.encoders import Cells, Encoder, Rows
+from deixis.adapters.search_model import Cells, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.search.catalogue import Catalogue
 from deixis.search.generations import current_generation
@@ -41,7 +41,7 @@ class Collection:
         self.generation = generation
         self._catalogue = Catalogue.read(generation)
         with self._catalogue.transaction("DEFERRED"):
-            self.identity, self.encoder_name = self._catalogue.identity, self._catalogue.meta("encoder")
+            self.identity, self.model_name = self._catalogue.identity, self._catalogue.meta("encoder")
             places, rows = self._catalogue.places(), self._catalogue.rows
             self.roots = self._catalogue.roots()
             self._changes = self._catalogue.changes()
@@ -86,18 +86,18 @@ class Collection:
         """Whether the index has changed since it was opened."""
         return current_generation(self.index) != self.generation or self._catalogue.changes() != self._changes
 
-    def check_encoder(self, encoder: Encoder) -> None:
-        """Refuse an encoder whose rows do not compare with the collection's."""
-        if encoder.identity == self.identity:
+    def check_model(self, model: SearchModel) -> None:
+        """Refuse a model whose embeddings cannot be compared with the collection's."""
+        if model.identity == self.identity:
             return
-        if encoder.identity.weights_sha256 == self.identity.weights_sha256:
+        if model.identity.weights_sha256 == self.identity.weights_sha256:
             raise DeixisError(
                 f"{self.index} was made with another form of {self.identity}, which sees pictures in another size, or "
-                f"has other cells than {encoder.identity}; bring it up to date with: deixis index --into {self.index}"
+                f"has other cells than {model.identity}; bring it up to date with: deixis index --into {self.index}"
             )
         raise DeixisError(
-            f"{self.index} was made with the encoder {self.identity}, and this is {encoder.identity}; search "
-            f"with --encoder {self.encoder_name}, or run: deixis index --into {self.index} --encoder ENCODER"
+            f"{self.index} was made with the model {self.identity}, and this is {model.identity}; search "
+            f"with --model {self.model_name}, or run: deixis index --into {self.index} --model MODEL"
         )
 
     def close(self) -> None:

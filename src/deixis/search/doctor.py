@@ -1,4 +1,4 @@
-"""What keeps search from working: packages, the index, its encoder, and whether the two still fit."""
+"""What keeps search from working: packages, the index, its model, and whether the two still fit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import msgspec
 import numpy as np
 
 from deixis.adapters.bundles import DEFAULT
-from deixis.adapters.encoders import Encoder
+from deixis.adapters.search_model import SearchModel
 from deixis.errors import DeixisError
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
 from deixis.search.catalogue import Catalogue
 from deixis.search.collection import Collection
 from deixis.search.engine import SearchEngine
-from deixis.search.generations import encoder_name_of
+from deixis.search.generations import model_name_of
 from deixis.search.status import index_status
 
 PACKAGES = ("faiss-cpu", "onnxruntime", "pillow", "numpy")
 #: Pictures that are looked for, and that are encoded again.
 FILES, AGAIN = 200, 3
-#: An encoder on another machine differs by rounding only.
+#: A model on another machine differs by rounding only.
 SAME = 0.999
 
 
@@ -35,17 +35,17 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
 
 
-def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
+def examine(index: Path, model_name: str | None = None) -> list[Finding]:
     """Everything that can be looked at without changing anything."""
     findings = list(_packages())
-    encoder: Encoder | None = None
+    model: SearchModel | None = None
     try:
-        name = encoder_name or _encoder_name(index) or DEFAULT
-        encoder = load_encoder(name)
-        encoder.encode_texts(["a dog"])
-        findings.append(Finding("encoder", True, f"{encoder.identity}, as {name}"))
+        name = model_name or _model_name(index) or DEFAULT
+        model = load_search_model(name)
+        model.embed_queries(["a dog"])
+        findings.append(Finding("model", True, f"{model.identity}, as {name}"))
     except DeixisError as fault:
-        findings.append(Finding("encoder", False, str(fault), "give --encoder onnx:FOLDER"))
+        findings.append(Finding("model", False, str(fault), "give --model onnx:FOLDER"))
     try:
         told = index_status(index)
         findings.append(Finding("index", True, f"{told.pictures:,} pictures in {told.files:,} files at {index}"))
@@ -56,17 +56,17 @@ def examine(index: Path, encoder_name: str | None = None) -> list[Finding]:
     findings += _watched("vectors", lambda: _vectors(index, collection))
     findings += _watched("files", lambda: _files(collection))
     findings += _watched("search", lambda: _nearest(collection, told.store))
-    if encoder is not None:
-        own = encoder
-        findings += _watched("encoder and index", lambda: _agreement(index, collection, own))
+    if model is not None:
+        own = model
+        findings += _watched("model and index", lambda: _agreement(index, collection, own))
     collection.close()
     return findings
 
 
-def _encoder_name(index: Path) -> str | None:
-    """The name of the index' own encoder, where it can be read; what is wrong with an index is said below."""
+def _model_name(index: Path) -> str | None:
+    """The name of the index' own model, where it can be read; what is wrong with an index is said below."""
     with suppress(DeixisError):
-        return encoder_name_of(index)
+        return model_name_of(index)
     return None
 
 
@@ -131,8 +131,8 @@ def _nearest(collection: Collection, store: str) -> Finding:
     return Finding("search", not lost, f"{told}, in {store or 'this process'}", "deixis index" if lost else "")
 
 
-def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Finding:
-    engine = SearchEngine(index, encoder)
+def _agreement(index: Path, collection: Collection, model: SearchModel) -> Finding:
+    engine = SearchEngine(index, model)
     cosines = []
     for picture in collection.ids[:: max(1, len(collection) // AGAIN)][:AGAIN]:
         for path in collection.paths(int(picture))[:1]:
@@ -142,4 +142,4 @@ def _agreement(index: Path, collection: Collection, encoder: Encoder) -> Finding
                 continue
     agree = all(cosine > SAME for cosine in cosines)
     told = f"{len(cosines)} pictures encoded again" + (", as before" if agree else f": cosines {cosines}")
-    return Finding("encoder and index", agree, told, "" if agree else _anew(index))
+    return Finding("model and index", agree, told, "" if agree else _anew(index))

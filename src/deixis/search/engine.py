@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.encoders import Encoder, Pictures, Rows, Texts, whole_texts
 from deixis.adapters.scoring import scores
-from deixis.loading import load_encoder
+from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
+from deixis.loading import load_search_model
 from deixis.search.collection import Collection
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, log_odds, thresholds
@@ -38,12 +38,12 @@ class Hit(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """A query as the encoder has it: texts, which of them are pictures without words, and which must not be there."""
+    """A query as the model has it: texts, which of them are pictures without words, and which must not be there."""
 
     texts: Texts
     examples: NDArray[np.bool_]
     denied: NDArray[np.bool_]
-    #: Those of which the encoder knows no word: nothing is such a thing.
+    #: Those of which the model knows no word: nothing is such a thing.
     unknown: NDArray[np.bool_]
 
 
@@ -57,7 +57,7 @@ class Ranking(NamedTuple):
 class Answer(NamedTuple):
     query: str
     hits: list[Hit]
-    #: Words of the query that the encoder has never seen.
+    #: Words of the query that the model has never seen.
     unknown: list[str]
 
     @property
@@ -71,17 +71,17 @@ class Answer(NamedTuple):
 
 
 class SearchEngine:
-    """A collection and its encoder.
+    """A collection and its model.
 
     Args:
         index: the index' folder.
-        encoder: an open encoder; None opens the one that the index was made with.
+        model: an open model; None opens the one that the index was made with.
     """
 
-    def __init__(self, index: str | Path, encoder: Encoder | None = None) -> None:
+    def __init__(self, index: str | Path, model: SearchModel | None = None) -> None:
         self.collection = Collection(index)
-        self.encoder = encoder or load_encoder(self.collection.encoder_name)
-        self.collection.check_encoder(self.encoder)
+        self.model = model or load_search_model(self.collection.model_name)
+        self.collection.check_model(self.model)
 
     def search(self, text: str, count: int = 20, *, like: str | Path | None = None) -> Answer:
         """The pictures that fit a query best (`deixis.search.queries` tells its grammar).
@@ -104,7 +104,7 @@ class SearchEngine:
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
         """Queries, each with the row of a picture that what is found should resemble or None, encoded together."""
-        texts = self.encoder.encode_texts([text for query in queries for text in (*query.phrases, *query.without)])
+        texts = self.model.embed_queries([text for query in queries for text in (*query.phrases, *query.without)])
         terms, place = [], 0
         for query, example in zip(queries, examples, strict=True):
             counts = [int(example is not None), len(query.phrases), len(query.without)]
@@ -123,7 +123,7 @@ class SearchEngine:
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         plain = [terms.texts.rows for terms in queries if len(terms.examples) == 1]
         # Without cells the nearest are the best already.
-        most = max(CANDIDATES, count) if self.encoder.identity.cells else count
+        most = max(CANDIDATES, count) if self.model.identity.cells else count
         found = iter(self._nearest(np.concatenate(plain), most) if plain else ())
         return [
             self._ranking(terms, next(found) if len(terms.examples) == 1 else self._candidates(terms, count))
@@ -131,8 +131,8 @@ class SearchEngine:
         ]
 
     def _unknown(self, text: str) -> bool:
-        """Whether the encoder has seen no word of a text that says what is meant."""
-        unknown = set(self.encoder.unknown_words(text))
+        """Whether the model has seen no word of a text that says what is meant."""
+        unknown = set(self.model.unknown_words(text))
         telling = {token for token in tokens_of(text) if has_content(token) and token not in ARTICLES}
         return bool(unknown) and telling <= unknown
 
@@ -154,9 +154,9 @@ class SearchEngine:
     def _ranking(self, terms: Terms, ids: Ids) -> Ranking:
         ids = ids[ids >= 0]
         found = scores(terms.texts, Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
-        least = thresholds(terms.texts.rows, terms.examples, self.encoder, len(self.collection))
+        least = thresholds(terms.texts.rows, terms.examples, self.model, len(self.collection))
         least = np.where(terms.unknown, np.float32(np.inf), least)
-        odds = log_odds(found, least, terms.denied, self.encoder.relevance)
+        odds = log_odds(found, least, terms.denied, self.model.relevance)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
@@ -176,14 +176,14 @@ class SearchEngine:
 
     def encode_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Rows:
         """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
-        at_least = int(self.encoder.identity.preprocessing.get("at_least", 0))
+        at_least = self.model.identity.at_least
         picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)
-        row: Rows = self.encoder.encode_pictures(self.encoder.prepare(picture)[None]).rows[0]
+        row: Rows = self.model.embed_prepared([self.model.prepare(picture)]).rows[0]
         return row
 
     def unknown(self, query: Query) -> list[str]:
-        """The words of a query that the encoder has never seen."""
-        found = [word for phrase in (*query.phrases, *query.without) for word in self.encoder.unknown_words(phrase)]
+        """The words of a query that the model has never seen."""
+        found = [word for phrase in (*query.phrases, *query.without) for word in self.model.unknown_words(phrase)]
         return list(dict.fromkeys(found))
 
 

@@ -4,7 +4,7 @@
     current           the name of the generation in use
     towers-1f2e…-1/   catalogue.sqlite, vectors/
 
-A generation is bound to one encoder. Another encoder, or a tidying, makes another one, and `current` is replaced when
+A generation is bound to one model. Another model, or a tidying, makes another one, and `current` is replaced when
 that is whole; readers see the one or the other.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from deixis.adapters.encoders import Identity
+from deixis.adapters.search_model import Identity
 from deixis.errors import InputError
 from deixis.files import read_regular, write_text
 from deixis.search.catalogue import CATALOGUE, REMEDY, Catalogue
@@ -54,8 +54,8 @@ def current_generation(index: Path) -> Path | None:
     return index / name
 
 
-def encoder_name_of(index: Path) -> str | None:
-    """What opens the encoder of the generation in use, or None where the index has none yet."""
+def model_name_of(index: Path) -> str | None:
+    """What opens the model of the generation in use, or None where the index has none yet."""
     current = current_generation(index)
     if current is None:
         return None
@@ -67,7 +67,7 @@ def encoder_name_of(index: Path) -> str | None:
 
 
 def generation_of(index: Path, identity: Identity) -> Path | None:
-    """The generation bound to an encoder, in use or unfinished."""
+    """The generation bound to a model, in use or unfinished."""
     current = current_generation(index)
     rest = sorted(path.parent for path in index.glob(f"*/{CATALOGUE}"))
     for folder in ([current] if current else []) + [path for path in rest if path != current]:

@@ -13,12 +13,12 @@ from collections import ChainMap, Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from deixis.adapters.encoders import Bytes, Cells, Encoder, Pictures, Rows
+from deixis.adapters.search_model import Cells, Pictures, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
 from deixis.search.catalogue import Catalogue, FileRow
@@ -54,7 +54,7 @@ class IndexReport(msgspec.Struct, frozen=True):
     """What a run found and did. Files: `added` counts those at new places, `renamed` those that only moved."""
 
     index: str
-    encoder: str
+    model: str
     #: Files that are pictures, and how many different pictures they are.
     files: int
     pictures: int
@@ -76,15 +76,15 @@ class Looked(NamedTuple):
     found: Found
     stamp: Stamp
     sha256: bytes | None
-    pixels: Bytes | None
+    pixels: Any
     problem: str | None
 
 
 def index_folders(
     index: Path,
     folders: Sequence[str | Path],
-    encoder: Encoder,
-    encoder_name: str,
+    model: SearchModel,
+    model_name: str,
     *,
     prune: bool = False,
     store: str | None = None,
@@ -95,9 +95,9 @@ def index_folders(
     Args:
         index: the index' own folder, made where it is not there.
         folders: what to look through; they are remembered.
-        encoder: if the index was made with another one, a second index of all its folders is built beside the first,
+        model: if the index was made with another one, a second index of all its folders is built beside the first,
             and takes its place when it is whole.
-        encoder_name: what opens it again.
+        model_name: what opens it again.
         prune: forget what was indexed of folders that are gone.
         store: where rows are searched (`deixis.search.stores.vector_stores`); None leaves it as it is.
 
@@ -111,7 +111,7 @@ def index_folders(
     _refuse_strangers(index)
     lock = hold_folder(index, "index")
     try:
-        generation, known_roots, known_store = _generation(index, encoder, encoder_name)
+        generation, known_roots, known_store = _generation(index, model, model_name)
         catalogue = Catalogue.write(generation)
         follower: Follower | None = None
         try:
@@ -121,8 +121,8 @@ def index_folders(
             if not roots:
                 raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
             follower = Follower(generation, catalogue)
-            update = _Update(generation, catalogue, follower, encoder, roots, prune, progress)
-            report = update.run(index, encoder_name)
+            update = _Update(generation, catalogue, follower, model, roots, prune, progress)
+            report = update.run(index, model_name)
         finally:
             if follower is not None:
                 follower.close()
@@ -145,19 +145,19 @@ class _Update:
         generation: Path,
         catalogue: Catalogue,
         follower: Follower,
-        encoder: Encoder,
+        model: SearchModel,
         roots: Sequence[bytes],
         prune: bool,
         progress: Progress,
     ) -> None:
-        self._generation, self._catalogue, self._encoder = generation, catalogue, encoder
+        self._generation, self._catalogue, self._model = generation, catalogue, model
         self._follower = follower
         self._roots, self._prune, self._progress = roots, prune, progress
-        self._at_least = int(encoder.identity.preprocessing.get("at_least", 0))
+        self._at_least = model.identity.at_least
         self._known = catalogue.known()
         self._places = catalogue.rows
         #: Prepared pictures whose rows are not made yet, and rows and files that are not committed yet.
-        self._waiting: dict[bytes, Bytes] = {}
+        self._waiting: dict[bytes, Any] = {}
         self._rows: dict[bytes, tuple[Rows, Cells]] = {}
         self._files: list[Looked] = []
         self._before = {row.path: row for row in catalogue.files()}
@@ -166,11 +166,11 @@ class _Update:
         self._changed = 0
         self._done = 0
 
-    def run(self, index: Path, encoder_name: str) -> IndexReport:
+    def run(self, index: Path, model_name: str) -> IndexReport:
         start = time.monotonic()
         with self._catalogue.transaction():
             self._catalogue.add_roots(self._roots)
-            self._catalogue.set_meta("encoder", encoder_name)
+            self._catalogue.set_meta("encoder", model_name)
         walks, to_look_at, met, absent = self._walk()
         self._take_in(to_look_at)
         # What a walk met beside files is looked at anew each time.
@@ -188,7 +188,7 @@ class _Update:
         files, pictures = self._catalogue.counts()
         return IndexReport(
             index=shown(os.fsencode(index)),
-            encoder=str(self._encoder.identity),
+            model=str(self._model.identity),
             files=files,
             pictures=pictures,
             added=self._arrived.total() - renamed,
@@ -260,7 +260,7 @@ class _Update:
             picture = decode_picture(data, name=shown(found.path), at_least=self._at_least)
         except InputError as fault:
             return Looked(found, stamp, None, None, fault.problem)
-        return Looked(found, stamp, sha256, self._encoder.prepare(picture), None)
+        return Looked(found, stamp, sha256, self._model.prepare(picture), None)
 
     def _add(self, looked: Looked) -> None:
         self._files.append(looked._replace(pixels=None))
@@ -273,7 +273,7 @@ class _Update:
 
     def _encode(self) -> None:
         if self._waiting:
-            seen = self._encoder.encode_pictures(np.stack(list(self._waiting.values())))
+            seen = self._model.embed_prepared(list(self._waiting.values()))
             self._rows.update(zip(self._waiting, zip(*seen, strict=True), strict=True))
             self._waiting = {}
 
@@ -334,20 +334,20 @@ def _refuse_strangers(index: Path) -> None:
         raise InputError(index, "is there and is no index; choose a folder of its own")
 
 
-def _generation(index: Path, encoder: Encoder, encoder_name: str) -> tuple[Path, list[bytes], str]:
+def _generation(index: Path, model: SearchModel, model_name: str) -> tuple[Path, list[bytes], str]:
     """The generation to write, the folders that the index knows, and its store."""
     roots: set[bytes] = set()
     store = ""
     current = current_generation(index)
-    generation = generation_of(index, encoder.identity)
+    generation = generation_of(index, model.identity)
     for folder in {current, generation} - {None}:
         catalogue = Catalogue.read(folder)  # type: ignore[arg-type]
         roots.update(catalogue.roots())
         store = catalogue.setting(STORE) if folder == current else store
         catalogue.close()
     if generation is None:
-        generation = new_generation(index, encoder.identity)
-        Catalogue.create(generation, encoder.identity, encoder_name)
+        generation = new_generation(index, model.identity)
+        Catalogue.create(generation, model.identity, model_name)
         if current is None:
             # The first of all serves while it grows.
             put_in_use(index, generation)

@@ -2,7 +2,7 @@
 
 A logistic curve turns the score of a term and a picture (`scoring.py`) into log odds. What a score means differs from
 term to term, so the curve's threshold moves with how well the best of some background pictures, which show nearly
-everything that the encoder was taught, meet the term: one that none of them meets is one that it hardly knows. It is
+everything that the model was taught, meet the term: one that none of them meets is one that it hardly knows. It is
 fitted on captioned pictures (`calibration.py`): what the best picture of a collection gets for phrases that it shows,
 against what the best one gets for phrases that it does not. The larger a collection, the better its best is by
 chance, so the threshold moves with the collection's size too.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance
-from deixis.adapters.encoders import Encoder, Rows
+from deixis.adapters.search_model import Rows, SearchModel
 
 #: The part of the background that is a term's best.
 BEST = 1 / 500
@@ -33,14 +33,14 @@ def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | No
     return best
 
 
-def thresholds(terms: Rows, examples: NDArray[np.bool_], encoder: Encoder, size: int) -> NDArray[np.float32]:
+def thresholds(terms: Rows, examples: NDArray[np.bool_], model: SearchModel, size: int) -> NDArray[np.float32]:
     """The score of each term from which on a picture of a collection of `size` is rather what was asked for.
 
     Args:
         terms: embeddings `(terms, dim)`.
         examples: `(terms,)`, which of them are pictures.
     """
-    relevance, known = encoder.relevance, best_known(terms, encoder.background)
+    relevance, known = model.relevance, best_known(terms, model.background)
     words = np.full(len(terms), relevance.threshold + relevance.growth * math.log(max(1, size) / USUAL_SIZE))
     if known is not None:
         words += relevance.share * (known - relevance.usual)

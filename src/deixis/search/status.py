@@ -21,8 +21,8 @@ class IndexStatus(msgspec.Struct, frozen=True):
     files: int
     unreadable: int
     folders: list[str]
-    encoder: str
-    encoder_name: str
+    model: str
+    model_name: str
     weights_sha256: str
     dim: int
     #: Cells of a picture that words are compared with.
@@ -49,8 +49,8 @@ def index_status(index: Path) -> IndexStatus:
             files=files,
             unreadable=len(catalogue.problems()),
             folders=[shown(root) for root in catalogue.roots()],
-            encoder=identity.name,
-            encoder_name=catalogue.meta("encoder"),
+            model=identity.name,
+            model_name=catalogue.meta("encoder"),
             weights_sha256=identity.weights_sha256,
             dim=identity.dim,
             cells=identity.cells,

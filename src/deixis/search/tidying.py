@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deixis.adapters.encoders import Pictures
+from deixis.adapters.search_model import Pictures
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import new_generation
 from deixis.search.vectors import BLOCK, PictureRows, append_pictures

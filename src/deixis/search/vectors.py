@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.encoders import Cells, Identity, Pictures, Rows
+from deixis.adapters.search_model import Cells, Identity, Pictures, Rows
 from deixis.errors import InputError
 from deixis.files import open_regular, require_regular
 from deixis.search.catalogue import REMEDY

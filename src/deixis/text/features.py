@@ -75,6 +75,9 @@ class TextFeatures(Protocol):
     def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
         """`(texts, dim)` float32; for "tokens" ids `(texts, longest)` int64, shorter texts padded with 0."""
 
+    def knows(self, word: str) -> bool:
+        """Whether a lower-case word counts at all."""
+
     def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
         """The same in blocks of rows, in order, for whoever moves them elsewhere; ids come in one block.
 
@@ -241,6 +244,10 @@ class FisherFeatures:
     def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
         return _filled(self.stream(texts), (len(texts), self.dim))
 
+    def knows(self, word: str) -> bool:
+        # Words without content have no vector, and need none.
+        return not has_content(word) or bool(self.vectors.look_up([word])[1][0])
+
     def save(self, folder: str | Path) -> None:
         self.vectors.save(Path(folder))
         self._fisher.save(Path(folder) / FISHER)
@@ -265,6 +272,10 @@ class MeanFeatures:
     def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
         yield self.transform(texts)
 
+    def knows(self, word: str) -> bool:
+        # Words without content have no vector, and need none.
+        return not has_content(word) or bool(self.vectors.look_up([word])[1][0])
+
     def save(self, folder: str | Path) -> None:
         self.vectors.save(Path(folder))
         _save_recipe(folder, self.recipe)
@@ -283,6 +294,9 @@ class TfidfFeatures:
 
     def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
         return _filled(self.stream(texts), (len(texts), self.dim))
+
+    def knows(self, word: str) -> bool:
+        return word in self._vectorizer.vocabulary_
 
     def save(self, folder: str | Path) -> None:
         words = sorted(self._vectorizer.vocabulary_, key=self._vectorizer.vocabulary_.__getitem__)
@@ -317,6 +331,9 @@ class TokenIds:
 
     def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
         yield self.transform(texts)
+
+    def knows(self, word: str) -> bool:
+        return word in self.vocabulary
 
     def save(self, folder: str | Path) -> None:
         self.vocabulary.save(Path(folder) / VOCABULARY)

@@ -24,14 +24,14 @@ from deixis.features.store import FeatureStore
 from deixis.metrics.protocols import Pictures, retrieval
 from deixis.metrics.results import Recipe as RecipeReference
 from deixis.metrics.results import Result
-from deixis.model import ImageFeatures, Scores, Tokens, regions_of
+from deixis.model import ImageInput, Text, Tokens, as_tokens, has_own_score, regions_of
 from deixis.text.chunker import Chunker
-from deixis.training.feature_model import Embedding
+from deixis.training.feature_model import EmbeddingModel, FeatureModel
 from deixis.training.inputs import find_store
 from deixis.training.kinds import kind_of
 from deixis.training.recipe_reference import reference
 from deixis.training.region_distances import region_phrase_distances
-from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.run_models import load_run, read_recipe
 
 Array = NDArray[Any]
 
@@ -56,7 +56,7 @@ class Combination(ABC):
         """Both distances `(images, sentences)` as one; that of a sentence without phrases is NaN in the second."""
 
 
-class CombinedMatcher:
+class CombinedModel(FeatureModel):
     """Scores images with sentences by the mixed distance.
 
     Args:
@@ -67,19 +67,21 @@ class CombinedMatcher:
 
     def __init__(
         self,
-        sentences: Embedding,
-        phrases: Embedding,
+        sentences: EmbeddingModel,
+        phrases: EmbeddingModel,
         find: Callable[[Sequence[Tokens]], list[list[Tokens]]],
         combination: Combination,
         device: torch.device | str = "cpu",
     ) -> None:
+        super().__init__(torch.device(device))
         self._sentences, self._phrases, self._find = sentences, phrases, find
-        self._combination, self._device = combination, device
+        self._combination = combination
 
-    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        cosines = self._sentences.encode_images(images) @ self._sentences.encode_texts(texts).T
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
+        images = self.features_of(images)
+        cosines = self._sentences.embed_images(images) @ self._sentences.embed_texts(texts).T
         squares = np.maximum(2 - 2 * cosines, 0)
-        phrases = self._find(texts)
+        phrases = self._find([as_tokens(text) for text in texts])
         rows = {phrase: row for row, phrase in enumerate({tuple(one): 0 for own in phrases for one in own})}
         if not rows:
             return np.asarray(-squares)
@@ -87,7 +89,7 @@ class CombinedMatcher:
         parts = region_phrase_distances(
             np.concatenate([self._phrases.embed_visual(own) for own in regions]),
             np.cumsum([0, *map(len, regions)]),
-            self._phrases.encode_texts(list(rows)),
+            self._phrases.embed_texts(list(rows)),
             [rows[tuple(phrase)] for own in phrases for phrase in own],
             np.cumsum([0, *map(len, phrases)]),
             gamma=self._combination.gamma,
@@ -109,10 +111,7 @@ def evaluate_combined(
 ) -> Result:
     """Retrieval by two runs together. The phrases of a sentence are those that the caption chunker finds."""
     whole, parts = read_recipe(sentences), read_recipe(phrases)
-    models = load_matcher(sentences, device), load_matcher(phrases, device)
-    for model, run in zip(models, (sentences, phrases), strict=True):
-        if not isinstance(model, Embedding) or isinstance(model, Scores):
-            raise DeixisError(f"{run} has no embedding space in which distances could be measured")
+    models = _embedding_model(sentences, device), _embedding_model(phrases, device)
     pictures = Pictures(
         corpus,
         split,
@@ -125,8 +124,15 @@ def evaluate_combined(
     settings = [reference(whole).hash, reference(parts).hash, *weights]
     digest = hashlib.sha256(msgspec.json.encode(settings)).hexdigest()
     made_by = RecipeReference(f"{whole.name} + {parts.name}", digest)
-    combined = CombinedMatcher(*models, phrase_finder(), combination, device)
+    combined = CombinedModel(*models, phrase_finder(), combination, device)
     return retrieval(combined, pictures, recipe=made_by, seed=whole.seed, rows=[combination.row])
+
+
+def _embedding_model(run: str | Path, device: torch.device) -> EmbeddingModel:
+    model = load_run(run, device)
+    if not isinstance(model, EmbeddingModel) or has_own_score(model):
+        raise DeixisError(f"{run} has no embedding space in which distances could be measured")
+    return model
 
 
 def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:

@@ -14,7 +14,7 @@ from deixis.metrics.paper_tables import paper_tables
 from deixis.metrics.results import Result, flatten
 from deixis.training.kinds import kind_of
 from deixis.training.recipe_reference import reference
-from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.run_models import load_run, read_recipe
 from deixis.training.run_protocols import Evaluation
 
 #: Names of the sizes that the first result of a run has beside its figures (`Kind.training_sizes`).
@@ -45,7 +45,7 @@ def evaluate_run(
     evaluation = Evaluation(
         Path(run),
         recipe,
-        load_matcher(run, device),
+        load_run(run, device),
         corpus,
         split,
         stores,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus
     from deixis.features.feature_recipe import FeatureRecipe
     from deixis.features.store import FeatureStore
+    from deixis.model import Model
     from deixis.training.fitting import Fits
     from deixis.training.run_protocols import Evaluation, RunProtocol
     from deixis.training.task import Task
@@ -66,7 +67,7 @@ class Kind(ABC, Generic[R]):
         """
 
     @abstractmethod
-    def load_model(self, folder: Path, recipe: R, device: torch.device) -> Any:
+    def load_model(self, folder: Path, recipe: R, device: torch.device) -> Model:
         """The model of a finished run."""
 
     @abstractmethod

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from deixis.model import Model
+from deixis.training.feature_model import FeatureModel, RunInfo
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe, check_recipe
 from deixis.training.runs import read_model, read_plan
@@ -17,8 +18,20 @@ def read_recipe(run: str | Path) -> FitRecipe:
     return check_recipe(dict(read_plan(run).recipe), str(run))
 
 
-def load_matcher(run: str | Path, device: torch.device) -> Any:
-    """The matcher of a finished run; what it can do is told by the protocols of `deixis.model`."""
-    read_model(run)
-    recipe = read_recipe(run)
-    return kind_of(recipe.kind).load_model(Path(run), recipe, device)
+def load_run(run: str | Path, device: torch.device) -> Model:
+    """The model of a finished run, which computes the features of pictures as its training did."""
+    folder, record, recipe = Path(run), read_model(run), read_recipe(run)
+    kind = kind_of(recipe.kind)
+    model = kind.load_model(folder, recipe, device)
+    model.name = str(run)
+    if isinstance(model, FeatureModel):
+        model.loaded_from(
+            RunInfo(
+                recipe.name,
+                record.weights_sha256,
+                kind.features(recipe, folder),
+                kind.by_regions(recipe),
+                kind.regions_kept(recipe),
+            )
+        )
+    return model

@@ -111,7 +111,7 @@ def _localization(evaluation: Evaluation[Any], *, precision: bool = False) -> Re
         for phrase in caption.phrases
     }
     # Embedding all phrases at once is much faster than image by image.
-    evaluation.model.prepare_phrases(sorted(phrases))
+    evaluation.model.prepare_texts(sorted(phrases))
     return localization(
         evaluation.model, pictures, recall_at=(1, 5, 10, 100), precision=precision, **evaluation.details
     )

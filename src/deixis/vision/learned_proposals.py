@@ -92,9 +92,11 @@ class LearnedProposals:
 
 
 def checked_device(name: str) -> torch.device:
-    """`cpu` or `cuda`, where there is one."""
-    if name not in ("cpu", "cuda"):
-        raise DeixisError(f"unknown device {name!r}; known: cpu, cuda")
+    """`cpu`, `cuda` where there is one, or `auto`: a GPU where there is one."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise DeixisError(f"unknown device {name!r}; known: auto, cpu, cuda")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise DeixisError("no CUDA device is at hand; use --device cpu")
     return torch.device(name)

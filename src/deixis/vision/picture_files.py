@@ -50,9 +50,15 @@ def read_file(path: bytes) -> tuple[bytes, Stamp]:
 
 def read_picture_file(path: str | Path, *, at_least: int = 0) -> Picture:
     """The picture of a file that a person names, whose links are followed (`deixis.vision.reading.decode_picture`)."""
+    data, name = read_named_file(path)
+    return decode_picture(data, name=name, at_least=at_least)
+
+
+def read_named_file(path: str | Path) -> tuple[bytes, str]:
+    """The bytes of a file that a person names, whose links are followed, and its name for messages."""
     name = os.fsencode(path)
     data, _ = read_file(os.path.realpath(name))
-    return decode_picture(data, name=shown(name), at_least=at_least)
+    return data, shown(name)
 
 
 def as_picture(picture: str | Path | Picture, *, at_least: int = 0) -> Picture:

@@ -1,4 +1,4 @@
-"""The map of a collection: where its pictures lie in the encoder's space, laid out in a plane."""
+"""The map of a collection: where its pictures lie in the model's space, laid out in a plane."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import NamedTuple
 
-from deixis.adapters.encoders import Encoder, Rows
+from deixis.adapters.search_model import Rows, SearchModel
 from deixis.errors import DeixisError
 from deixis.search.engine import SearchEngine, Terms, example_terms
 from deixis.search.queries import Query
@@ -73,12 +73,12 @@ class Desk:
 
     Args:
         index: the index' folder.
-        encoder: an open encoder; None opens the one that the index was made with, also when that becomes another.
+        model: an open model; None opens the one that the index was made with, also when that becomes another.
     """
 
-    def __init__(self, index: str | Path, encoder: Encoder | None = None) -> None:
-        self._given = encoder
-        self.engine = _ready(SearchEngine(index, encoder))
+    def __init__(self, index: str | Path, model: SearchModel | None = None) -> None:
+        self._given = model
+        self.engine = _ready(SearchEngine(index, model))
         self._before: SearchEngine | None = None
         #: Why the newest state of the index is not served; empty where it is.
         self.problem = ""
@@ -167,9 +167,9 @@ class Desk:
             wait = max(LOOK, REST * (time.monotonic() - began))
 
     def _renew(self) -> None:
-        index, encoder = self.engine.collection.index, self.engine.encoder
+        index, model = self.engine.collection.index, self.engine.model
         try:
-            engine = SearchEngine(index, encoder)
+            engine = SearchEngine(index, model)
         except DeixisError:
             if self._given is not None:
                 raise
@@ -182,7 +182,7 @@ class Desk:
 
 def _ready(engine: SearchEngine) -> SearchEngine:
     """The engine with everything loaded, so that the first question is answered as fast as others."""
-    engine.encoder.encode_texts(["a"])
+    engine.model.embed_queries(["a"])
     assert engine.collection.nearest is not None
     return engine
 

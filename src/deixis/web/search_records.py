@@ -88,7 +88,7 @@ class Status(msgspec.Struct, frozen=True):
     version: str
     pictures: int
     folders: list[str]
-    encoder: str
+    model: str
     weights_sha256: str
     dim: int
     #: Cells of a picture that words are compared with.

@@ -135,7 +135,7 @@ async def picture(request: Request, picture: Annotated[str, Path(pattern=KEY)], 
 
 @router.get("/map", responses=replies(CollectionMap, 400))
 async def collection_map(request: Request) -> Response:
-    """Where the pictures lie in the encoder's space, laid out in a plane; the first time it takes seconds."""
+    """Where the pictures lie in the model's space, laid out in a plane; the first time it takes seconds."""
     state = state_of(request)
     collection = state.desk.engine.collection
     return reply(await state.drawing(lambda: state.mapper.map_of(collection)))
@@ -153,7 +153,7 @@ def status_of(state: SearchState) -> Status:
         version=__version__,
         pictures=len(collection),
         folders=[shown(root) for root in collection.roots],
-        encoder=collection.identity.name,
+        model=collection.identity.name,
         weights_sha256=collection.identity.weights_sha256,
         dim=collection.identity.dim,
         cells=collection.identity.cells,

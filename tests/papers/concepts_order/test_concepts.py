@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from deixis.corpus.boxes import iou_matrix
 from deixis.model import ImageFeatures
-from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
+from deixis.papers.concepts_order.concept_model import ConceptModel
+from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import Concept, ConceptVocabulary
 
 CPU = torch.device("cpu")
@@ -72,14 +73,14 @@ def test_a_matcher_tells_what_it_sees_and_where() -> None:
     network = ConceptNetwork(3, 2)
     boxes = np.array([[0, 0, 5, 5], [0, 0, 5, 5.1], [6, 6, 9, 9]], np.float32)
     image = ImageFeatures(np.zeros(8), random.normal(size=(3, 3)).astype(np.float16), boxes, (10, 20), np.ones(3))
-    seen = ConceptMatcher(network, vocabulary, 2, CPU).look(image)
+    seen = ConceptModel(network, vocabulary, 2, CPU).places(image)
     assert seen.boxes.tolist() == [[0, 0, 10, 20], boxes[0].tolist(), boxes[2].tolist()]
     rows = np.concatenate([np.ones((1, 3)), np.asarray(image.regions)[[0, 2]]]).astype(np.float32)
     expected = torch.sigmoid(network(torch.from_numpy(rows))).detach().numpy()
     np.testing.assert_allclose(seen.confidences, expected, rtol=1e-5)
-    whole = ConceptMatcher(network, vocabulary, 0, CPU)
+    whole = ConceptModel(network, vocabulary, 0, CPU)
     np.testing.assert_allclose(whole.predict([image]), expected[:1], rtol=1e-5)
-    np.testing.assert_allclose(ConceptMatcher(network, vocabulary, 2, CPU).predict([image])[0], expected.max(0))
+    np.testing.assert_allclose(ConceptModel(network, vocabulary, 2, CPU).predict([image])[0], expected.max(0))
 
 
 def test_features_may_be_brought_to_one_length_which_is_kept_with_the_weights() -> None:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from deixis.errors import DeixisError
-from deixis.model import Describes, ImageFeatures, Scores
-from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, CaptionMatcher, DecodingRecipe, text_ids
+from deixis.model import ImageFeatures
+from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe, text_ids
+from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.reference import caption_log_likelihood
 from deixis.text.vocabulary import END, PAD, Vocabulary
 
@@ -145,15 +146,14 @@ def an_image(channels: int = 5) -> ImageFeatures:
 def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_says_it(context: bool) -> None:
     network = a_captioner("rnn", 10 if context else 5).float()
     cpu, background = torch.device("cpu"), torch.randn(4, 10 if context else 5)
-    matcher = CaptionMatcher(network, VOCABULARY, DecodingRecipe(longest=4), background, cpu, context=context)
-    assert isinstance(matcher, Describes)
-    assert isinstance(matcher, Scores)
+    matcher = CaptionerModel(network, VOCABULARY, DecodingRecipe(longest=4), background, cpu, context=context)
+    assert matcher.abilities == {"score", "describe", "describe_regions", "log_likelihood"}
     image = an_image()
     said = matcher.describe(image, 3)
-    assert [score for _, score in said] == sorted((score for _, score in said), reverse=True)
-    texts = [tokens for tokens, _ in said]
+    assert [each.score for each in said] == sorted((each.score for each in said), reverse=True)
+    texts = [each.tokens for each in said]
     likely = matcher.log_likelihood([image], texts)[0]
-    assert likely == pytest.approx([score for _, score in said], rel=1e-3)
+    assert likely == pytest.approx([each.score for each in said], rel=1e-3)
     # By how much likelier the picture makes a text than other pictures do on average.
     ids = torch.from_numpy(text_ids(VOCABULARY, texts))
     each = torch.stack([network.log_likelihood(row.expand(len(texts), -1), ids) for row in background])
@@ -164,17 +164,19 @@ def test_a_matcher_describes_pictures_and_regions_and_scores_what_it_says_as_it_
     assert image.regions is not None
     wanted = ImageFeatures(image.regions[1], image.regions, image.boxes, image.size)
     if not context:
-        assert regions[1] == matcher.describe(wanted, 2)
-        own = [said[0][0] for said in regions]
+        assert [(each.text, each.score) for each in regions[1]] == [
+            (each.text, each.score) for each in matcher.describe(wanted, 2)
+        ]
+        own = [said[0].tokens for said in regions]
         alone = [
             matcher.score([ImageFeatures(row, None, None, image.size)], [text])[0, 0]
             for row, text in zip(image.regions, own, strict=True)
         ]
-        assert matcher.told_by_regions(image, own) == pytest.approx(alone, abs=1e-4)
+        assert matcher.fit_of_regions(image, own) == pytest.approx(alone, abs=1e-4)
 
 
 def test_neighbours_are_by_the_cosine_of_word_vectors() -> None:
-    matcher = CaptionMatcher(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.zeros(1, 5), torch.device("cpu"))
+    matcher = CaptionerModel(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.zeros(1, 5), torch.device("cpu"))
     vectors = matcher.network.words.weight.detach().numpy()[END + 1 :]
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = dict(zip(VOCABULARY.words, (vectors @ vectors[1]).tolist(), strict=True))
@@ -185,3 +187,30 @@ def test_neighbours_are_by_the_cosine_of_word_vectors() -> None:
     assert [value for _, value in found] == pytest.approx([value for _, value in best])
     with pytest.raises(DeixisError, match="zebra"):
         matcher.neighbours("zebra", 1)
+
+
+class Speaks(CaptionerModel):
+    """Says of four regions what is written here."""
+
+    def __init__(self) -> None:
+        super().__init__(a_captioner("rnn"), VOCABULARY, DecodingRecipe(), torch.zeros(1, 5), torch.device("cpu"))
+
+    def _spoken(self, rows: Any, count: int) -> Any:
+        cat = [(("a", "cat"), -0.5), (("cats",), -2.0)][:count]
+        return [cat, [], [(("a", "dog"), -1.0)], [(("a", "cat"), -0.1)]]
+
+    def fit_of_regions(self, image: ImageFeatures, texts: Any) -> Any:
+        assert texts == [("a", "cat"), (), ("a", "dog"), ("a", "cat")]
+        return np.array([0.1, 9.0, 0.3, 0.05])
+
+
+def test_a_sentence_is_given_to_the_region_that_it_fits_best() -> None:
+    boxes = np.array([[0, 0, 9, 9], [20, 0, 29, 9], [40, 0, 49, 9], [60, 0, 69, 9]], np.float32)
+    image = ImageFeatures(np.zeros(5), np.zeros((4, 5)), boxes, (100, 100))
+    found = [each for own in Speaks().describe_regions(image, 2, most=5) for each in own]
+    assert [(each.box and each.box[0], each.text, each.score, each.by) for each in found] == [
+        (40.0, "a dog", -1.0, "generation"),
+        (0.0, "a cat", -0.5, "generation"),
+        (0.0, "cats", -2.0, "generation"),
+    ]
+    assert len(Speaks().describe_regions(image, 2)) == 4

@@ -102,7 +102,7 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     twin_rows: list[Sequence[str]] = []
     for name in RANKED:
         split = corpus.split(name)
-        vectors = matcher.encode_images(features_of(split))
+        vectors = matcher.embed_images(features_of(split))
         began = time.monotonic()
         ranking = rank(split, vectors, matcher)
         chance = Ranking(
@@ -148,7 +148,7 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
             results.append(path)
 
     test = corpus.split("test")
-    vectors = matcher.encode_images(features_of(test))
+    vectors = matcher.embed_images(features_of(test))
     sections = [
         (
             "The corpus",
@@ -219,15 +219,15 @@ def rank(corpus: Corpus, images: Matrix, matcher: WordRegression) -> Ranking:
     """Both directions over all images of a corpus and their captions."""
     texts = [caption.text for image in corpus for caption in image.captions]
     owners = np.repeat(np.arange(len(corpus)), [len(image.captions) for image in corpus])
-    return evaluate_ranking(EmbeddingScores(images, matcher.encode_texts(texts)), owners)
+    return evaluate_ranking(EmbeddingScores(images, matcher.embed_texts(texts)), owners)
 
 
 def _twins_told(swaps: list[Swap], corpus: Corpus, images: Matrix, matcher: WordRegression) -> tuple[float, int]:
     """Percent of captions that score higher than their false twin, and of how many."""
     rows = {image.id: row for row, image in enumerate(corpus)}
     mine = images[[rows[swap.image_id] for swap in swaps]]
-    true = (mine * matcher.encode_texts([swap.true for swap in swaps])).sum(1)
-    false = (mine * matcher.encode_texts([swap.false for swap in swaps])).sum(1)
+    true = (mine * matcher.embed_texts([swap.true for swap in swaps])).sum(1)
+    false = (mine * matcher.embed_texts([swap.false for swap in swaps])).sum(1)
     # Words in another order sum up in another order: a millionth is rounding, not knowledge.
     return 100 * float(np.mean(true > false + 1e-6)), len(swaps)
 
@@ -322,7 +322,7 @@ def _queries(corpus: Corpus, vectors: Matrix, matcher: WordRegression, out: Path
     parts = []
     for number in range(0, len(corpus), len(corpus) // SHOWN_QUERIES)[:SHOWN_QUERIES]:
         image = corpus.images[number]
-        scores = vectors @ matcher.encode_texts([image.captions[0].text])[0]
+        scores = vectors @ matcher.embed_texts([image.captions[0].text])[0]
         best = np.argsort(-scores, kind="stable")[:SHOWN_HITS]
         found = [corpus.images[row] for row in best]
         pictures = [

@@ -13,9 +13,8 @@ from deixis.corpus import Box, Corpus, training_set
 from deixis.features.store import FeatureStore
 from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
-from deixis.model import read_images
+from deixis.model import AlignedSnippet, store_images
 from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment
-from deixis.papers.dvsa.sentence_alignment import AlignedSnippet, align_sentence
 from deixis.text.features import training_captions
 from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
@@ -58,11 +57,10 @@ def show(
 ) -> Shown:
     """The first test scene at work: a caption made for it, and its own first caption laid over it."""
     image = corpus.split("test").images[0]
-    said = captioner.matcher.describe(next(read_images(pictures, [image.id])), 1)[0][0]
-    features = next(read_images(find_store(stores, "proposals"), [image.id]))
+    said = captioner.model.describe(next(store_images(pictures, [image.id])), 1)[0].tokens
+    features = next(store_images(find_store(stores, "proposals"), [image.id]))
     tokens = tokens_of(image.captions[0])
-    matcher = aligner.matcher
-    snippets = align_sentence(matcher, features, tokens, beta=matcher.beta, temperature=matcher.temperature)
+    snippets = aligner.model.align(features, tokens).snippets
     parts = [Part(each.start, each.end, [Box(*box) for box in each.boxes], "", each.whole) for each in snippets]
     drawing = draw_alignment(read_picture(corpus, image), image.captions[0].tokens, parts)
-    return Shown(as_written(said), drawing, tuple(snippets))
+    return Shown(as_written(said), drawing, snippets)

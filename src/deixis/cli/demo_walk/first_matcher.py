@@ -44,12 +44,12 @@ class WordRegression:
         self._weights = np.array([np.log(total / documents[word]) for word in self._columns], dtype=np.float32)
         self._mean = features.mean(0)
         self._scale = features.std(0) + 1e-3
-        targets = np.stack([self.encode_texts(texts).mean(0) for texts in captions])
+        targets = np.stack([self.embed_texts(texts).mean(0) for texts in captions])
         self._target_mean = targets.mean(0)
         x = self._standardized(features)
         values, vectors = np.linalg.eigh(x.T @ x)
         projected = vectors.T @ (x.T @ (targets - self._target_mean))
-        wanted = np.stack([self.encode_texts(texts).mean(0) for texts in validation_captions])
+        wanted = np.stack([self.embed_texts(texts).mean(0) for texts in validation_captions])
         fits = []
         for penalty in self.penalties:
             ridge = penalty * len(x)
@@ -58,11 +58,11 @@ class WordRegression:
         self.penalty_, self._matrix = max(fits, key=lambda fit: fit[0])[1:]
         return self
 
-    def encode_images(self, features: Matrix) -> Matrix:
+    def embed_images(self, features: Matrix) -> Matrix:
         """`(images, dim)` → `(images, words)` of unit length."""
         return _unit(self._standardized(features) @ self._matrix)
 
-    def encode_texts(self, texts: Sequence[str]) -> Matrix:
+    def embed_texts(self, texts: Sequence[str]) -> Matrix:
         """Captions → `(captions, words)` of unit length; words never seen in training count for nothing."""
         vectors = np.zeros((len(texts), len(self._columns)), dtype=np.float32)
         for row, text in enumerate(texts):
@@ -76,7 +76,7 @@ class WordRegression:
 
     def _agreement(self, features: Matrix, wanted: Matrix) -> np.floating:
         """How often an image is nearer to its own words than to another image's."""
-        scores = self.encode_images(features) @ wanted.T
+        scores = self.embed_images(features) @ wanted.T
         return np.mean(np.diag(scores)[:, None] > scores)
 
 

@@ -16,13 +16,14 @@ from deixis.features.extraction import extract
 from deixis.features.mapper import make_mapper
 from deixis.features.store import FeatureStore
 from deixis.figures.localization_comparison import captions_with_boxes, found_phrases
+from deixis.loading import load_model
 from deixis.metrics.protocols import Pictures, localization, phrase_localizer, retrieval, sentence_retrieval
 from deixis.metrics.results import Result
 from deixis.training.inputs import find_store
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import load_recipe
 from deixis.training.recipe_reference import reference
-from deixis.training.run_models import load_matcher, read_recipe
+from deixis.training.run_models import read_recipe
 from deixis.training.running import run_recipe
 from deixis.training.threads import one_thread
 from deixis.vision.localization_drawing import Example, draw_comparison
@@ -39,7 +40,7 @@ class Trained:
     """A matcher, the recipe it was made by, and what it scored."""
 
     name: str
-    matcher: Any
+    model: Any
     results: tuple[Result, ...]
 
 
@@ -92,7 +93,7 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
             image,
             read_picture(corpus, image),
             image.captions[caption],
-            tuple(found_phrases(image, caption, phrase_localizer(each.matcher, pictures)) for each in trained),
+            tuple(found_phrases(image, caption, phrase_localizer(each.model, pictures)) for each in trained),
         )
         for image, caption in rich[:: max(1, len(rich) // DRAWN)][:DRAWN]
     ]
@@ -104,7 +105,7 @@ def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) 
     folder = out / "runs" / name
     run_recipe(load_recipe(name), corpus, stores, folder, CPU)
     recipe = read_recipe(folder)
-    return load_matcher(folder, CPU), {"recipe": reference(recipe), "seed": recipe.seed}
+    return load_model(folder, "cpu"), {"recipe": reference(recipe), "seed": recipe.seed}
 
 
 def _pictures(corpus: Corpus, stores: Sequence[FeatureStore]) -> Pictures:

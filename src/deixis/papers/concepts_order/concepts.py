@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from scipy.spatial.distance import squareform
 from torch import Tensor, nn
 
 from deixis.corpus.boxes import Boxes, iou_matrix
-from deixis.errors import DeixisError
-from deixis.model import ImageFeatures
-from deixis.text.concepts import ConceptVocabulary
 
 Array = NDArray[Any]
 #: A finished run of `concepts-order/concepts-learned`, which comes with the package.
@@ -113,86 +110,3 @@ class ConceptNetwork(nn.Module):
         centres = torch.cat([centres.new_zeros(len(wholes), 2), centres])
         found = [torch.zeros_like(highest).index_add(0, owner, there * axis[:, None]) / count for axis in centres.T]
         return torch.cat([highest, *(highest * axis for axis in found)], 1)
-
-
-class Seen(NamedTuple):
-    """Confidences by place: row 0 is the whole picture, the others are regions of it."""
-
-    boxes: Array  # (places, 4)
-    confidences: Array  # (places, concepts)
-
-
-class ConceptMatcher:
-    """A trained concept network with its words.
-
-    Args:
-        regions: how many regions of a picture are looked at, beside the whole of it; 0 for none.
-        places: whether `predict` also tells where concepts are (`ConceptNetwork.confidences`).
-    """
-
-    def __init__(
-        self,
-        network: ConceptNetwork,
-        vocabulary: ConceptVocabulary,
-        regions: int,
-        device: torch.device,
-        *,
-        places: bool = False,
-    ) -> None:
-        self.network, self.vocabulary, self.regions = network.eval().to(device), vocabulary, regions
-        self._device, self._tells_places = device, places
-
-    @torch.no_grad()
-    def look(self, image: ImageFeatures) -> Seen:
-        """What is seen where in one picture."""
-        rows, boxes = self._places(image)
-        logits = self.network(torch.from_numpy(rows).to(self._device))
-        return Seen(boxes, torch.sigmoid(logits).cpu().numpy())
-
-    def predict(self, images: Sequence[ImageFeatures]) -> Array:
-        """Confidences `(images, concepts)`, and behind them, where these are told, places."""
-        return np.stack([self._told(self.look(image), image.size) for image in images])
-
-    def _told(self, seen: Seen, size: Sequence[float]) -> Array:
-        highest: Array = seen.confidences.max(0)
-        if not self._tells_places:
-            return highest
-        centres = box_centres(seen.boxes, size)[seen.confidences.argmax(0)]
-        return np.concatenate([highest, *(highest * centres.T)])
-
-    def _places(self, image: ImageFeatures) -> tuple[Array, Array]:
-        """Features and boxes of the whole picture and of the regions looked at."""
-        whole = np.asarray(image.image if image.whole is None else image.whole, np.float32)[None]
-        frame = np.array([[0, 0, *image.size]], np.float32)
-        if not self.regions:
-            return whole, frame
-        if image.regions is None or image.boxes is None:
-            raise DeixisError("concepts are looked for in regions; extract them with a recipe that has [regions]")
-        chosen = diverse_regions(np.asarray(image.boxes), self.regions)
-        return (
-            np.concatenate([whole, np.asarray(image.regions)[chosen]]).astype(np.float32),
-            np.concatenate([frame, np.asarray(image.boxes)[chosen]]),
-        )
-
-
-class CellConceptMatcher(ConceptMatcher):
-    """Concepts that a tower tells with a picture's vector (`PictureTower.rows`), in all of it and in the map's cells.
-
-    Args:
-        context: numbers of the vector before those of the concepts.
-    """
-
-    def __init__(self, vocabulary: ConceptVocabulary, context: int) -> None:
-        # No network of its own: what is seen was told when the picture was looked at.
-        self.vocabulary, self._context, self._tells_places = vocabulary, context, False
-
-    def look(self, image: ImageFeatures) -> Seen:
-        confidences = np.asarray(image.image[self._context :], np.float32).reshape(-1, len(self.vocabulary))
-        side = round((len(confidences) - 1) ** 0.5)
-        rows, columns = np.divmod(np.arange(side**2), side)
-        cells = np.stack([columns, rows, columns + 1, rows + 1], 1) * (np.tile(image.size, 2) / side)
-        return Seen(np.concatenate([[[0, 0, *image.size]], cells]).astype(np.float32), confidences)
-
-    def predict_whole(self, images: Sequence[ImageFeatures]) -> Array:
-        """As `predict`, of all of the pictures alone."""
-        return np.stack([self.look(image).confidences[0] for image in images])

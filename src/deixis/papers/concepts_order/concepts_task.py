@@ -31,7 +31,8 @@ from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, cache_folder
 from deixis.metrics.concept_prediction import concept_precision, concept_prediction
 from deixis.metrics.results import Result
-from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork, box_centres, diverse_regions
+from deixis.papers.concepts_order.concept_model import ConceptModel
+from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
 from deixis.training.distributed import ALONE, Ranks
@@ -212,9 +213,9 @@ class ConceptsKind(Kind[ConceptRecipe]):
     ) -> ConceptTask:
         return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-    def load_model(self, folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptMatcher:
+    def load_model(self, folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptModel:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-        return ConceptMatcher(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)
+        return ConceptModel(ConceptNetwork.of(read_weights(folder)), vocabulary, recipe.regions, device)
 
     def protocols(self, evaluation: Evaluation[ConceptRecipe]) -> Sequence[RunProtocol]:
         return [predict_concepts]
@@ -225,7 +226,7 @@ class ConceptsKind(Kind[ConceptRecipe]):
 
 def predict_concepts(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """Average precision of the concepts, over whole pictures and over these and their regions."""
-    regional: ConceptMatcher = evaluation.model
-    whole = ConceptMatcher(regional.network, regional.vocabulary, 0, evaluation.device)
+    regional: ConceptModel = evaluation.model
+    whole = ConceptModel(regional.network, regional.vocabulary, 0, evaluation.device)
     predictors = {"whole": whole.predict, "regional": regional.predict}
     yield concept_prediction(predictors, regional.vocabulary, evaluation.pictures, **evaluation.details)

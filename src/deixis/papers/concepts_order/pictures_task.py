@@ -31,10 +31,10 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.metrics.concept_prediction import concept_precision, concept_prediction
 from deixis.metrics.results import Result
-from deixis.papers.concepts_order.concepts import CellConceptMatcher
+from deixis.papers.concepts_order.concept_model import CellConceptModel
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, concept_loss
 from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
-from deixis.papers.concepts_order.model import DescribingOrderMatcher, OrderMatcher
+from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
@@ -330,18 +330,17 @@ class OrderPicturesKind(Kind[OrderPictureRecipe]):
     ) -> OrderPictureTask:
         return OrderPictureTask(recipe, training_set(corpus), corpus, device)
 
-    def load_model(self, folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> OrderMatcher:
+    def load_model(self, folder: Path, recipe: OrderPictureRecipe, device: torch.device) -> ConceptsOrderModel:
         text, prefix = cast(TokenIds, load_text_features(folder / TEXT)), "network."
         concepts = None
         if recipe.vocabulary:
-            concepts = CellConceptMatcher(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
+            concepts = CellConceptModel(ConceptVocabulary.load(folder / VOCABULARY), recipe.looking.dim)
         network = _network(recipe, len(concepts.vocabulary) if concepts else 0, text.dim)
         stored = read_weights(folder)
         network.load_state_dict(
             {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
         )
-        model_type = DescribingOrderMatcher if network.generator else OrderMatcher
-        return model_type(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)
+        return ConceptsOrderModel(network, text, concepts, device, uses_context=True, context=recipe.looking.dim)
 
     def protocols(self, evaluation: Evaluation[OrderPictureRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [image_text_ranking, sentence_ranking]
@@ -354,6 +353,6 @@ class OrderPicturesKind(Kind[OrderPictureRecipe]):
 
 def predict_cell_concepts(evaluation: Evaluation[OrderPictureRecipe]) -> Iterator[Result]:
     """Average precision of the concepts, over whole pictures and over these and the cells of the map."""
-    concepts: CellConceptMatcher = evaluation.model.concepts
+    concepts: CellConceptModel = evaluation.model.predictor
     predictors = {"whole": concepts.predict_whole, "regional": concepts.predict}
     yield concept_prediction(predictors, concepts.vocabulary, evaluation.pictures, **evaluation.details)

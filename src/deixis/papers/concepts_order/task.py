@@ -30,10 +30,11 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import write_text
 from deixis.metrics.protocols import Pictures
-from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork
+from deixis.papers.concepts_order.concept_model import ConceptModel
+from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
-from deixis.papers.concepts_order.model import DescribingOrderMatcher, OrderMatcher
+from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
@@ -148,7 +149,8 @@ class ConceptsOrderTask:
             regions = find_store(stores, "proposals")
             learned = _concept_recipe(recipe.concepts)
             folder = kept_run(recipe.concepts, corpus, [regions], device)
-            predictor: ConceptMatcher = kind_of(learned.kind).load_model(folder, learned, device)
+            predictor = kind_of(learned.kind).load_model(folder, learned, device)
+            assert isinstance(predictor, ConceptModel)
             concepts, self.vocabulary = predictor.network, predictor.vocabulary
             self.predicted = tuple(  # type: ignore[assignment]
                 _concepts_of(recipe, data, images, concepts, regions, device)
@@ -271,21 +273,21 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
     ) -> ConceptsOrderTask:
         return ConceptsOrderTask(recipe, training_set(corpus), corpus, stores, device)
 
-    def load_model(self, folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> OrderMatcher:
+    def load_model(self, folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> ConceptsOrderModel:
         text = cast(TokenIds, load_text_features(folder / TEXT))
         stored = read_weights(folder)
         concepts = speaker = None
         if recipe.concepts:
             vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
             predictor = ConceptNetwork.of(_below("concepts.", stored))
-            concepts = ConceptMatcher(predictor, vocabulary, recipe.regions, device, places=recipe.places)
+            concepts = ConceptModel(predictor, vocabulary, recipe.regions, device, places=recipe.places)
         if recipe.speaker:
             spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
             speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
         count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
         network = _filled(recipe, count, text.dim, _below("network.", stored))
-        model_type = DescribingOrderMatcher if network.generator else OrderMatcher
-        return model_type(network, text, concepts, device, uses_context=recipe.features is not None, speaker=speaker)
+        uses_context = recipe.features is not None
+        return ConceptsOrderModel(network, text, concepts, device, uses_context=uses_context, speaker=speaker)
 
     def protocols(self, evaluation: Evaluation[ConceptsOrderRecipe]) -> Sequence[RunProtocol]:
         regions = [ground_truth_region_ranking] if evaluation.drawn_regions else []

@@ -23,7 +23,8 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.metrics.concept_prediction import concept_precision
-from deixis.papers.concepts_order.concepts import ConceptMatcher, ConceptNetwork
+from deixis.papers.concepts_order.concept_model import ConceptModel
+from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, concept_loss, predict_concepts
 from deixis.text.concepts import ConceptVocabulary, concept_vocabulary
 from deixis.text.tokens import tokens_of
@@ -165,11 +166,11 @@ class ConceptPicturesKind(Kind[TunedConceptRecipe]):
     ) -> TunedConceptTask:
         return TunedConceptTask(recipe, training_set(corpus), corpus, device)
 
-    def load_model(self, folder: Path, recipe: TunedConceptRecipe, device: torch.device) -> ConceptMatcher:
+    def load_model(self, folder: Path, recipe: TunedConceptRecipe, device: torch.device) -> ConceptModel:
         prefix, stored = "concepts.", read_weights(folder)
         weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
-        return ConceptMatcher(ConceptNetwork.of(weights), vocabulary, recipe.regions, device)
+        return ConceptModel(ConceptNetwork.of(weights), vocabulary, recipe.regions, device)
 
     def protocols(self, evaluation: Evaluation[TunedConceptRecipe]) -> Sequence[RunProtocol]:
         return [predict_concepts]

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
+from typing import Protocol as Interface
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from deixis.metrics.paper_tables import paper_tables
 from deixis.metrics.protocols import Pictures, Told, query_tokens
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, Protocol, Result, make_result
-from deixis.model import Aligns, regions_of
+from deixis.model import ImageFeatures, Tokens, regions_of
 from deixis.papers.dvsa.snippets import OVERLAP, count_regions, number_of, phrase_scores
 from deixis.text.tokens import tokens_of
 
@@ -35,15 +36,27 @@ IOU = 0.5
 ENDS = 40
 
 
+class AlignsWords(Interface):
+    """What is needed of an aligner (`deixis.papers.dvsa.model.AlignmentModel`)."""
+
+    def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+        """Boxes `(regions, 4)`, the whole picture's first, and the products `(words, regions)` of each sentence."""
+
+    def states(
+        self, boxes: Sequence[NDArray[Any]], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
+    ) -> list[list[int]]:
+        """The region of every word of each sentence."""
+
+
 class Smoothing(NamedTuple):
-    """What neighbouring words of one region add, and the temperature of `Aligns.states`."""
+    """What neighbouring words of one region add, and the temperature of `AlignmentModel.states`."""
 
     beta: float
     temperature: float = 0.0
 
 
 def alignment(
-    matcher: Aligns,
+    matcher: AlignsWords,
     pictures: Pictures,
     best: Smoothing,
     shared: Smoothing | None = None,
@@ -105,7 +118,7 @@ def wordless(pictures: Pictures) -> dict[str, float]:
     return {name: 100 * float(np.mean(own)) for name, own in found.items()}
 
 
-def best_smoothing(matcher: Aligns, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
+def best_smoothing(matcher: AlignsWords, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
     """The one with which most phrases of a split have a region that is right; the first of several."""
     # Of every sentence; and of every phrase its sentence, itself, and which regions are right.
     boxes: list[NDArray[Any]] = []
@@ -130,7 +143,7 @@ def best_smoothing(matcher: Aligns, pictures: Pictures, ways: Sequence[Smoothing
     return ways[int(np.argmax(hits))]
 
 
-def aligned_localizer(matcher: Aligns, pictures: Pictures, way: Smoothing) -> Localizer:
+def aligned_localizer(matcher: AlignsWords, pictures: Pictures, way: Smoothing) -> Localizer:
     """Scores of a phrase's regions: the products of those of its words that are aligned with them, in its sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
@@ -158,7 +171,7 @@ def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int
 
 
 def counting(
-    matcher: Aligns, pictures: Pictures, shared: Smoothing, *, chosen_by_boxes: bool = False, **told: Unpack[Told]
+    matcher: AlignsWords, pictures: Pictures, shared: Smoothing, *, chosen_by_boxes: bool = False, **told: Unpack[Told]
 ) -> Result | None:
     """Phrases that say a number and have boxes, in percent; None where the split has none.
 

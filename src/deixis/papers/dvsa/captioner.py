@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from deixis.errors import DeixisError
 from deixis.features.centring import centred
-from deixis.model import ImageFeatures, Tokens, regions_of
+from deixis.model import Tokens
 from deixis.text.beam_search import Spoken, State, beam_search
 from deixis.text.recurrent import Share, Width
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -217,84 +217,6 @@ def text_ids(vocabulary: Vocabulary, texts: Sequence[Tokens]) -> NDArray[np.int6
     for row, text in zip(ids, texts, strict=True):
         row[: len(text) + 1] = vocabulary.encode(text, end=True)
     return ids
-
-
-class CaptionMatcher:
-    """A captioner as a matcher: it describes pictures and regions, and ranks sentences by their likelihood.
-
-    Args:
-        background: (pictures, channels) inputs of some training pictures. A sentence counts by how much likelier a
-            picture makes it than these do, as in m-RNN: else short and common ones would suit every picture.
-        context: it learned from regions with the whole picture's vector beside their own.
-    """
-
-    def __init__(
-        self,
-        network: Captioner,
-        vocabulary: Vocabulary,
-        decoding: DecodingRecipe,
-        background: Tensor,
-        device: torch.device,
-        *,
-        context: bool = False,
-    ) -> None:
-        self.network, self.vocabulary, self.decoding = network.eval().to(device), vocabulary, decoding
-        self.background, self.context, self._device = background.float().to(device), context, device
-
-    def describe(self, image: ImageFeatures, count: int) -> list[tuple[Tokens, float]]:
-        return self._said(captioner_input(image.image[None], image.image, self.context), count)[0]
-
-    def describe_regions(self, image: ImageFeatures, count: int) -> list[list[tuple[Tokens, float]]]:
-        """At most `count` descriptions of each region of a picture, best first."""
-        return self._said(captioner_input(regions_of(image)[0], image.image, self.context), count)
-
-    def told_by_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> Array:
-        """`(regions,)`: log p(text | region) − log p(text) of each region's own text."""
-        rows = self._send(captioner_input(regions_of(image)[0], image.image, self.context))
-        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
-        with torch.no_grad():
-            likelihood = self.network.log_likelihood(rows, ids)
-        different, place = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
-        prior = self._prior(torch.from_numpy(different).to(self._device))
-        told: Tensor = likelihood - prior[torch.from_numpy(place.reshape(-1)).to(self._device)]
-        return told.cpu().numpy()
-
-    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
-        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
-        likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
-        return (likelihood - self._prior(ids)).cpu().numpy()
-
-    def _prior(self, ids: Tensor) -> Tensor:
-        """`(texts,)`: log p(text)."""
-        return self.network.score_all(self.background, ids).logsumexp(0) - float(np.log(len(self.background)))
-
-    def log_likelihood(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        """log p(text | picture), `(images, texts)`, the end of each text included."""
-        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
-        return self.network.score_all(self._send(self._inputs(images)), ids).cpu().numpy()
-
-    def _inputs(self, images: Sequence[ImageFeatures]) -> Array:
-        return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in images])
-
-    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
-        """The words whose vectors have the greatest cosine with a word's, and these cosines."""
-        if word not in self.vocabulary:
-            raise DeixisError(f"the vocabulary has no word {word!r}")
-        vectors = functional.normalize(self.network.words.weight.detach(), dim=1)
-        cosines = vectors @ vectors[self.vocabulary.encode([word])[0]]
-        # Neither special tokens nor the word itself.
-        cosines[: END + 1] = -torch.inf
-        cosines[self.vocabulary.encode([word])[0]] = -torch.inf
-        best = cosines.topk(min(count, len(self.vocabulary.words) - 1))
-        return [(self.vocabulary.token(i), v) for i, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-
-    def _said(self, rows: Array, count: int) -> list[list[tuple[Tokens, float]]]:
-        spoken = self.network.speak(self._send(rows), self.decoding, count)
-        return [[(self.vocabulary.decode(each.words), each.score) for each in own] for own in spoken]
-
-    def _send(self, rows: Array) -> Tensor:
-        return torch.from_numpy(np.array(rows, np.float32)).to(self._device)
 
 
 def captioner_input(regions: Array, picture: Array, context: bool) -> Array:

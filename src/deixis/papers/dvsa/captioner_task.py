@@ -22,16 +22,16 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write
 from deixis.metrics.caption_metrics import caption_scores
-from deixis.model import Tokens, read_images
+from deixis.model import Tokens, store_images
 from deixis.papers.dvsa.captioner import (
     Captioner,
     CaptionerRecipe,
-    CaptionMatcher,
     DecodingRecipe,
     captioner_input,
     text_ids,
 )
-from deixis.papers.dvsa.model import AlignmentMatcher, with_picture
+from deixis.papers.dvsa.captioner_model import CaptionerModel
+from deixis.papers.dvsa.model import AlignmentModel, with_picture
 from deixis.papers.dvsa.protocols import evaluate_captioner
 from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
@@ -44,7 +44,7 @@ from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import Recipe
-from deixis.training.run_models import load_matcher as load_run
+from deixis.training.run_models import load_run
 from deixis.training.run_protocols import (
     Evaluation,
     RunProtocol,
@@ -122,7 +122,7 @@ class CaptioningTask:
         training: TrainingSet,
         corpus: Corpus,
         store: FeatureStore,
-        aligner: AlignmentMatcher | None,
+        aligner: AlignmentModel | None,
         device: torch.device,
     ) -> None:
         self.recipe = recipe
@@ -202,14 +202,14 @@ def caption_data(
     images: Sequence[Image],
     store: FeatureStore,
     vocabulary: Vocabulary,
-    aligner: AlignmentMatcher | None,
+    aligner: AlignmentModel | None,
     context: bool,
     device: torch.device,
 ) -> CaptionData:
     """Pictures and their captions; with an aligner, its regions and their snippets."""
     inputs, input_of, image_of, texts = list[np.ndarray](), list[int](), list[int](), list[Tokens]()
     rows = 0
-    for number, (image, features) in enumerate(zip(images, read_images(store, (i.id for i in images)), strict=True)):
+    for number, (image, features) in enumerate(zip(images, store_images(store, (i.id for i in images)), strict=True)):
         captions = [tokens_of(caption) for caption in image.captions]
         if aligner is None:
             inputs.append(features.image[None])
@@ -217,7 +217,7 @@ def caption_data(
             texts += captions
         else:
             inputs.append(captioner_input(with_picture(features, aligner.regions)[0], features.image, context))
-            for tokens, snippets in zip(captions, aligner.align(features, captions)[1], strict=True):
+            for tokens, snippets in zip(captions, aligner.align_captions(features, captions)[1], strict=True):
                 for snippet in snippets:
                     if words := naming(tokens[snippet.start : snippet.end]):
                         input_of.append(rows + snippet.region)
@@ -276,9 +276,10 @@ class CaptionerKind(Kind[CaptioningRecipe]):
             raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
         store = find_store(stores, "proposals")
         aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
+        assert isinstance(aligner, AlignmentModel)
         return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
 
-    def load_model(self, folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionMatcher:
+    def load_model(self, folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionerModel:
         text, weights = load_text_features(folder / TEXT), read_weights(folder)
         assert isinstance(text, TokenIds)
         network = Captioner(weights["picture.weight"].shape[1], text.dim, recipe.model, centre=weights.get("centre"))
@@ -288,7 +289,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
             background = safetensors.torch.load(path.read_bytes())["inputs"]
         except (OSError, KeyError, safetensors.SafetensorError) as fault:
             raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
-        return CaptionMatcher(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)
+        return CaptionerModel(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)
 
     def protocols(self, evaluation: Evaluation[CaptioningRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [evaluate_captioner, image_text_ranking]

@@ -1,4 +1,4 @@
-"""The aligner of paper 4 as a matcher: it scores pictures with sentences, points at phrases, and aligns each word."""
+"""The aligner as a model: it scores pictures with sentences, localizes phrases, and aligns each word with a region."""
 
 from __future__ import annotations
 
@@ -12,14 +12,39 @@ import torch
 from numpy.typing import NDArray
 
 from deixis.corpus.boxes import iou_matrix
-from deixis.model import ImageFeatures, Localized, Tokens, regions_of
+from deixis.errors import DeixisError
+from deixis.model import (
+    AlignedSnippet,
+    Alignment,
+    ImageFeatures,
+    ImageInput,
+    Localized,
+    Text,
+    Tokens,
+    as_box,
+    as_tokens,
+    regions_of,
+)
 from deixis.papers.dvsa.fragments import Fragments
 from deixis.papers.dvsa.network import TEXTS, AlignmentNetwork
-from deixis.papers.dvsa.snippets import Snippet, most_shared, smooth, snippets_of
+from deixis.papers.dvsa.snippets import (
+    Snippet,
+    carry_signs,
+    count_regions,
+    is_sign,
+    most_shared,
+    number_of,
+    phrase_scores,
+    smooth,
+    snippets_of,
+)
+from deixis.training.feature_model import FeatureModel
 
 Array = NDArray[Any]
-#: What regions whose features tell their coordinates would have for the whole picture.
+#: What regions whose features contain their coordinates would have for the whole picture.
 WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)
+#: A region of this share of the picture counts as the picture: proposals stop a pixel before its edges.
+WHOLE_SHARE = 0.98
 
 
 class Magnitude(NamedTuple):
@@ -38,7 +63,7 @@ class FoundRegion(NamedTuple):
     score: float
 
 
-class AlignmentMatcher:
+class AlignmentModel(FeatureModel):
     """An aligner with the texts it reads.
 
     Args:
@@ -57,18 +82,22 @@ class AlignmentMatcher:
         *,
         temperature: float = 0.0,
     ) -> None:
+        super().__init__(device)
         self.network, self.fragments = network.eval().to(device), fragments
-        self.regions, self.beta, self.temperature, self._device = regions, beta, temperature, device
+        self.regions, self.beta, self.temperature = regions, beta, temperature
 
-    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
-        rows, present = stacked([with_picture(image, self.regions)[0] for image in images])
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
+        ids = torch.from_numpy(self.fragments.ids([as_tokens(text) for text in texts])).to(self._device)
+        rows, present = stacked([with_picture(image, self.regions)[0] for image in self.features_of(images)])
         scores = self.network.score_all(rows.to(self._device), present.to(self._device), ids)
         return scores.cpu().numpy()
 
-    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
+    def unknown_words(self, text: Text) -> list[str]:
+        return [token for token in as_tokens(text) if not is_sign(token) and not self.fragments.text.knows(token)]
+
+    def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         """By Σ_t v_i·s_t of the phrase read by itself, among the picture's regions and, first, the picture itself."""
-        boxes, products = self.align_words(image, phrases)
+        boxes, products = self.align_words(self.look(image), phrases)
         return Localized(boxes, np.stack([own.sum(0) for own in products]))
 
     def align_words(
@@ -83,7 +112,49 @@ class AlignmentMatcher:
         visual = self._embed(regions)
         return boxes, [words @ visual.T for words in self._read(sentences)]
 
-    def align(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
+    def align(
+        self,
+        image: ImageInput,
+        sentence: Text,
+        *,
+        beta: float | None = None,
+        temperature: float | None = None,
+        counted: Sequence[tuple[int, int]] = (),
+    ) -> Alignment:
+        """Snippets of one sentence, in order; `score` is S of picture and sentence (eq. 1 of the supplement)."""
+        beta = self.beta if beta is None else beta
+        temperature = self.temperature if temperature is None else temperature
+        tokens, features = tuple(as_tokens(sentence)), self.look(image)
+        if all(map(is_sign, tokens)):
+            raise DeixisError("the sentence has no words")
+        boxes, (products,) = self.align_words(features, [tokens], self.regions)
+        (states,) = self.states([boxes], [products], beta, temperature)
+        states = carry_signs(tokens, states)
+        numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
+        # A counted phrase is a snippet of its own: a state that no region has keeps it apart from its neighbours.
+        for place, (start, end) in enumerate(numbers):
+            states[start:end] = [-1 - place] * (end - start)
+        found = []
+        for snippet in snippets_of(states, products):
+            span, chosen = (snippet.start, snippet.end), [snippet.region]
+            if all(map(is_sign, tokens[span[0] : span[1]])):
+                continue
+            if snippet.region < 0:
+                scores = phrase_scores(products, boxes, span, beta, temperature)
+                chosen = [1 + region for region in count_regions(scores, boxes[1:], numbers[span])] or [0]
+            found.append(
+                AlignedSnippet(
+                    " ".join(tokens[span[0] : span[1]]),
+                    *span,
+                    tuple(as_box(boxes[region]) for region in chosen),
+                    float(products[span[0] : span[1], chosen].sum()),
+                    chosen == [0] or all(_covers(boxes[region], boxes[0]) for region in chosen),
+                )
+            )
+        score = float(self.score([features], [tokens])[0, 0])
+        return Alignment(tokens, score, beta, temperature, tuple(found))
+
+    def align_captions(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
         """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
         boxes, products = self.align_words(image, sentences, self.regions)
         states = self.states([boxes] * len(products), products, self.beta, self.temperature)
@@ -174,6 +245,12 @@ class AlignmentMatcher:
         ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
         vectors = torch.cat([self.network.embed_fragments(part) for part in torch.split(ids, TEXTS)]).cpu().numpy()
         return [own[: len(text)] for own, text in zip(vectors, texts, strict=True)]
+
+
+def _covers(box: Array, picture: Array) -> bool:
+    """Whether a region is the picture, but for a pixel or so at its edges."""
+    sides = (box[2:] - box[:2]) / (picture[2:] - picture[:2])
+    return bool(sides.prod() >= WHOLE_SHARE)
 
 
 def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, Array]:

@@ -15,8 +15,8 @@ from deixis.metrics.localization import gold_queries
 from deixis.metrics.protocols import Pictures
 from deixis.metrics.results import Result
 from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment, best_smoothing, counting, magnitudes
-from deixis.papers.dvsa.captioner import CaptionMatcher
-from deixis.papers.dvsa.model import AlignmentMatcher
+from deixis.papers.dvsa.captioner_model import CaptionerModel
+from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.snippet_queries import snippet_queries
 from deixis.text.features import training_captions
 from deixis.text.parsing import ParserMissing
@@ -40,7 +40,7 @@ def evaluate_aligner(evaluation: Evaluation[Any]) -> Iterator[Result]:
     Alignment and counting need ground-truth boxes. The smoothing of words is chosen on the validation split if its
     phrases have boxes; otherwise it is the recipe's.
     """
-    model: AlignmentMatcher = evaluation.model
+    model: AlignmentModel = evaluation.model
     pictures, validation = (
         Pictures(
             evaluation.corpus,
@@ -82,7 +82,7 @@ def evaluate_captioner(evaluation: Evaluation[Any]) -> list[Result]:
     """Captions of pictures, with figures of the training; captions of ground-truth regions, if there are features of
     them; and the neighbours of its word vectors.
     """
-    model: CaptionMatcher = evaluation.model
+    model: CaptionerModel = evaluation.model
     captions = training_captions(training_set(evaluation.corpus))
     said = captioning(model, evaluation.pictures, captions, **evaluation.details)
     training = training_figures(evaluation.run)

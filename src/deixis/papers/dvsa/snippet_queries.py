@@ -22,7 +22,7 @@ from deixis.metrics.concept_prediction import concept_precision
 from deixis.metrics.protocols import Pictures, Told
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import Protocol, Result, make_result
-from deixis.model import FindsRegions
+from deixis.papers.dvsa.model import AlignmentModel
 from deixis.text.tokens import tokens_of
 
 #: Pictures that a colour of a thing must have to be asked for.
@@ -33,7 +33,7 @@ FIGURES = ("colour_and_thing", "thing_alone", "chance")
 EMPTY = frozenset({"and", "or", "in", "on", "with", "is", "are", "at", "of", "to", "for", "as", "the", "a", *COLOURS})
 
 
-def snippet_queries(matcher: FindsRegions, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+def snippet_queries(model: AlignmentModel, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
     """Average precision in percent, of queries with at least two colours of a thing: the mean, and by thing and colour.
 
     None where there are none.
@@ -44,7 +44,7 @@ def snippet_queries(matcher: FindsRegions, pictures: Pictures, **told: Unpack[To
         return None
     queries = [(colour, thing) for thing, own in asked.items() for colour in own]
     texts = [*queries, *((thing,) for thing in asked)]
-    scores = np.asarray(matcher.best_regions(pictures.all_features(), texts), float)
+    scores = np.asarray(model.best_regions(pictures.all_features(), texts), float)
     columns = {text: scores[:, column] for column, text in enumerate(texts)}
     figures: dict[str, dict[str, dict[str, float]]] = {thing: {} for thing in asked}
     for thing, own in asked.items():

@@ -23,9 +23,9 @@ from deixis.errors import DeixisError
 from deixis.features.centring import mean_direction
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.model import Tokens, read_images
+from deixis.model import Tokens, store_images
 from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
-from deixis.papers.dvsa.model import WHOLE, AlignmentMatcher, stacked, with_picture
+from deixis.papers.dvsa.model import WHOLE, AlignmentModel, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, pooled_products
 from deixis.papers.dvsa.protocols import evaluate_aligner
 from deixis.text.dependencies import corpus_dependencies
@@ -114,7 +114,7 @@ def alignment_data(
     if region - picture not in (0, len(WHOLE)):
         told = f"{picture} and {region}"
         raise DeixisError(f"{store.folder}: pictures and regions must have as many channels, they have {told}")
-    features = read_images(store, (image.id for image in images))
+    features = store_images(store, (image.id for image in images))
     rows, present = stacked([with_picture(each, regions)[0] for each in features])
     captions: list[Tokens] = [tokens_of(caption) for image in images for caption in image.captions]
     counts = torch.tensor([len(image.captions) for image in images])
@@ -288,11 +288,11 @@ class AlignmentKind(Kind[AlignmentTaskRecipe]):
     ) -> AlignmentTask:
         return AlignmentTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-    def load_model(self, folder: Path, recipe: AlignmentTaskRecipe, device: torch.device) -> AlignmentMatcher:
+    def load_model(self, folder: Path, recipe: AlignmentTaskRecipe, device: torch.device) -> AlignmentModel:
         fragments, weights = load_fragments(folder / TEXT), read_weights(folder)
         network = make_network(recipe, weights["regions.weight"].shape[1], fragments)
         network.load_state_dict(weights)
-        return AlignmentMatcher(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)
+        return AlignmentModel(network, fragments, recipe.regions, recipe.beta, device, temperature=recipe.temperature)
 
     def protocols(self, evaluation: Evaluation[AlignmentTaskRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [image_text_ranking, evaluate_aligner]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from deixis.papers.entities_cca.cca import NormalizedCCA, chosen_device
 from deixis.text.features import TextFeatures
-from deixis.training.feature_model import Array, Embedding
+from deixis.training.feature_model import Array, EmbeddingModel
 
 
-class CorrelationMatcher(Embedding):
-    """Normalized CCA (paper 0), with or without an auxiliary embedding stacked under it."""
+class CCAModel(EmbeddingModel):
+    """Normalized CCA, with or without an auxiliary embedding stacked under it."""
 
     def __init__(self, cca: NormalizedCCA, text: TextFeatures) -> None:
         super().__init__(text, chosen_device(cca.device))

@@ -21,7 +21,7 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.entities_cca.cca import NormalizedCCA
-from deixis.papers.entities_cca.model import CorrelationMatcher
+from deixis.papers.entities_cca.model import CCAModel
 from deixis.papers.entities_cca.resampling import resample
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
 from deixis.text.features import TextRecipe, load_text_features
@@ -215,10 +215,10 @@ class CCAKind(Kind[CorrelationRecipe]):
     ) -> CorrelationFit:
         return CorrelationFit(recipe, training_set(corpus), corpus, stores, device)
 
-    def load_model(self, folder: Path, recipe: CorrelationRecipe, device: torch.device) -> CorrelationMatcher:
+    def load_model(self, folder: Path, recipe: CorrelationRecipe, device: torch.device) -> CCAModel:
         cca_type = StackedAuxiliaryEmbedding if recipe.auxiliary else NormalizedCCA
         text = load_text_features(folder / TEXT, device=device.type)
-        return CorrelationMatcher(cca_type.load(folder / CCA, device=device.type), text)
+        return CCAModel(cca_type.load(folder / CCA, device=device.type), text)
 
     def protocols(self, evaluation: Evaluation[CorrelationRecipe]) -> Sequence[RunProtocol]:
         if evaluation.recipe.pairs == "phrases":

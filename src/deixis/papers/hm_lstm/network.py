@@ -1,8 +1,7 @@
 """Hierarchical multimodal LSTM of paper 2 (section 3.2.2): sentences, phrases, pictures and regions in one space.
 
 The states of the H-LSTM (`deixis.papers.hm_lstm.tree_lstm`) at roots and at noun phrases go through one text branch,
-pictures
-and regions through one visual branch, each of one fully connected layer (W_t, W_m), batch normalization and L2
+pictures and regions through one visual branch, each of one fully connected layer (W_t, W_m), batch normalization and L2
 normalization; all loss layers share them.
 """
 
@@ -23,7 +22,6 @@ from deixis.papers.hm_lstm.forest import Forest, Plan, Shape
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
-from deixis.training.feature_model import BLOCK, Embedding
 from deixis.training.masked_norm import Layers, RowNorm
 
 #: Texts that go through the network together where nothing is learned.
@@ -61,6 +59,9 @@ class TreeTexts:
         self._numbers: dict[tuple[str, ...], int] = {}
         #: By tree, whether one of its words is known.
         self.known: list[bool] = []
+
+    def knows(self, word: str) -> bool:
+        return word in self.vocabulary
 
     def transform(self, texts: Sequence[Tokens]) -> Array:
         """`(texts,)`: numbers of trees, equal for equal tokens."""
@@ -112,27 +113,3 @@ class HMLSTM(nn.Module):
             plan = forest.plan(trees[start : start + TEXTS]).to(device)
             parts.append(self.embed_nodes(plan, plan.root))
         return torch.cat(parts)
-
-
-class HMMatcher(Embedding):
-    """Encodes pictures and texts, sentences and phrases alike, and localizes by the cosine of region and phrase."""
-
-    def __init__(self, network: HMLSTM, texts: TreeTexts, device: torch.device) -> None:
-        super().__init__(texts, device)
-        self.network, self.trees = network.eval().to(device), texts
-
-    @torch.no_grad()
-    def embed_visual(self, features: Array) -> Array:
-        parts = []
-        # One block at least: a picture without regions has no rows.
-        for start in range(0, max(1, len(features)), BLOCK):
-            # A copy, since a view of a store's file cannot be written to.
-            block = torch.from_numpy(np.array(features[start : start + BLOCK], np.float32)).to(self._device)
-            parts.append(self.network.embed_visual(block).cpu().numpy())
-        return np.concatenate(parts)
-
-    @torch.no_grad()
-    def _embed_text(self, features: Array) -> Array:
-        rows = self.network.embed_trees(self.trees.forest, features, self._device).cpu().numpy()
-        known = np.array([self.trees.known[tree] for tree in features.tolist()])
-        return np.asarray(rows * known[:, None])

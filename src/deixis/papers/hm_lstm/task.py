@@ -38,7 +38,8 @@ from deixis.papers.hm_lstm.correspondences import (
 )
 from deixis.papers.hm_lstm.forest import NOUN_PHRASE, Plan
 from deixis.papers.hm_lstm.frames import Frame
-from deixis.papers.hm_lstm.network import HMLSTM, HMMatcher, HMRecipe, TreeTexts
+from deixis.papers.hm_lstm.model import HMLSTMModel
+from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
@@ -342,7 +343,7 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
     ) -> HMTask:
         return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 
-    def load_model(self, folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMMatcher:
+    def load_model(self, folder: Path, recipe: HMLSTMRecipe, device: torch.device) -> HMLSTMModel:
         weights = _network_weights(folder)
         network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
         network.load_state_dict(weights)
@@ -351,7 +352,7 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
         parser = "auto" if "." in recipe.text.trees else recipe.text.trees
         bank = Treebank(dict(read_trees(folder / TREES)), parser)
         texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)
-        return HMMatcher(network, texts, device)
+        return HMLSTMModel(network, texts, device, folder / PHRASES)
 
     def protocols(self, evaluation: Evaluation[HMLSTMRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [image_text_ranking, sentence_ranking]

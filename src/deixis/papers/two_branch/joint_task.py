@@ -19,7 +19,7 @@ from deixis.corpus import Corpus, training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import LossRecipe
-from deixis.papers.two_branch.model import JointMatcher
+from deixis.papers.two_branch.model import JointModel
 from deixis.papers.two_branch.network import TwoBranchEmbedding
 from deixis.papers.two_branch.phrase_sampling import PhraseSamplerRecipe
 from deixis.papers.two_branch.phrases_task import PhraseRecipe, PhraseTask
@@ -178,7 +178,7 @@ class JointKind(TwoBranchKind[JointRecipe]):
             PhraseTask(phrases, training, corpus, chains, proposals, device),
         )
 
-    def load_model(self, folder: Path, recipe: JointRecipe, device: torch.device) -> JointMatcher:
+    def load_model(self, folder: Path, recipe: JointRecipe, device: torch.device) -> JointModel:
         phrases = super().load_model(folder, recipe, device)
         stored = read_weights(folder)
         whole = make_network(recipe.model, stored["network.images.0.weight"].shape[1], phrases.text.dim)
@@ -187,7 +187,7 @@ class JointKind(TwoBranchKind[JointRecipe]):
         )
         if whole.centre is not None:
             whole.centre.copy_(stored[CENTRE])
-        return JointMatcher(whole, phrases, device)
+        return JointModel(whole, phrases, device)
 
     def protocols(self, evaluation: Evaluation[JointRecipe]) -> Sequence[RunProtocol]:
         protocols = [phrase_localization, phrase_presence, image_text_ranking, sentence_ranking]

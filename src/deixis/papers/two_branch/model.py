@@ -1,4 +1,4 @@
-"""Trained models as matchers (`deixis.model`): features and words in, embeddings and scores out, in NumPy."""
+"""Trained two-branch networks as models: features and words in, embeddings and scores out, in NumPy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deixis.model import ImageFeatures, Localized, Tokens
+from deixis.model import ImageInput, Localized, Text, Tokens
 from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
 from deixis.text.features import TextFeatures
-from deixis.training.feature_model import BLOCK, Array, Embedding
+from deixis.training.feature_model import BLOCK, Array, EmbeddingModel
 
 
-class EmbeddingMatcher(Embedding):
-    """Paper 1's embedding network: encodes, and localizes by the cosine of region and phrase."""
+class TwoBranchModel(EmbeddingModel):
+    """The embedding network: embeds, and localizes by the cosine of region and phrase."""
 
     def __init__(self, network: TwoBranchEmbedding, text: TextFeatures, device: torch.device) -> None:
         super().__init__(text, device)
@@ -37,13 +37,20 @@ class EmbeddingMatcher(Embedding):
         return np.concatenate(parts)
 
 
-class SimilarityMatcher(EmbeddingMatcher):
-    """Paper 1's similarity network: scores pairs, which lie in no common space, and localizes by the same logit."""
+class SimilarityModel(TwoBranchModel):
+    """The similarity network: scores pairs and localizes by the same logit. Its branches share no common space."""
 
     network: SimilarityNetwork
+    lacks = frozenset({"embed_images", "embed_texts"})
 
-    def score(self, images: Sequence[ImageFeatures], texts: Sequence[Tokens]) -> Array:
-        return self.compare(self.encode_texts(texts), self.encode_images(images)).T
+    def embed_images(self, images: Sequence[ImageInput]) -> Array:
+        raise self.cannot("embed_images")
+
+    def embed_texts(self, texts: Sequence[Text]) -> Array:
+        raise self.cannot("embed_texts")
+
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
+        return self.compare(self._text_branch(texts), self._image_branch(images)).T
 
     @torch.no_grad()
     def compare(self, texts: Array, visual: Array) -> Array:
@@ -56,15 +63,15 @@ class SimilarityMatcher(EmbeddingMatcher):
         return torch.cat(parts).cpu().numpy()
 
 
-class JointMatcher(EmbeddingMatcher):
-    """Two networks of the same layers: one encodes whole pictures and sentences, the other localizes phrases."""
+class JointModel(TwoBranchModel):
+    """Two networks of the same layers: one embeds whole pictures and sentences, the other localizes phrases."""
 
-    def __init__(self, network: TwoBranchEmbedding, phrases: EmbeddingMatcher, device: torch.device) -> None:
+    def __init__(self, network: TwoBranchEmbedding, phrases: TwoBranchModel, device: torch.device) -> None:
         super().__init__(network, phrases.text, device)
         self._phrases = phrases
 
-    def prepare_phrases(self, phrases: Sequence[Tokens]) -> None:
-        self._phrases.prepare_phrases(phrases)
+    def prepare_texts(self, texts: Sequence[Tokens], *, keep: bool = False) -> None:
+        self._phrases.prepare_texts(texts, keep=keep)
 
-    def localize(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Localized:
-        return self._phrases.localize(image, phrases)
+    def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
+        return self._phrases.localize(self.look(image), phrases)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from deixis.corpus import Corpus, TrainingSet
 from deixis.features.centring import mean_direction
 from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
-from deixis.papers.two_branch.model import EmbeddingMatcher, SimilarityMatcher
+from deixis.papers.two_branch.model import SimilarityModel, TwoBranchModel
 from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
 from deixis.text.features import TextFeatures, TextRecipe, load_text_features
 from deixis.training.bucket_padding import padded, pays
@@ -181,7 +181,7 @@ R = TypeVar("R", bound=TwoBranchRecipe)
 class TwoBranchKind(Kind[R]):
     """What the kinds `sentences`, `phrases` and `joint` have in common."""
 
-    def load_model(self, folder: Path, recipe: R, device: torch.device) -> EmbeddingMatcher:
+    def load_model(self, folder: Path, recipe: R, device: torch.device) -> TwoBranchModel:
         text = load_text_features(folder / TEXT, device=device.type)
         prefix = "network."
         stored = read_weights(folder)
@@ -189,7 +189,7 @@ class TwoBranchKind(Kind[R]):
         # The first layer of the image branch gives the size of its input.
         network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
         network.load_state_dict(weights)
-        model_type = SimilarityMatcher if isinstance(recipe.model, SimilarityRecipe) else EmbeddingMatcher
+        model_type = SimilarityModel if isinstance(recipe.model, SimilarityRecipe) else TwoBranchModel
         return model_type(network, text, device)
 
     def training_sizes(self, run: Path) -> dict[str, Any]:

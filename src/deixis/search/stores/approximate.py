@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.errors import InputError
 from deixis.files import atomic_write
 from deixis.search.stores.exact import Ids, Nearest, RowsOf, best_of, load_faiss, merged_ids, none_found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.search.stores.exact import ExactIndex, Ids, Nearest, NearestRows, RowsOf, best_of, none_found
 from deixis.search.vectors import BLOCK
 

@@ -1,7 +1,7 @@
 """Nearest rows in Milvus, for collections past one machine: a server or cluster, or `milvus-lite` in a file.
 
 One Milvus collection holds the rows of one generation under the catalogue's ids (HNSW, inner products). The catalogue
-says which encoder they are of; the rows on the disk stay, and can fill another collection at any time.
+says which model they are of; the rows on the disk stay, and can fill another collection at any time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError
 from deixis.search.stores.exact import Ids, Nearest, merged_ids, none_found
 

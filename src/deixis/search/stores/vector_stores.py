@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deixis.adapters.encoders import Rows
+from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError, InputError
 from deixis.files import open_regular
 from deixis.search.catalogue import Catalogue

@@ -19,7 +19,7 @@ from deixis.base.bundle_export import export_bundle
 from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError, InputError
-from deixis.loading import load_encoder
+from deixis.loading import load_search_model
 from deixis.text.recurrent import RecurrentRecipe
 from deixis.vision.backbones import tower_backbone
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
@@ -44,35 +44,35 @@ def kept(network: torch.nn.Module, prefix: str, folder: Path, weights: Any) -> W
 
 
 def test_a_bundle_gives_the_embeddings_of_its_run(run: Path, bundle: Path) -> None:
-    ours, theirs = load_encoder(f"onnx:{bundle}"), load_encoder(f"run:{run}")
+    ours, theirs = load_search_model(f"onnx:{bundle}"), load_search_model(f"run:{run}")
     assert ours.identity == theirs.identity
     random = np.random.default_rng(0)
     picture = Pillow.fromarray(random.integers(0, 255, (50, 90, 3), np.uint8))
     assert np.array_equal(ours.prepare(picture), theirs.prepare(picture))
     batch = random.integers(0, 255, (5, 3, 64, 64)).astype(np.uint8)
     for got, wanted in (
-        (ours.encode_pictures(batch).rows, theirs.encode_pictures(batch).rows),
-        (ours.encode_texts(TEXT_LIST).rows, theirs.encode_texts(TEXT_LIST).rows),
+        (ours.embed_prepared(batch).rows, theirs.embed_prepared(batch).rows),
+        (ours.embed_queries(TEXT_LIST).rows, theirs.embed_queries(TEXT_LIST).rows),
     ):
         assert got.dtype == wanted.dtype == np.float32
         assert np.linalg.norm(got, axis=1) == pytest.approx(1, abs=1e-4)
         # Both are rounded to float16, one before normalizations are folded and one after.
         assert ((got * wanted).sum(1) > 0.9998).all()
     assert ours.unknown_words("a zyxwv dog") == theirs.unknown_words("a zyxwv dog") == ["zyxwv"]
-    assert ours.encode_texts([]).rows.shape == theirs.encode_texts([]).rows.shape == (0, 16)
+    assert ours.embed_queries([]).rows.shape == theirs.embed_queries([]).rows.shape == (0, 16)
 
 
-@pytest.mark.parametrize("encoder", ["run", "onnx"])
-def test_a_text_without_words_is_refused(encoder: str, run: Path, bundle: Path) -> None:
-    opened = load_encoder(f"run:{run}" if encoder == "run" else f"onnx:{bundle}")
+@pytest.mark.parametrize("model", ["run", "onnx"])
+def test_a_text_without_words_is_refused(model: str, run: Path, bundle: Path) -> None:
+    opened = load_search_model(f"run:{run}" if model == "run" else f"onnx:{bundle}")
     with pytest.raises(DeixisError, match="no words"):
-        opened.encode_texts(["a dog", "  "])
+        opened.embed_queries(["a dog", "  "])
 
 
 def test_a_text_is_encoded_alike_alone_and_in_company(whole_bundle: Path) -> None:
-    encoder = load_encoder(f"onnx:{whole_bundle}")
-    together = encoder.encode_texts(TEXT_LIST * 100)
-    alone = [encoder.encode_texts([text]) for text in TEXT_LIST]
+    model = load_search_model(f"onnx:{whole_bundle}")
+    together = model.embed_queries(TEXT_LIST * 100)
+    alone = [model.embed_queries([text]) for text in TEXT_LIST]
     assert np.allclose(together.rows, np.tile(np.concatenate([each.rows for each in alone]), (100, 1)), atol=1e-6)
     for place, each in enumerate(alone * 100):
         own = together.words[place]
@@ -124,8 +124,8 @@ def test_search_sees_pictures_as_training_does(run: Path, bundle: Path) -> None:
     picture = Pillow.fromarray(pixels).resize((200, 150), Pillow.Resampling.BICUBIC)
     tower = load_tower(run / "tower.safetensors")
     wanted = training_squashed(picture, tower.side).numpy()
-    assert np.array_equal(load_encoder(f"onnx:{bundle}").prepare(picture), wanted)
-    assert np.array_equal(load_encoder(f"run:{run}").prepare(picture), wanted)
+    assert np.array_equal(load_search_model(f"onnx:{bundle}").prepare(picture), wanted)
+    assert np.array_equal(load_search_model(f"run:{run}").prepare(picture), wanted)
     assert np.array_equal(tower_backbone(tower, "cpu").preprocess(picture)[0].numpy(), wanted)
 
 
@@ -135,9 +135,9 @@ def test_a_bundle_may_look_closer_and_weigh_words_more(base_run: Path, tmp_path:
     closer = export_bundle(base_run, other, weights="float32", side=2 * usual.side, word_weight=2.0)
     assert (closer.side, closer.towers["side"], closer.towers["word_weight"]) == (2 * usual.side, 2 * usual.side, 2.0)
     assert closer.cells > usual.cells
-    before, after = (load_encoder(f"onnx:{folder}") for folder in (plain, other))
+    before, after = (load_search_model(f"onnx:{folder}") for folder in (plain, other))
     assert before.identity.preprocessing != after.identity.preprocessing
-    texts, heavier = before.encode_texts(TEXT_LIST), after.encode_texts(TEXT_LIST)
+    texts, heavier = before.embed_queries(TEXT_LIST), after.embed_queries(TEXT_LIST)
     assert np.allclose(heavier.words, 2 * texts.words, atol=1e-6)
     assert np.array_equal(heavier.rows, texts.rows)
 
@@ -148,8 +148,8 @@ def test_smaller_weights_make_smaller_files(run: Path, bundle: Path, tmp_path: P
     assert mixed.files[WEIGHTS].bytes < 0.52 * whole.files[WEIGHTS].bytes
     # Graphs hold no weights but a few constants, whatever the weights are.
     assert whole.files[PICTURES].bytes + whole.files[TEXTS].bytes < 100_000
-    exact, rounded = (load_encoder(f"onnx:{tmp_path / name}") for name in ("whole", "mixed"))
-    assert ((exact.encode_texts(TEXT_LIST).rows * rounded.encode_texts(TEXT_LIST).rows).sum(1) > 0.999).all()
+    exact, rounded = (load_search_model(f"onnx:{tmp_path / name}") for name in ("whole", "mixed"))
+    assert ((exact.embed_queries(TEXT_LIST).rows * rounded.embed_queries(TEXT_LIST).rows).sum(1) > 0.999).all()
 
 
 @pytest.mark.parametrize("name", [TEXTS, WEIGHTS])
@@ -161,28 +161,28 @@ def test_a_bundle_whose_bytes_changed_is_refused(name: str, bundle: Path, tmp_pa
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"{name}.*not the file that was exported"):
-        load_encoder(f"onnx:{tmp_path}").encode_texts(["a dog"])
+        load_search_model(f"onnx:{tmp_path}").embed_queries(["a dog"])
     (tmp_path / MANIFEST).write_text("{}")
     with pytest.raises(InputError, match="damaged"):
-        load_encoder(f"onnx:{tmp_path}")
+        load_search_model(f"onnx:{tmp_path}")
 
 
-def test_names_that_are_no_encoder_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_no_model_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deixis.adapters.bundles.packaged_folder", lambda: tmp_path)
     with pytest.raises(InputError, match="deixis export onnx"):
-        load_encoder(f"onnx:{tmp_path}")
-    with pytest.raises(DeixisError, match="unknown encoder 'clap'"):
-        load_encoder("clap")
+        load_search_model(f"onnx:{tmp_path}")
+    with pytest.raises(DeixisError, match="unknown model 'clap'"):
+        load_search_model("clap")
     with pytest.raises(DeixisError, match="export"):
-        load_encoder("deixis-base")
+        load_search_model("deixis-base")
 
 
 def test_a_bundle_needs_neither_torch_nor_spacy(bundle: Path) -> None:
     code = f"""
 import sys
-from deixis.loading import load_encoder
-encoder = load_encoder("onnx:{bundle}")
-encoder.encode_texts(["a dog"])
+from deixis.loading import load_search_model
+model = load_search_model("onnx:{bundle}")
+model.embed_queries(["a dog"])
 print([name for name in ("torch", "spacy", "sklearn", "scipy", "onnx") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Features on the spot: what a picture file gives is what a store of the same pictures holds."""
+"""Features of any picture: what a picture file gives is what a store of the same pictures holds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ import pytest
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
-from deixis.model import read_images
+from deixis.model import store_images
+from deixis.training.feature_model import PictureFeatures
 from deixis.training.inputs import find_store
 from deixis.training.kinds import kind_of
-from deixis.training.looking import Looker
 from deixis.training.recipe import check_recipe
+from deixis.vision.picture_files import read_picture_file
 
 REGIONS = {"backbone": "efficientnet-lite0", "crops": "whole", "side": 96, "regions": {"boxes": "grid", "count": 12}}
 SCHEDULE = {"epochs": 1, "learning_rate": 1e-3}
 HM: dict[str, Any] = {"kind": "hm-lstm", "features": REGIONS, "alternation": {"coarse": 1, "rounds": 0}, "regions": 5}
+
+
+def _features(recipe: Any) -> Any:
+    return kind_of(recipe.kind).features(recipe)
 
 
 def _recipe(settings: dict[str, Any]) -> Any:
@@ -35,20 +40,21 @@ def test_a_picture_file_gives_what_the_store_holds(
     corpus = whole.with_images(whole.images[:2])
     recipe = _recipe({**HM, "drawn_regions": drawn})
     store = find_store([features_for(corpus, each) for each in kind_of("hm-lstm").features(recipe)], "proposals")
-    looker = Looker(recipe)
+    pictures = PictureFeatures(_features(recipe), by_regions=True, regions_kept=5)
     assert corpus.pictures is not None
-    for image, stored in zip(corpus, read_images(store, [image.id for image in corpus]), strict=True):
+    for image, stored in zip(corpus, store_images(store, [image.id for image in corpus]), strict=True):
         path = tmp_path / f"{image.id}.png"
         path.write_bytes(corpus.pictures.read(image))
-        seen = looker.look(path)
-        assert (seen.features.size, seen.picture.size) == (stored.size, (image.width, image.height))
+        from_file, from_picture = pictures([pictures.prepare(path), pictures.prepare(read_picture_file(path))])
+        assert from_file.size == stored.size
         assert stored.regions is not None
         assert stored.boxes is not None
-        assert seen.features.boxes is not None
-        assert np.array_equal(seen.features.boxes, stored.boxes[:5])
-        for name in ("image", "regions"):
-            there = getattr(stored, name)[: None if name == "image" else 5]
-            np.testing.assert_allclose(getattr(seen.features, name), there, rtol=0.01, atol=0.01)
+        for seen in (from_file, from_picture):
+            assert seen.boxes is not None
+            assert np.array_equal(seen.boxes, stored.boxes[:5])
+            for name in ("image", "regions"):
+                there = getattr(stored, name)[: None if name == "image" else 5]
+                np.testing.assert_allclose(getattr(seen, name), there, rtol=0.01, atol=0.01)
 
 
 def test_context_and_concepts_come_from_their_own_recipes(tmp_path: Path) -> None:
@@ -63,35 +69,20 @@ def test_context_and_concepts_come_from_their_own_recipes(tmp_path: Path) -> Non
     whole = open_corpus("scenes")
     assert whole.pictures is not None
     (tmp_path / "a.png").write_bytes(whole.pictures.read(whole.images[0]))
-    found = Looker(recipe).look(tmp_path / "a.png").features
+    pictures = PictureFeatures(_features(recipe))
+    (found,) = pictures([pictures.prepare(tmp_path / "a.png")])
     assert found.regions is not None
     assert found.whole is not None
     assert len(found.regions) == 7
     assert not np.array_equal(found.whole, found.image)
 
 
-def test_a_captioner_of_regions_looks_at_as_many_as_its_aligner_had(tmp_path: Path) -> None:
-    aligner = tmp_path / "aligner.toml"
-    aligner.write_text(
-        'name = "a"\nkind = "alignment"\ncorpus = "scenes"\nregions = 4\n[features.regions]\ncount = 9\n'
-        "[schedule]\nepochs = 1\nlearning_rate = 1e-3\n"
-    )
-    whole = open_corpus("scenes")
-    assert whole.pictures is not None
-    (tmp_path / "a.png").write_bytes(whole.pictures.read(whole.images[0]))
-    captioner = {"kind": "captioner", "pairs": "regions", "features": REGIONS}
-    for named, most in ((str(aligner), 3), (str(tmp_path / "gone"), 12)):
-        found = Looker(_recipe({**captioner, "aligner": named})).look(tmp_path / "a.png").features
-        assert found.regions is not None
-        assert len(found.regions) == most
-
-
 def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
-    looker = Looker(_recipe(HM))
+    pictures = PictureFeatures(_features(_recipe(HM)))
     (tmp_path / "a.jpg").write_text("no picture")
     with pytest.raises(InputError, match=r"a\.jpg"):
-        looker.look(tmp_path / "a.jpg")
+        pictures.prepare(tmp_path / "a.jpg")
     with pytest.raises(InputError, match="No such file"):
-        looker.look(tmp_path / "b.jpg")
-    with pytest.raises(DeixisError, match="on the spot"):
-        Looker(_recipe({"kind": "concepts-order", "features": {"backbone": "f.npy"}}))
+        pictures.prepare(tmp_path / "b.jpg")
+    with pytest.raises(DeixisError, match="cannot be computed"):
+        PictureFeatures(_features(_recipe({"kind": "concepts-order", "features": {"backbone": "f.npy"}})))

@@ -1,8 +1,7 @@
-"""The matcher of `deixis.base.grounding_network`: points at phrases in a picture, and keeps network and words in one
-file.
+"""The grounding network (`deixis.base.grounding_network`) as a model: it finds phrases in a picture.
 
-It is given pixels, not stored features, since proposals and regions come from its own fine-tuned backbone; and phrases
-in their sentence, since it reads them there. It answers with boxes of its own for every phrase.
+It is given pictures, not stored features, since proposals and regions come from its own fine-tuned backbone; and it
+reads phrases in their sentence. Network and words are kept in one file.
 """
 
 from __future__ import annotations
@@ -13,15 +12,28 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.base.grounding_boxes import by_coverage
-from deixis.base.grounding_network import Captions, Grounding, GroundingNetwork, GroundingRecipe, Regions
+from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
+from deixis.base.grounding_network import Grounding as Answer
 from deixis.errors import InputError
-from deixis.model import Localized, Mention
+from deixis.model import (
+    Grounding,
+    ImageInput,
+    Localized,
+    Mention,
+    Model,
+    Text,
+    Tokens,
+    as_box,
+    as_tokens,
+    asked_phrases,
+)
 from deixis.text.vocabulary import PAD, SPECIALS, Vocabulary
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.learned_proposals import checked_device
+from deixis.vision.picture_files import as_picture
 from deixis.vision.proposer import Proposer, normalize, squashed
 from deixis.vision.weights import fill_network, read_network, save_network
 
@@ -31,34 +43,91 @@ MIRRORED = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-h
 _KIND = "deixis grounder 1"
 
 
-class Grounder:
+class SeenRegions(msgspec.Struct, frozen=True):
+    """A picture as the network has seen it: every phrase that is asked of it next costs milliseconds."""
+
+    size: tuple[int, int]
+    regions: Regions
+    seen: Tensor
+
+
+class GroundingModel(Model):
     """A network and its words; `load` opens a trained one.
 
     Args:
         network: pictures and captions to scores and boxes.
         vocabulary: the words that it knows.
-        mirror: look at each picture once more from its mirror image: twice the time, a little more often right.
+        mirror: `localize` looks at each picture once more from its mirror image: twice the time, a little more often
+            right.
     """
 
     def __init__(self, network: GroundingNetwork, vocabulary: Vocabulary, *, mirror: bool = False) -> None:
         self.network, self.vocabulary, self.mirror = network, vocabulary, mirror
         self._mirrored = mirrored_words(vocabulary)
+        self._fused = False
 
-    def localize_mentions(self, picture: Pillow.Image, mentions: Sequence[Mention]) -> Localized:
-        """Boxes `(mentions, regions, 4)` in the picture's pixels, and the chance newly covered by each (see
+    def ground(self, image: ImageInput, phrases: str | Sequence[Text]) -> list[Grounding]:
+        """Scores are from 0 to 1: how likely the box is the right one if the thing is in the picture at all.
+
+        Args:
+            image: a path, a PIL picture, or what `look` returned.
+        """
+        asked = asked_phrases(phrases)
+        seen = image if isinstance(image, SeenRegions) else self.look(image)
+        if not asked:
+            return []
+        with torch.inference_mode():
+            captions = Captions(*(field.to(self.device) for field in self.captions([each.mention for each in asked])))
+            answer = self.network.point(seen.seen, seen.regions, captions)
+            boxes = answer.boxes[0].clamp(0, 1)
+            # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
+            scores, best = by_coverage(boxes, answer.scores[0], 1.0, count=1).max(-1)
+            chosen = boxes[torch.arange(len(best)), best].cpu() * torch.tensor([*seen.size, *seen.size])
+        return [
+            Grounding(
+                each.text, each.start, each.end, as_box(round(side, 1) for side in box), round(min(score, 1.0), 4)
+            )
+            for each, box, score in zip(asked, chosen.tolist(), scores.tolist(), strict=True)
+        ]
+
+    @torch.inference_mode()
+    def look(self, image: ImageInput) -> SeenRegions:
+        """See a picture once, to ground many phrases in it."""
+        if not self._fused:
+            # The same function without normalizations, in the layout that convolutions are fastest in.
+            self.network.eval().proposer.backbone.fuse(self.device.type)
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._fused = True
+        picture = as_picture(image)
+        pixels = normalize(squashed(picture, self.network.recipe.side)[None].to(self.device))
+        output, pyramid = self.network.see(pixels.contiguous(memory_format=torch.channels_last))
+        regions = self.network.propose(output)
+        return SeenRegions(picture.size, regions, self.network.encode_regions(pyramid, regions))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    def unknown_words(self, text: Text) -> list[str]:
+        return [token for token in as_tokens(text) if token not in self.vocabulary]
+
+    def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
+        """Boxes `(phrases, regions, 4)` in the picture's pixels, and the chance newly covered by each (see
         `by_coverage`): the first is the answer, its score how sure it is."""
-        if not mentions:
+        if not phrases:
             return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
+        picture = as_picture(image)
         pixels = squashed(picture, self.network.recipe.side)[None]
-        answer, regions = self.answer(pixels, self.captions(mentions), mirror=self.mirror)
+        answer, regions = self.answer(pixels, self.captions(phrases), mirror=self.mirror)
         real = regions.real[0]
         boxes = answer.boxes[0, :, real]
         scores = by_coverage(boxes, answer.scores[0, :, real], self.network.recipe.sharpness)
         size = np.array([picture.width, picture.height] * 2, dtype=np.float32)
         return Localized(boxes.cpu().numpy() * size, scores.cpu().numpy())
 
-    def captions(self, mentions: Sequence[Mention]) -> Captions:
-        """Mentions as a batch of one picture; those of one sentence are read together."""
+    def captions(self, phrases: Sequence[Tokens]) -> Captions:
+        """Phrases as a batch of one picture; those of one sentence are read together."""
+        mentions = [Mention.of(phrase) for phrase in phrases]
         sentences = {
             sentence: row for row, sentence in enumerate(dict.fromkeys(tuple(one.sentence) for one in mentions))
         }
@@ -69,20 +138,20 @@ class Grounder:
         return Captions(tokens, *torch.tensor(spans).T[:, None])
 
     @torch.no_grad()
-    def answer(self, pixels: Tensor, captions: Captions, *, mirror: bool) -> tuple[Grounding, Regions]:
+    def answer(self, pixels: Tensor, captions: Captions, *, mirror: bool) -> tuple[Answer, Regions]:
         """Squashed pictures as bytes `(batch, 3, side, side)` and their captions → boxes, clipped, and their scores."""
         network = self.network
-        device = next(network.parameters()).device
+        device = self.device
         captions = Captions(*(field.to(device) for field in captions))
         pictures = normalize(pixels.to(device)).contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             output, pyramid = network.see(pictures)
             regions = network.propose(output)
-            answer: Grounding = network(pyramid, regions, captions)
+            answer: Answer = network(pyramid, regions, captions)
             if mirror:
                 _, pyramid = network.see(pictures.flip(-1))
                 turned = captions._replace(tokens=self._mirrored.to(device)[captions.tokens])
-                other: Grounding = network(pyramid, regions._replace(boxes=mirrored(regions.boxes)), turned)
+                other: Answer = network(pyramid, regions._replace(boxes=mirrored(regions.boxes)), turned)
                 scores = (answer.scores.log_softmax(-1) + other.scores.log_softmax(-1)) / 2
                 answer = answer._replace(scores=scores, boxes=(answer.boxes + mirrored(other.boxes)) / 2)
         return answer._replace(boxes=answer.boxes.clamp(0, 1)), regions
@@ -98,10 +167,8 @@ class Grounder:
         save_network(self.network, path, metadata)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu", mirror: bool = False) -> Grounder:
+    def load(cls, path: str | Path, *, device: str = "cpu", mirror: bool = False) -> GroundingModel:
         """Open a file that `save` wrote, for use and not for training; anything else is an `InputError`."""
-        from deixis.vision.learned_proposals import checked_device
-
         metadata, tensors = read_network(path, _KIND, "a trained grounder")
         try:
             recipe = msgspec.json.decode(metadata["recipe"], type=GroundingRecipe)
@@ -115,7 +182,9 @@ class Grounder:
         fill_network(network, tensors, path)
         network.eval().proposer.backbone.fuse("cpu" if device == "cpu" else "")
         network.to(checked_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return cls(network, vocabulary, mirror=mirror)
+        model = cls(network, vocabulary, mirror=mirror)
+        model._fused = True
+        return model
 
 
 def empty_network(recipe: GroundingRecipe, words: int, *, proposer_width: int = 128) -> GroundingNetwork:

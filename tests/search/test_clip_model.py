@@ -1,4 +1,4 @@
-"""A CLIP as an encoder: held to the model itself where open_clip can be imported, and to a stand-in everywhere."""
+"""A CLIP as a model: held to the model itself where open_clip can be imported, and to a stand-in everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.errors import DeixisError
-from deixis.loading import absolute_name, load_encoder
+from deixis.loading import absolute_name, load_search_model
 
 TEXTS = ["a dog", "two red cars"]
 
@@ -83,27 +83,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_rows_are_the_models_own(asked: list[str]) -> None:
-    encoder = load_encoder("open_clip:ViT-B-32")
+    model = load_search_model("open_clip:ViT-B-32")
     assert asked == ["laion2b_x"]
-    assert encoder.identity.name == "open_clip:ViT-B-32/laion2b_x"
-    assert encoder.identity.dim == 6
+    assert model.identity.name == "open_clip:ViT-B-32/laion2b_x"
+    assert model.identity.dim == 6
     torch.manual_seed(len("laion2b_x"))
-    model = Model()
-    pixels = np.stack([encoder.prepare(Pillow.effect_noise((40, 30), 90).convert("RGB")) for _ in range(3)])
+    network = Model()
+    pixels = np.stack([model.prepare(Pillow.effect_noise((40, 30), 90).convert("RGB")) for _ in range(3)])
     assert pixels.shape == (3, 3, 16, 16)
     with torch.no_grad():
-        pictures = F.normalize(model.encode_image((torch.from_numpy(pixels).float() / 255 - 0.5) / 0.25))
-        texts = F.normalize(model.encode_text(tokenizer(TEXTS)))
-    assert np.allclose(encoder.encode_pictures(pixels).rows, pictures.numpy(), atol=1e-5)
-    assert np.allclose(encoder.encode_texts(TEXTS).rows, texts.numpy(), atol=1e-6)
-    assert encoder.encode_texts([]).rows.shape == (0, 6)
+        pictures = F.normalize(network.encode_image((torch.from_numpy(pixels).float() / 255 - 0.5) / 0.25))
+        texts = F.normalize(network.encode_text(tokenizer(TEXTS)))
+    assert np.allclose(model.embed_prepared(list(pixels)).rows, pictures.numpy(), atol=1e-5)
+    assert np.allclose(model.embed_queries(TEXTS).rows, texts.numpy(), atol=1e-6)
+    assert model.embed_queries([]).rows.shape == (0, 6)
     with pytest.raises(DeixisError, match="no words"):
-        encoder.encode_texts([" "])
+        model.embed_queries([" "])
 
 
 def test_weights_are_told_apart(asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "weights.pt").touch()
-    one, other = load_encoder("open_clip:ViT-B-32/openai"), load_encoder(f"open_clip:ViT-B-32/{tmp_path}/weights.pt")
+    one = load_search_model("open_clip:ViT-B-32/openai")
+    other = load_search_model(f"open_clip:ViT-B-32/{tmp_path}/weights.pt")
     assert asked == ["openai", f"{tmp_path}/weights.pt"]
     assert one.identity != other.identity
     assert str(tmp_path) not in other.identity.name
@@ -111,9 +112,9 @@ def test_weights_are_told_apart(asked: list[str], tmp_path: Path, monkeypatch: p
     assert absolute_name("open_clip:ViT-B-32/weights.pt") == f"open_clip:ViT-B-32/{tmp_path}/weights.pt"
     assert absolute_name("open_clip:ViT-B-32/openai") == "open_clip:ViT-B-32/openai"
     with pytest.raises(DeixisError, match="no model 'nothing'"):
-        load_encoder("open_clip:nothing")
+        load_search_model("open_clip:nothing")
     with pytest.raises(DeixisError, match="name a file"):
-        load_encoder("open_clip:bare")
+        load_search_model("open_clip:bare")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -122,10 +123,10 @@ def test_a_real_clip_with_random_weights(tmp_path: Path) -> None:
         open_clip = importlib.import_module("open_clip")
     except Exception as fault:  # A torchvision that was built for another torch fails with more than ImportError.
         pytest.skip(f"open_clip cannot be imported here: {fault}")
-    model = open_clip.create_model("ViT-B-32").eval()
-    torch.save(model.state_dict(), tmp_path / "weights.pth")
-    encoder = load_encoder(f"open_clip:ViT-B-32/{tmp_path}/weights.pth")
+    network = open_clip.create_model("ViT-B-32").eval()
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    model = load_search_model(f"open_clip:ViT-B-32/{tmp_path}/weights.pth")
     with torch.no_grad():
-        wanted = F.normalize(model.encode_text(open_clip.get_tokenizer("ViT-B-32")(TEXTS)))
-    assert np.allclose(encoder.encode_texts(TEXTS).rows, wanted.numpy(), atol=1e-5)
-    assert encoder.encode_pictures(encoder.prepare(Pillow.new("RGB", (50, 40), "red"))[None]).rows.shape == (1, 512)
+        wanted = F.normalize(network.encode_text(open_clip.get_tokenizer("ViT-B-32")(TEXTS)))
+    assert np.allclose(model.embed_queries(TEXTS).rows, wanted.numpy(), atol=1e-5)
+    assert model.embed_prepared([model.prepare(Pillow.new("RGB", (50, 40), "red"))]).rows.shape == (1, 512)

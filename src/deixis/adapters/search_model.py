@@ -1,0 +1,172 @@
+"""What a model needs beyond `Model` to index a photo folder: one interface, with a default for any model that embeds.
+
+An index is bound to the model's `identity`. Pictures are prepared in threads and embedded in batches; some models also
+give the cells of a picture and the words of a text, which refine the score (`deixis.adapters.scoring`). A subclass must
+have an `identity`; everything else has a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.adapters.bundles import Relevance
+from deixis.errors import CannotError, DeixisError
+from deixis.model import ImageInput, Model, Text, as_tokens
+from deixis.vision.crops import BILINEAR, squash
+from deixis.vision.picture_files import as_picture
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+Rows = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+Cells = NDArray[np.int8]
+
+#: Texts and pictures embedded at a time.
+TEXT_BATCH, PICTURE_BATCH = 256, 16
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What an index is bound to: embeddings of equal identities can be compared."""
+
+    name: str
+    weights_sha256: str
+    dim: int
+    preprocessing: dict[str, Any]
+    #: Cells of a picture, which words are compared with, and the numbers of each; 0 where a model has no cells.
+    cells: int = 0
+    cell_dim: int = 0
+
+    def __str__(self) -> str:
+        cells = f", {self.cells} cells of {self.cell_dim}" if self.cells else ""
+        return f"{self.name} ({self.weights_sha256[:12]}, {self.dim} numbers{cells})"
+
+    @property
+    def at_least(self) -> int:
+        """Pixels of the shorter side from which on the model sees no difference; 0: it looks at all pixels."""
+        return int(self.preprocessing.get("at_least", 0))
+
+
+class Pictures(NamedTuple):
+    rows: Rows  # (pictures, dim) of unit length
+    cells: Cells  # (pictures, cells, cell_dim), directions
+
+
+class Texts(NamedTuple):
+    rows: Rows  # (texts, dim) of unit length
+    #: (texts, longest, cell_dim): unit vectors times weights that sum to 1 in every text; zero where a text has ended.
+    words: Rows
+
+
+class SearchModel(Model):
+    """A model that can index a photo folder and search it."""
+
+    identity: Identity
+    #: From which score on a picture counts as what was asked for; the default was not fitted to the model.
+    relevance: Relevance = Relevance()
+    #: Unit embeddings of pictures that show nearly everything it was trained on, where relevance needs them.
+    background: Rows | None = None
+
+    def prepare(self, picture: Picture) -> Any:
+        """What `embed_prepared` needs of one picture; called from many threads."""
+        return picture
+
+    def embed_prepared(self, batch: Sequence[Any]) -> Pictures:
+        """Prepared pictures, to be compared with texts and with each other."""
+        return whole_pictures(np.asarray(self.embed_images(batch), np.float32))
+
+    def embed_queries(self, texts: Sequence[Text]) -> Texts:
+        """Texts, to be compared with pictures; one without words is a `DeixisError`."""
+        if not texts:
+            return whole_texts(np.empty((0, self.identity.dim), np.float32))
+        return whole_texts(np.asarray(self.embed_texts([words_of(text) for text in texts]), np.float32))
+
+
+class PreparedModel(SearchModel):
+    """A model whose own methods are `prepare`, `embed_prepared` and `embed_queries`; the others follow from these."""
+
+    def embed_images(self, images: Sequence[ImageInput]) -> Rows:
+        parts = [
+            self._embedded(images[start : start + PICTURE_BATCH]) for start in range(0, len(images), PICTURE_BATCH)
+        ]
+        return np.concatenate([np.empty((0, self.identity.dim), np.float32), *(part.rows for part in parts)])
+
+    def embed_texts(self, texts: Sequence[Text]) -> Rows:
+        return self.embed_queries(texts).rows
+
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Rows:
+        """As search ranks (`deixis.adapters.scoring`): cosines, and where the model has cells, those of the words."""
+        from deixis.adapters.scoring import scores
+
+        queries = self.embed_queries(texts)
+        blocks = [images[start : start + PICTURE_BATCH] for start in range(0, len(images), PICTURE_BATCH)]
+        parts = [scores(queries, self._embedded(block)).T for block in blocks]
+        return np.concatenate([np.empty((0, len(texts)), np.float32), *parts])
+
+    def _embedded(self, images: Sequence[ImageInput]) -> Pictures:
+        return self.embed_prepared([self.prepare(self.opened(image)) for image in images])
+
+    def opened(self, image: ImageInput) -> Any:
+        """A picture with as many pixels as `prepare` needs."""
+        return self.as_picture(image, self.identity.at_least)
+
+    def as_picture(self, image: ImageInput, at_least: int = 0) -> Picture:
+        """The picture of a path; stored features, which this model does not read, are a `DeixisError`."""
+        picture = as_picture(image, at_least=at_least)
+        if not hasattr(picture, "convert"):
+            raise DeixisError(f"{self.name} takes paths and PIL pictures, not {type(image).__name__}")
+        return picture
+
+
+def as_search_model(model: Model) -> SearchModel:
+    """The model, if it can index a photo folder; else a `CannotError` that says what it lacks."""
+    missing = [name for name in ("embed_images", "embed_texts") if name not in model.abilities]
+    if missing or not isinstance(model, SearchModel):
+        able = ", ".join(sorted(model.abilities))
+        raise CannotError(f"{model.name} cannot index photos: it does not embed pictures and texts; it can: {able}")
+    return model
+
+
+def words_of(text: Text) -> Sequence[str]:
+    """The tokens of a text to be embedded; a text without words is a `DeixisError`."""
+    if not (tokens := as_tokens(text)):
+        raise DeixisError(f"the text {text!r} has no words")
+    return tokens
+
+
+def squashed(picture: Picture, side: int) -> Bytes:
+    """All of a picture as a square of bytes `(3, side, side)`, resampled as in training."""
+    return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1))
+
+
+def rounded(cells: Rows) -> Cells:
+    """Cells `(…, cell_dim)` as directions of 8-bit integers: unit vectors but for rounding."""
+    largest = np.maximum(np.abs(cells).max(-1, keepdims=True, initial=0), 1e-12)
+    directions: Cells = np.rint(cells * (127 / largest)).astype(np.int8)
+    return directions
+
+
+def whole_pictures(rows: Rows) -> Pictures:
+    """Pictures of a model that has no cells."""
+    return Pictures(rows, np.empty((len(rows), 0, 0), np.int8))
+
+
+def whole_texts(rows: Rows) -> Texts:
+    """Texts of a model that has no words, or pictures that are asked with as texts are."""
+    return Texts(rows, np.empty((len(rows), 0, 0), np.float32))
+
+
+def joined(parts: Sequence[Texts], identity: Identity) -> Texts:
+    """Texts that were embedded in parts, whose longest may differ."""
+    longest = max((part.words.shape[1] for part in parts), default=0)
+    rows = np.concatenate([np.empty((0, identity.dim), np.float32), *(part.rows for part in parts)])
+    words = np.zeros((len(rows), longest, identity.cell_dim), np.float32)
+    start = 0
+    for part in parts:
+        words[start : (start := start + len(part.rows)), : part.words.shape[1]] = part.words
+    return Texts(rows, words)

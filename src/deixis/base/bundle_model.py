@@ -1,0 +1,90 @@
+"""A bundle as a model: `deixis-base`, or one that `deixis export` wrote.
+
+It embeds and scores with onnxruntime. Grounding and describing run on PyTorch, which is imported when they are first
+asked for: opening a bundle to search starts fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from deixis.adapters.bundles import Bundle
+from deixis.adapters.onnx_model import OnnxModel
+from deixis.adapters.search_model import Bytes
+from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+    from deixis.base.bundle_networks import BundleCaptioner
+    from deixis.base.grounding_model import GroundingModel
+
+
+class SeenPicture(NamedTuple):
+    """A picture as each network sees it; what the bundle cannot do is None."""
+
+    size: tuple[int, int]
+    prepared: Bytes
+    regions: Any
+    captioned: Any
+
+
+class BundleModel(OnnxModel):
+    """Args: `device`, where grounding and describing run: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
+
+    def __init__(self, bundle: Bundle, name: str = "", device: str = "auto") -> None:
+        super().__init__(bundle, name)
+        self._device = device
+        lacks = set() if bundle.manifest.grounding else {"localize", "ground"}
+        self.lacks = frozenset(lacks if bundle.manifest.captioner else {*lacks, "describe"})
+
+    def ground(self, image: ImageInput, phrases: str | Sequence[Text]) -> list[Grounding]:
+        """Scores are from 0 to 1: how likely the box is the right one if the thing is in the picture at all."""
+        if "ground" not in self.abilities:
+            raise self.cannot("ground")
+        return self._grounder.ground(
+            image.regions if isinstance(image, SeenPicture) else self.as_picture(image), phrases
+        )
+
+    def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
+        if "localize" not in self.abilities:
+            raise self.cannot("localize")
+        return self._grounder.localize(self.as_picture(image), phrases)
+
+    def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
+        """Scores are log probabilities."""
+        if "describe" not in self.abilities:
+            raise self.cannot("describe")
+        captioner = self._captioner
+        pixels = image.captioned if isinstance(image, SeenPicture) else captioner.prepare(self.as_picture(image))
+        return captioner.describe(pixels, count)
+
+    def look(self, image: ImageInput) -> SeenPicture:
+        """See a picture once. `ground` then takes milliseconds per sentence."""
+        picture = self.as_picture(image)
+        return SeenPicture(
+            picture.size,
+            self.prepare(picture),
+            self._grounder.look(picture) if "ground" in self.abilities else None,
+            self._captioner.prepare(picture) if "describe" in self.abilities else None,
+        )
+
+    def prepare(self, picture: Picture | SeenPicture) -> Bytes:
+        return picture.prepared if isinstance(picture, SeenPicture) else super().prepare(picture)
+
+    def opened(self, image: ImageInput) -> Any:
+        return image if isinstance(image, SeenPicture) else super().opened(image)
+
+    @cached_property
+    def _grounder(self) -> GroundingModel:
+        from deixis.base.bundle_networks import bundle_grounder
+
+        return bundle_grounder(self.bundle, self._device)
+
+    @cached_property
+    def _captioner(self) -> BundleCaptioner:
+        from deixis.base.bundle_networks import BundleCaptioner
+
+        return BundleCaptioner(self.bundle, self._device)

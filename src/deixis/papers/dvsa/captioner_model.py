@@ -1,0 +1,133 @@
+"""The captioner as a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from deixis.adapters.phrase_bank import best_regions
+from deixis.errors import DeixisError
+from deixis.model import (
+    Description,
+    ImageFeatures,
+    ImageInput,
+    Text,
+    Tokens,
+    as_box,
+    as_tokens,
+    regions_of,
+)
+from deixis.papers.dvsa.captioner import Array, Captioner, DecodingRecipe, captioner_input, text_ids
+from deixis.text.vocabulary import END, Vocabulary
+from deixis.training.feature_model import FeatureModel
+
+
+class CaptionerModel(FeatureModel):
+    """Describes pictures and regions, and ranks sentences by their likelihood.
+
+    Args:
+        background: (pictures, channels) inputs of some training pictures. A sentence counts by how much likelier a
+            picture makes it than these do, as in m-RNN: else short and common ones would suit every picture.
+        context: it learned from regions with the whole picture's vector beside their own.
+    """
+
+    def __init__(
+        self,
+        network: Captioner,
+        vocabulary: Vocabulary,
+        decoding: DecodingRecipe,
+        background: Tensor,
+        device: torch.device,
+        *,
+        context: bool = False,
+    ) -> None:
+        super().__init__(device)
+        self.network, self.vocabulary, self.decoding = network.eval().to(device), vocabulary, decoding
+        self.prior_inputs, self.context = background.float().to(device), context
+
+    def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
+        """Scores are log probabilities, or what `decoding.length_power` makes of them."""
+        features = self.look(image)
+        spoken = self._spoken(captioner_input(features.image[None], features.image, self.context), count)[0]
+        return [Description(" ".join(tokens), score, "generation") for tokens, score in spoken]
+
+    def describe_regions(self, image: ImageInput, count: int = 3, most: int | None = None) -> list[list[Description]]:
+        """With `most`, first the regions that make their sentence likelier than other pictures do: by likelihood alone,
+        what fits every region ("a man") would come first. A sentence is given to the first of its regions alone.
+        """
+        features = self.look(image)
+        regions, boxes = regions_of(features)
+        if not len(regions):
+            return []
+        spoken = self._spoken(captioner_input(regions, features.image, self.context), count)
+        described = [
+            [Description(" ".join(tokens), score, "generation", as_box(box)) for tokens, score in own]
+            for own, box in zip(spoken, boxes, strict=True)
+        ]
+        if most is None:
+            return described
+        first = [tuple(own[0][0]) if own else () for own in spoken]
+        fits = self.fit_of_regions(features, first)
+        used: set[Tokens] = {()}
+        for region in np.argsort(-fits, kind="stable").tolist():
+            if first[region] in used:
+                described[region] = []
+            used.add(first[region])
+        return best_regions(boxes, described, fits, most)
+
+    def fit_of_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> Array:
+        """`(regions,)`: log p(text | region) − log p(text) of each region's own text."""
+        rows = self._send(captioner_input(regions_of(image)[0], image.image, self.context))
+        ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
+        with torch.no_grad():
+            likelihood = self.network.log_likelihood(rows, ids)
+        different, place = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
+        prior = self._prior(torch.from_numpy(different).to(self._device))
+        fits: Tensor = likelihood - prior[torch.from_numpy(place.reshape(-1)).to(self._device)]
+        return fits.cpu().numpy()
+
+    def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
+        """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
+        ids = self._ids(texts)
+        likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
+        return (likelihood - self._prior(ids)).cpu().numpy()
+
+    def _prior(self, ids: Tensor) -> Tensor:
+        """`(texts,)`: log p(text)."""
+        return self.network.score_all(self.prior_inputs, ids).logsumexp(0) - float(np.log(len(self.prior_inputs)))
+
+    def log_likelihood(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
+        return self.network.score_all(self._send(self._inputs(images)), self._ids(texts)).cpu().numpy()
+
+    def unknown_words(self, text: Text) -> list[str]:
+        return [token for token in as_tokens(text) if token not in self.vocabulary]
+
+    def _ids(self, texts: Sequence[Text]) -> Tensor:
+        return torch.from_numpy(text_ids(self.vocabulary, [as_tokens(text) for text in texts])).to(self._device)
+
+    def _inputs(self, images: Sequence[ImageInput]) -> Array:
+        features = self.features_of(images)
+        return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in features])
+
+    def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
+        """The words whose vectors have the greatest cosine with a word's, and these cosines."""
+        if word not in self.vocabulary:
+            raise DeixisError(f"the vocabulary has no word {word!r}")
+        vectors = functional.normalize(self.network.words.weight.detach(), dim=1)
+        cosines = vectors @ vectors[self.vocabulary.encode([word])[0]]
+        # Neither special tokens nor the word itself.
+        cosines[: END + 1] = -torch.inf
+        cosines[self.vocabulary.encode([word])[0]] = -torch.inf
+        best = cosines.topk(min(count, len(self.vocabulary.words) - 1))
+        return [(self.vocabulary.token(i), v) for i, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+
+    def _spoken(self, rows: Array, count: int) -> list[list[tuple[Tokens, float]]]:
+        spoken = self.network.speak(self._send(rows), self.decoding, count)
+        return [[(self.vocabulary.decode(each.words), each.score) for each in own] for own in spoken]
+
+    def _send(self, rows: Array) -> Tensor:
+        return torch.from_numpy(np.array(rows, np.float32)).to(self._device)

@@ -1,0 +1,51 @@
+"""A trained HM-LSTM as a model, and the phrases of its training captions, by which it describes regions (Fig. 6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from deixis.papers.hm_lstm.network import HMLSTM, TreeTexts
+from deixis.text.trees import read_trees
+from deixis.training.feature_model import BLOCK, Array, EmbeddingModel
+
+
+class HMLSTMModel(EmbeddingModel):
+    """Embeds pictures and texts, sentences and phrases alike, and localizes by the cosine of region and phrase.
+
+    Args:
+        phrases: a file of trees of the training captions' phrases; None: the run kept none.
+    """
+
+    def __init__(self, network: HMLSTM, texts: TreeTexts, device: torch.device, phrases: Path | None = None) -> None:
+        super().__init__(texts, device)
+        self.network, self.trees, self._phrases = network.eval().to(device), texts, phrases
+
+    @property
+    def dim(self) -> int:
+        return self.network.recipe.dim
+
+    def training_phrases(self) -> list[tuple[str, ...]]:
+        if self._phrases is None or not self._phrases.exists():
+            return super().training_phrases()
+        kept = read_trees(self._phrases)
+        self.trees.bank.add(kept)
+        return [tokens for tokens, _ in kept]
+
+    @torch.no_grad()
+    def embed_visual(self, features: Array) -> Array:
+        parts = []
+        # One block at least: a picture without regions has no rows.
+        for start in range(0, max(1, len(features)), BLOCK):
+            # A copy, since a view of a store's file cannot be written to.
+            block = torch.from_numpy(np.array(features[start : start + BLOCK], np.float32)).to(self._device)
+            parts.append(self.network.embed_visual(block).cpu().numpy())
+        return np.concatenate(parts)
+
+    @torch.no_grad()
+    def _embed_text(self, features: Array) -> Array:
+        embedded = self.network.embed_trees(self.trees.forest, features, self._device).cpu().numpy()
+        known = np.array([self.trees.known[tree] for tree in features.tolist()])
+        return np.asarray(embedded * known[:, None])

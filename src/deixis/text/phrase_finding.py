@@ -1,0 +1,62 @@
+"""The phrases of a sentence that a person typed, and where its tokens are in it.
+
+Phrases are found by the chunker that comes with the package (NumPy alone). Those that name nothing visible are left
+out, and a sentence in which none is found is one phrase.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from deixis.corpus.records import NOT_VISUAL
+from deixis.errors import DeixisError
+from deixis.text.tokens import has_content, tokenize
+
+#: Longer sentences are refused: whoever types one does not describe a picture.
+LONGEST = 200
+
+
+def find_phrases(sentence: str) -> list[tuple[int, int]]:
+    """The phrases of a sentence as spans of the tokens of `tokenize`; a sentence without words is a `DeixisError`."""
+    from deixis.text.chunker import Chunker
+    from deixis.text.entity_types import EntityTypes
+
+    tokens = tokenize(sentence)
+    if not any(map(has_content, tokens)):
+        raise DeixisError(f"the sentence {sentence!r} has no words")
+    if len(tokens) > LONGEST:
+        raise DeixisError(f"the sentence has {len(tokens):,} words; up to {LONGEST} are read")
+    found = Chunker.load().phrases(tokens)
+    types = EntityTypes.load().types_in(tokens, found)
+    visible = [span for span, own in zip(found, types, strict=True) if NOT_VISUAL not in own]
+    return visible or found or [trimmed(tokens, sentence)]
+
+
+def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """Start and end (characters) in a sentence of each token of `tokenize(sentence)`.
+
+    >>> token_places("A man’s  cafe\u0301.", tokenize("A man’s  cafe\u0301."))
+    [(0, 1), (2, 5), (5, 7), (9, 14), (14, 15)]
+    """
+    composed = unicodedata.normalize("NFC", sentence).replace("\u2019", "'")
+    # For each place in the sentence, the place in its composed form.
+    places = list(range(len(sentence) + 1))
+    if len(composed) != len(sentence):
+        places = [len(unicodedata.normalize("NFC", sentence[:place])) for place in places]
+    found, place = [], 0
+    for token in tokens:
+        start = composed.index(token, place)
+        place = start + len(token)
+        # A composed character ends where the last of its parts does.
+        found.append((bisect_right(places, start) - 1, bisect_right(places, place) - 1))
+    return found
+
+
+def trimmed(tokens: Sequence[str], text: str) -> tuple[int, int]:
+    """The span of all tokens but punctuation at either end; a text without words is a `DeixisError`."""
+    real = [place for place, token in enumerate(tokens) if any(map(str.isalnum, token))]
+    if not real:
+        raise DeixisError(f"the phrase {text!r} has no words")
+    return real[0], real[-1] + 1
