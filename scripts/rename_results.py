@@ -4,7 +4,7 @@ Papers were numbered before: `paper1/sentences-bi` is `two-branch/sentences-bi` 
 recipe. In a result, `rows` and `recipe` are written anew: the recipe's name and hash as they are now, and those it had
 as `formerly`. Every other byte stays, the command included. A second run changes nothing.
 
-A result of older settings than the recipe has now (its hash is not the one in `former_recipes.json`) keeps its hash.
+A result of other settings than the recipe's own (its hash is not the one in `former_recipes.json`) keeps its hash.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ ROOT = Path(__file__).parents[1]
 RESULTS = load_folder(ROOT / "results")
 #: The recipes of version 1 with the hash that results tell of them, their names now, and the hash of their settings.
 FORMER = json.loads((Path(__file__).parent / "training" / "former_recipes.json").read_text())
-#: Recipes that were mended after their results were made, which docs/training.md tells.
-OLDER = {"base/pictures-both"}
 
 
 def with_those_below(recipe: Recipe) -> list[Recipe]:
@@ -32,7 +30,7 @@ def test_results_are_of_the_recipes_as_they_are() -> None:
     present = {name: reference(load_recipe(name).recipe).hash for name in told if name in package_recipes()}
     stale = {name: told[name] for name, now in present.items() if set(told[name]) != {now}}
     assert len(present) > 100
-    assert set(stale) == OLDER, stale
+    assert not stale
 
 
 def test_every_recipe_of_version_1_is_one_recipe_now_with_the_same_settings() -> None:
@@ -53,8 +51,7 @@ def test_every_renamed_result_is_of_the_recipe_that_its_former_name_leads_to() -
         former = FORMER[each.formerly.name]
         assert each.name == former["recipe"], file
         assert file.startswith(each.name.partition("/")[0]) or each is not RESULTS[file].recipe, file
-        if each.name not in OLDER:
-            assert (each.formerly.hash, each.hash) == (former["formerly"], former["hash"]), file
+        assert (each.formerly.hash, each.hash) == (former["formerly"], former["hash"]), file
 
 
 def test_renaming_a_result_leaves_every_other_byte() -> None:
