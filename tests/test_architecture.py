@@ -84,6 +84,43 @@ def test_rooms_import_only_from_rooms_before_them(path: Path) -> None:
     assert not later, f"{path.name} in room {room} imports from {sorted(later)}, which come after it"
 
 
+def named_modules(path: Path) -> set[str]:
+    """Modules of the package that a file imports or names in a string, type-checking imports included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            names.add(node.value)
+    return {name for name in names if name.startswith("deixis.")}
+
+
+def test_only_the_list_of_kinds_names_papers_and_base_before_them() -> None:
+    """Metrics and training know no paper and no network of deixis-base; `kinds.py` lists their classes by name."""
+    before = ROOMS[: ROOMS.index("papers")]
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if room_of(path) in before
+        and any(name.startswith(("deixis.papers", "deixis.base")) for name in named_modules(path))
+    }
+    assert found == {"training/kinds.py"}
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in (PACKAGE / "papers").glob("*/__init__.py")))
+def test_a_paper_imports_no_other_paper(folder: str) -> None:
+    others = {
+        name.split(".")[2]
+        for path in (PACKAGE / "papers" / folder).rglob("*.py")
+        for name in named_modules(path)
+        if name.startswith("deixis.papers.")
+    }
+    assert others <= {folder}
+
+
 @pytest.mark.parametrize(
     "path",
     [path for path in sorted(PACKAGE.rglob("*.py")) if room_of(path) in USERS_OF_MODELS],

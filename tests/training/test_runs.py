@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from deixis.errors import DeixisError, InputError
+from deixis.papers.two_branch.phrases_task import PhrasesKind
 from deixis.training.checkpoints import Position, read_checkpoint, read_tensors, write_checkpoint, write_tensors
 from deixis.training.curves import draw_curves
+from deixis.training.recipe import load_recipe
 from deixis.training.run_card import model_card
 from deixis.training.run_records import (
     CorpusPlan,
@@ -331,18 +333,17 @@ def test_a_batch_s_counts_are_meaned_over_all_steps_and_stand_beside_the_paper_s
     assert means == {"triplets": 80, "regions": 7}
     assert batch_means([epoch(2, **{"phrases.pairs": 300, "phrases.rows": 5})]) == {"phrases.pairs": 300}
 
-    def card(model: str, neighbourhood: str, means: dict[str, float], batch: int = 100) -> str:
-        sampler = {"batch": batch, "neighbourhood": neighbourhood}
-        recipe = {**plan().recipe, "kind": "phrases", "model": {"kind": model}, "sampler": sampler}
+    def card(name: str, means: dict[str, float], *changes: str) -> str:
+        recipe = load_recipe(f"two-branch/phrases-{name}", changes).recipe
         report = TrainingReport(1, 1, {}, stopped_early=False, seconds=1, parameters=1)
         start = Start(datetime(2026, 1, 1, tzinfo=UTC), "deixis train", "cpu", 1, {}, 1, 0)
-        return model_card(RunPlan(recipe), report, [start], means)
+        return model_card(plan(), report, [start], means, PhrasesKind().published_batch(recipe))  # type: ignore[arg-type]
 
-    assert "| triplets | 80.0 | 5,378 |" in card("embedding", "none", means)
-    assert "| triplets | 80.0 | 10,756 |" in card("embedding", "sampling", means)
-    assert "| pairs | 314.2 | 2,138 |" in card("similarity", "none", {"pairs": 314.2})
-    assert "2,138" not in card("similarity", "none", {"pairs": 314.2}, batch=50)
-    assert "A batch" not in card("embedding", "none", {})
+    assert "| triplets | 80.0 | 5,378 |" in card("bi", means)
+    assert "| triplets | 80.0 | 10,756 |" in card("constraints", means)
+    assert "| pairs | 314.2 | 2,138 |" in card("similarity", {"pairs": 314.2})
+    assert "2,138" not in card("similarity", {"pairs": 314.2}, "sampler.batch=50")
+    assert "A batch" not in card("bi", {})
 
 
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ Every paper's folder has a `Kind` subclass for each kind of recipe, next to the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -77,6 +77,10 @@ class Kind(ABC, Generic[R]):
     def training_sizes(self, run: Path) -> dict[str, Any]:
         """How much a run was trained on, for its first result: `training_pairs`, or mean counts of a `batch`."""
         return {}
+
+    def published_batch(self, recipe: R) -> Mapping[str, str] | None:
+        """The paper's mean counts of a batch, for the model card; None: batches are not counted."""
+        return None
 
     def by_regions(self, recipe: R) -> bool:
         """The model needs a picture's regions: the vector of the whole picture is the one stored with them."""

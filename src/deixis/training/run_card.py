@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from deixis.training.run_records import RunPlan, Start, TrainingReport
 
@@ -13,8 +12,19 @@ LICENCE = (
 )
 
 
-def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start], batches: Mapping[str, float]) -> str:
-    """Markdown for the README.md of a run folder; `batches` are the means of what was counted in one."""
+def model_card(
+    plan: RunPlan,
+    report: TrainingReport,
+    starts: Sequence[Start],
+    batches: Mapping[str, float],
+    published: Mapping[str, str],
+) -> str:
+    """Markdown for the README.md of a run folder.
+
+    Args:
+        batches: mean counts of a batch (pairs, triplets), by name.
+        published: the paper's figures for some of them.
+    """
     recipe = plan.recipe
     sections = [
         f"# {recipe['name']}",
@@ -22,7 +32,7 @@ def model_card(plan: RunPlan, report: TrainingReport, starts: Sequence[Start], b
         "## Trained on\n\n" + _data(plan),
         "## Box supervision\n\n" + box_statement(plan),
         "## Validation\n\n" + _figures(plan, report),
-        *(["## A batch, on average\n\n" + _batches(plan, batches)] if batches else []),
+        *(["## A batch, on average\n\n" + _batches(batches, published)] if batches else []),
         "## How it was made\n\n" + _making(plan, report, starts),
         "## Licence\n\n" + LICENCE,
     ]
@@ -65,19 +75,9 @@ def _figures(plan: RunPlan, report: TrainingReport) -> str:
     return f"Epoch {report.epoch}, {why}{stopped}.\n\n{table}"
 
 
-def _batches(plan: RunPlan, means: Mapping[str, float]) -> str:
-    printed = _printed_means(plan.recipe)
-    rows = [f"| {name} | {mean:,.1f} | {printed.get(name, '')} |" for name, mean in means.items()]
-    return "\n".join(["| count | here | the two-branch paper |", "|---|---:|---:|", *rows])
-
-
-def _printed_means(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """Section 4.5 of the two-branch paper, for region-phrase networks with as many pairs to a batch."""
-    if recipe["kind"] != "phrases" or recipe["sampler"]["batch"] != 100:
-        return {}
-    if recipe["model"]["kind"] == "similarity":
-        return {"pairs": "2,138"}
-    return {"triplets": "5,378" if recipe["sampler"]["neighbourhood"] == "none" else "10,756"}
+def _batches(means: Mapping[str, float], published: Mapping[str, str]) -> str:
+    rows = [f"| {name} | {mean:,.1f} | {published.get(name, '')} |" for name, mean in means.items()]
+    return "\n".join(["| count | here | the paper |", "|---|---:|---:|", *rows])
 
 
 def _making(plan: RunPlan, report: TrainingReport, starts: Sequence[Start]) -> str:

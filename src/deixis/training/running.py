@@ -46,7 +46,7 @@ def run_recipe(
     if not kind.distributed:
         ranks = ALONE
     plan = make_run_plan(recipe, corpus, stores)
-    with RunFolder(out, plan, file.text) if ranks.first else FollowingRun(out) as run:
+    with RunFolder(out, plan, file.text, kind.published_batch(recipe)) if ranks.first else FollowingRun(out) as run:
         report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
         if report:
             return msgspec.json.decode(report, type=TrainingReport)

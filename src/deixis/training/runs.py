@@ -62,14 +62,22 @@ class RunFolder:
         folder: made where it is not there.
         plan: what is trained. A folder that was begun with another plan is refused.
         recipe: the text of the recipe as it was given.
+        published_batch: the paper's mean counts of a batch, for the model card; None: batches are not counted.
 
     Raises:
         InputError: the folder holds another run, or other things.
         DeixisError: another process is writing it.
     """
 
-    def __init__(self, folder: str | Path, plan: RunPlan, recipe: str = "") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        plan: RunPlan,
+        recipe: str = "",
+        published_batch: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder, self.plan, self._recipe = Path(folder), plan, recipe
+        self._published_batch = published_batch
         self._log: IO[bytes] | None = None
 
     def __enter__(self) -> RunFolder:
@@ -169,10 +177,10 @@ class RunFolder:
 
     def _card(self, report: TrainingReport) -> str:
         try:
-            batches = batch_means(read_log(self.folder))
+            batches = {} if self._published_batch is None else batch_means(read_log(self.folder))
         except InputError:
             batches = {}  # A damaged log, which the curves' note tells of.
-        return model_card(self.plan, report, read_starts(self.folder), batches)
+        return model_card(self.plan, report, read_starts(self.folder), batches, self._published_batch or {})
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

@@ -120,5 +120,13 @@ class PhrasesKind(TwoBranchKind[PhraseRecipe]):
             return [phrase_localization]
         return [phrase_localization, phrase_presence]
 
+    def published_batch(self, recipe: PhraseRecipe) -> Mapping[str, str]:
+        """Section 4.5, of batches of 100 pairs."""
+        if recipe.sampler.batch != 100:
+            return {}
+        if isinstance(recipe.model, SimilarityRecipe):
+            return {"pairs": "2,138"}
+        return {"triplets": "5,378" if recipe.sampler.neighbourhood == "none" else "10,756"}
+
     def regions_kept(self, recipe: PhraseRecipe) -> int:
         return recipe.regions

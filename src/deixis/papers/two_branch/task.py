@@ -192,6 +192,9 @@ class TwoBranchKind(Kind[R]):
         model_type = SimilarityModel if isinstance(recipe.model, SimilarityRecipe) else TwoBranchModel
         return model_type(network, text, device)
 
+    def published_batch(self, recipe: R) -> Mapping[str, str]:
+        return {}
+
     def training_sizes(self, run: Path) -> dict[str, Any]:
         return {"batch": batch_means(read_log(run))}
 
