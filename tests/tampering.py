@@ -59,13 +59,13 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def tamper(folder: Path, chance: random.Random, database: str) -> str:
-    """Damage one thing in a folder; says what."""
+def tamper(folder: Path, chance: random.Random, database: str, *, often: int = 1) -> str:
+    """Damage one thing in a folder, `often` times as likely inside a database as otherwise; says what."""
     if not files_of(folder):
         return "nothing is left"
     path = chance.choice(files_of(folder))
     databases = [each for each in files_of(folder) if each.name == database]
-    kind = chance.choice(["swap", *FILES, *DATABASES] if databases else ["swap", *FILES])
+    kind = chance.choice(["swap", *FILES, *list(DATABASES) * often] if databases else ["swap", *FILES])
     if kind in DATABASES:
         path = chance.choice(databases)
         with closing(sqlite3.connect(path)) as connection, suppress(sqlite3.Error, IndexError):

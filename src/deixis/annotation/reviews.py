@@ -215,8 +215,11 @@ def image_states(
         judgments = valid_judgments(connection, rows[0].id, last)
         fixes = all_fixes(connection, rows[0].id, last)
         for row in rows:
-            document = decode_document(row.document)
-            state = image_state(document, judgments.get(row.id, []), fixes.get(row.id, []), settings)
+            try:
+                document = decode_document(row.document)
+                state = image_state(document, judgments.get(row.id, []), fixes.get(row.id, []), settings)
+            except schema.DAMAGE as fault:
+                raise ValueError(f"image {row.id}: {type(fault).__name__}: {fault}") from fault
             kept = {column.name: getattr(row, column.name) for column in columns}
             yield row.id, document, state, kept
 
@@ -224,7 +227,7 @@ def image_states(
 def differences(connection: Connection, settings: Settings) -> list[str]:
     """Where the tables that are kept for speed disagree with the log. Images marked for refreshing are passed over."""
     items = schema.items
-    found = []
+    found = schema.faults(connection)
     stale = set(connection.execute(select(schema.stale.c.image_id)).scalars())
     for number, document, state, kept in image_states(connection, settings):
         if number in stale:

@@ -6,6 +6,7 @@ kept for speed; `Workbench.check` compares. SQLite (in WAL mode) by default, Pos
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +15,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 from sqlalchemy import (
     Boolean,
     Column,
@@ -38,9 +40,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from deixis.errors import DeixisError, InputError
+from deixis.files import require_database
 
 metadata = MetaData()
 
@@ -210,6 +213,10 @@ sessions = Table(
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
 
 
+#: Added to what is said of a damaged project, which nothing can make again.
+REMEDY = "put back a backup of it"
+
+
 def schema_version() -> int:
     """The version this Deixis reads and writes."""
     return 1 + len(MIGRATIONS)
@@ -222,6 +229,8 @@ def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
         durable: sync every commit to the disk. Without, a kill of the process still loses nothing, a loss of power may.
     """
     text = str(where)
+    if "://" not in text and os.path.lexists(text):
+        require_database(Path(text))
     try:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
         engine = create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
@@ -310,9 +319,57 @@ def create_tables(connection: Connection, where: str | Path) -> None:
 
 def is_project(engine: Engine, where: str | Path) -> bool:
     try:
-        return inspect(engine).has_table(project.name)
+        return project.name in inspect(engine).get_table_names()
     except DBAPIError as fault:
-        raise InputError(shown(where), f"cannot be opened as a database ({fault.orig})") from None
+        raise InputError(
+            shown(where), f"cannot be opened as a database ({fault.orig}); if it is damaged, {REMEDY}"
+        ) from None
+
+
+@contextmanager
+def damage(where: str | Path) -> Iterator[None]:
+    """Around work on a project: what its data should never cause is an `InputError` that names it."""
+    try:
+        yield
+    except DBAPIError as fault:
+        raise InputError(shown(where), f"cannot be used ({fault.orig}); if it is damaged, {REMEDY}") from fault
+    except DAMAGE as fault:
+        problem = " ".join(f"{type(fault).__name__}: {fault}".split())[:200]
+        raise InputError(shown(where), f"is damaged ({problem}); {REMEDY}") from fault
+
+
+#: What reading values that are not as they were written ends in.
+DAMAGE = (msgspec.MsgspecError, SQLAlchemyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+def check_tables(engine: Engine, where: str | Path) -> None:
+    """Refuse a SQLite file whose tables are not a project's; a view in a table's place may never end."""
+    if engine.dialect.name != "sqlite":
+        return
+    with reading(engine) as connection:
+        kinds = dict(connection.exec_driver_sql("SELECT name, type FROM sqlite_master").all())
+        strange = sorted(name for name, kind in kinds.items() if kind in ("view", "trigger"))
+        missing = [name for name in metadata.tables if kinds.get(name) != "table"]
+        for table in metadata.tables.values() if not missing else ():
+            present = {row[1] for row in connection.exec_driver_sql(f'PRAGMA table_info("{table.name}")')}
+            missing += [f"{table.name}.{column}" for column in set(table.columns.keys()) - present]
+    if strange or missing:
+        what = (
+            f"is damaged: it has no {', '.join(sorted(missing))}"
+            if missing
+            else f"is damaged: {', '.join(strange)} is no part of a project"
+        )
+        raise InputError(shown(where), f"{what}; {REMEDY}")
+
+
+def faults(connection: Connection) -> list[str]:
+    """What SQLite itself finds wrong with the file."""
+    if connection.dialect.name != "sqlite":
+        return []
+    found = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check(20)")]
+    lost = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    found += [f"row {row[1]} of {row[0]} refers to a row of {row[2]} that is not there" for row in lost[:20]]
+    return [line for line in found if line != "ok"]
 
 
 def check_schema(engine: Engine, where: str | Path) -> None:
@@ -328,12 +385,14 @@ def check_schema(engine: Engine, where: str | Path) -> None:
             for step in MIGRATIONS[_version(connection, where) - 1 :]:
                 step(connection)
             set_value(connection, "schema", str(schema_version()))
+    check_tables(engine, where)
 
 
 def _version(connection: Connection, where: str | Path) -> int:
-    version = int(get_value(connection, "schema") or 0)
+    value = get_value(connection, "schema") or ""
+    version = int(value) if re.fullmatch("[0-9]{1,9}", value) else 0
     if version < 1:
-        raise InputError(shown(where), "does not say which schema it has")
+        raise InputError(shown(where), f"does not say which schema it has; {REMEDY}")
     if version > schema_version():
         problem = f"has schema {version}, and this Deixis knows {schema_version()}: it was made by a newer one"
         raise InputError(shown(where), problem)

@@ -71,8 +71,9 @@ class Workbench:
         self.engine = schema.open_engine(where, durable=durable)
         self._clock, self._chance, self._assistant = clock, chance or SystemRandom(), assistant
         try:
-            schema.check_schema(self.engine, where)
-            with schema.reading(self.engine) as connection:
+            with schema.damage(where):
+                schema.check_schema(self.engine, where)
+            with schema.damage(where), schema.reading(self.engine) as connection:
                 self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
                 self._rules = standing_store.load_rules(connection, self.settings)
                 self._desk = Desk(self._rules, clock)

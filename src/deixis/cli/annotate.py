@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -296,10 +298,13 @@ def _lasting(path: str | Path | None) -> str:
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
-def _open(project: str) -> Workbench:
+@contextmanager
+def _open(project: str) -> Iterator[Workbench]:
+    from deixis.annotation.schema import damage
     from deixis.annotation.workbench import Workbench
 
-    return Workbench(project)
+    with damage(project), Workbench(project) as workbench:
+        yield workbench
 
 
 def _task(name: str) -> str:
