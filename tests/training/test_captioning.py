@@ -1,4 +1,4 @@
-"""Learning to describe (paper 4): runs on pictures and on an aligner's snippets, and what they say of themselves."""
+"""Learning to describe (DVSA): runs on pictures and on an aligner's snippets, and what they say of themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aligners and captioners rank drawn regions and phrases as an HM-LSTM does (paper 2, Table 4)."""
+"""Aligners and captioners rank drawn regions and phrases as an HM-LSTM does (the HM-LSTM paper, Table 4)."""
 
 from __future__ import annotations
 

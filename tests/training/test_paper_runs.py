@@ -1,4 +1,4 @@
-"""Runs of papers 0 and 1: what a run says of its validation is what the finished matcher gets from the protocols."""
+"""CCA and two-branch runs: what a run says of its validation is what the finished matcher gets from the protocols."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_the_combined_distance_is_the_equation(
     corpus: Corpus,
     stores: Sequence[FeatureStore],
 ) -> None:
-    """Eq. 2 of paper 0 (squares, 1/L^γ) and eq. 8 of paper 1 (plain distances, their mean), sentence by sentence."""
+    """Entities, eq. 2 (squares, 1/L^γ) and two-branch, eq. 8 (plain distances, their mean), sentence by sentence."""
     squared = equation is WeightedDistance
     weight, gamma = 0.3, 1.5 if squared else 1.0
     sentences, phrases = runs["sentences"][0], runs["phrases"][0]
@@ -335,7 +335,7 @@ def test_two_branch_recipes_have_the_papers_numbers() -> None:
 
 
 def test_combinations_and_exemplars_have_the_papers_numbers() -> None:
-    """Paper 0: α = 0.7 of the whole, γ = 1.5, squares. Paper 1: α = 0.2 of the regions, a plain mean."""
+    """Entities: α = 0.7 of the whole, γ = 1.5, squares. Two-branch: α = 0.2 of the regions, a plain mean."""
     found = {each.row: (each.region_weight, each.gamma, each.squared) for each in combinations()}
     assert found["entities-cca/table5/weighted-distance"] == (pytest.approx(1 - 0.7), 1.5, True)
     assert found["two-branch/table5/weighted-distance"] == (0.2, 1.0, False)

@@ -50,7 +50,7 @@ class GroundingData:
     pictures: Tensor  # (n, 3, side, side) bytes
     captions: Captions
     gold: Tensor  # (n, phrases, 4): the merged box of each phrase in [0, 1], zeros where there is no phrase
-    #: `(n, phrases)`: a phrase of two types counts twice, as in Table 2 of paper 0; 0 where there is none.
+    #: `(n, phrases)`: a phrase of two types counts twice, as in Table 2 of the Entities paper; 0 where there is none.
     weight: Tensor
     #: The proposer's targets.
     boxes: Tensor  # (n, g, 4)

@@ -1,6 +1,6 @@
 """Pictures and sentences compared as wholes, and by the best matches of their cells and words.
 
-As in paper 4's alignment (S_kl = Σ_t max_i v_i·s_t), with unit vectors and a learned weight of every word, and beside
+As in DVSA's alignment (S_kl = Σ_t max_i v_i·s_t), with unit vectors and a learned weight of every word, and beside
 the cosine of picture and sentence. Beyond the papers; learned by `deixis.base.pictures_task`.
 """
 

@@ -1,4 +1,4 @@
-"""A static site of alignments (the web demo of paper 4): the pictures of a split, and how sentences lie over them.
+"""A static site of alignments (DVSA's web demo): the pictures of a split, and how sentences lie over them.
 
 A page a picture: its own captions with their ranks, and the sentences of the whole split that score highest; words in
 the colour of their region, whose box shows under the pointer or the keyboard's focus. Index pages list the pictures, so

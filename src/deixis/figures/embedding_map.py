@@ -1,4 +1,4 @@
-"""The map of an embedding space (paper 2, Fig. 8): pictures and their captions, regions and phrases, in a plane.
+"""The map of an embedding space (HM-LSTM, Fig. 8): pictures and their captions, regions and phrases, in a plane.
 
 t-SNE (scikit-learn) keeps neighbours together; PCA is a plain projection; UMAP is offered where `umap-learn` is
 installed. Rows have length 1, so distances in the space tell cosines.

@@ -1,4 +1,4 @@
-"""The sentences that models retrieve for pictures (paper 3, Fig. 4), to be looked at side by side."""
+"""The sentences that models retrieve for pictures (the SCO paper, Fig. 4), to be looked at side by side."""
 
 from __future__ import annotations
 

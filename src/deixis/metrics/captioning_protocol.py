@@ -1,6 +1,6 @@
 """What a model says of pictures, held against what people said: BLEU, ROUGE-L, CIDEr-D, and how much of it is new.
 
-`best_sentences` is the baseline of Fig. 5 of paper 4's supplement: for each picture the sentences of the training set
+`best_sentences` is the baseline of Fig. 5 of DVSA's supplement: for each picture the sentences of the training set
 that a model scores highest. `word_neighbours` looks at what section 5 says of word vectors: pretrained ones have
 colours side by side, since sentences exchange them freely, though they look nothing alike.
 """

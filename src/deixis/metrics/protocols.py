@@ -110,7 +110,7 @@ class Pictures:
 
 
 def retrieval(model: Model, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
-    """Images for every caption and captions for every image (paper 1, section 5.4): `image_to_text`, `text_to_image`.
+    """Images for every caption and captions for every image (two-branch, 5.4): `image_to_text`, `text_to_image`.
 
     A model with a score of its own is asked for scores, any other for embeddings, which are compared by their cosine.
     """
@@ -124,7 +124,7 @@ def retrieval(model: Model, pictures: Pictures, *, folds: int = 1, **told: Unpac
 
 
 def sentence_retrieval(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
-    """The other captions of the same image for every caption (paper 1, section 5.5): `sentence_to_sentence`."""
+    """The other captions of the same image for every caption (two-branch, section 5.5): `sentence_to_sentence`."""
     start = time.monotonic()
     captions, owners = pictures.captions()
     embeddings = model.embed_texts(captions)
@@ -137,7 +137,7 @@ def sentence_retrieval(model: Model, pictures: Pictures, **told: Unpack[Told]) -
 
 
 def region_phrase_ranking(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
-    """Phrases for every drawn region and regions for every phrase (paper 2, Table 4): `strings`, `instances`.
+    """Phrases for every drawn region and regions for every phrase (the HM-LSTM paper, Table 4): `strings`, `instances`.
 
     A region is put to the model as a picture of its own, a phrase as a text of its own.
 
@@ -173,15 +173,15 @@ def localization(
     precision: bool = False,
     **told: Unpack[Told],
 ) -> Result:
-    """Regions for every phrase (papers 0 and 1): `localization`, recalls and upper bound overall, by type, by phrase.
+    """Regions for every phrase (Entities, section 3): `localization`, recalls and upper bound, by type, by phrase.
 
     Beside them, in `text_blind`, is what baselines get that never read the phrase (`deixis.metrics.text_blind`).
 
     Args:
         model: localizes phrases.
         pictures: with regions.
-        recall_at: the K of the recalls; paper 0 also has that of all regions, the upper bound.
-        precision: also average precision after suppression (AP-NMS of paper 0). Every phrase is then run on every
+        recall_at: the K of the recalls; the Entities paper also has that of all regions, the upper bound.
+        precision: also average precision after suppression (AP-NMS, Entities). Every phrase is then run on every
             image, twice: with its determiner for the rows by type, without it for those by phrase.
         told: for the result.
     """

@@ -1,4 +1,4 @@
-"""Whether order is seen: a true caption against the same words with their roles exchanged (paper 3, section 1).
+"""Whether order is seen: a true caption against the same words with their roles exchanged (the SCO paper, section 1).
 
 A pair is right if the true caption scores higher for its picture; ties, to rounding, count against us. A model that
 guesses is right half of the time; one that does not read order at all ties, and is never right.

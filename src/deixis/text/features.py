@@ -1,4 +1,4 @@
-"""Texts as what a text branch takes: Fisher vectors, mean vectors, tf-idf (papers 0 and 1), or word ids for an LSTM.
+"""Texts as what a text branch takes: Fisher vectors, mean vectors, tf-idf, or word ids for an LSTM.
 
 Sentences and phrases go through the same features, fitted to the captions of a training set alone. Fitted ones are
 kept in the cache under a hash of the settings and of those captions. Their files (safetensors, JSON, text) are all
@@ -52,7 +52,7 @@ class TextRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: Literal["hglmm", "mean", "tfidf", "tokens"] = "hglmm"
     #: hglmm: centres of the mixture; 30 centres of 300-d word vectors give 18,000 numbers.
     centres: Annotated[int, Meta(ge=1)] = 30
-    #: hglmm: principal components kept (6,000 in paper 1); 0 keeps all numbers (paper 0).
+    #: hglmm: principal components kept (6,000 in the two-branch paper); 0 keeps all numbers (the Entities paper).
     pca: Annotated[int, Meta(ge=0)] = 0
     #: tfidf, tokens: a word must be in so many captions (tfidf), or occur so often (tokens), to be known.
     minimum_count: Annotated[int, Meta(ge=1)] = 1
@@ -202,7 +202,7 @@ def check_components(recipe: TextRecipe, captions: int) -> None:
 
 
 class FisherFeatures:
-    """Fisher vectors of a mixture over word vectors, as they are (paper 0) or their principal components (paper 1)."""
+    """Fisher vectors of a mixture over word vectors, raw (Entities) or their principal components (two-branch)."""
 
     def __init__(self, recipe: TextRecipe, fisher: FisherVectors, pca: StreamedPCA | None = None) -> None:
         self.recipe, self._fisher, self._pca = recipe, fisher, pca
@@ -257,7 +257,7 @@ class FisherFeatures:
 
 
 class MeanFeatures:
-    """The mean vector of a text's words (paper 1, Table 2 a)."""
+    """The mean vector of a text's words (the two-branch paper, Table 2 a)."""
 
     def __init__(self, recipe: TextRecipe, vectors: KeptVectors) -> None:
         self.recipe, self.vectors = recipe, vectors
@@ -282,7 +282,7 @@ class MeanFeatures:
 
 
 class TfidfFeatures:
-    """Counts of words, weighted by how rare they are; one number a word of the training captions (paper 1, 4.3)."""
+    """Counts of words, weighted by how rare they are; one number a word of the training captions (two-branch, 4.3)."""
 
     def __init__(self, recipe: TextRecipe, vectorizer: TfidfVectorizer) -> None:
         self.recipe, self._vectorizer = recipe, vectorizer

@@ -1,4 +1,4 @@
-"""The captioner of paper 4 against its equations, written out word by word, and its search against all sentences."""
+"""The captioner of DVSA against its equations, written out word by word, and its search against all sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which concepts a picture shows: the multi-regional multi-label network (paper 3, section 3.2).
+"""Which concepts a picture shows: the multi-regional multi-label network (the SCO paper, section 3.2).
 
 A layer of K sigmoid outputs stands on the features of a backbone. It learns from whole pictures, and is then applied to
 the whole picture and to regions of it; the element-wise maximum is the picture's vector of confidences.

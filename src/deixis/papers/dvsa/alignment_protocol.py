@@ -1,4 +1,4 @@
-"""How well words find their regions, which paper 4 could not measure: phrases and boxes of Flickr30k Entities tell.
+"""How well words find their regions, which the paper could not measure: phrases and boxes of Flickr30k Entities tell.
 
 A phrase's region is the one that its words are aligned with most, by the sum of their products, read in its sentence.
 It is right where it covers the phrase's merged box at IoU 0.5. Beside that stand answers that read no word: the whole
@@ -258,7 +258,7 @@ def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
 
 
 def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **told: Unpack[Told]) -> Result:
-    """Table 1 of paper 4's supplement: the mean length of the vectors of words.
+    """Table 1 of the DVSA paper's supplement: the mean length of the vectors of words.
 
     Args:
         found: words, their lengths and how often they were met, longest first. The first and last 40 are told, and

@@ -1,4 +1,4 @@
-"""A recurrent network that puts a picture, or a region, into words (paper 4, section 5 of the supplement).
+"""A recurrent network that puts a picture, or a region, into words (the DVSA paper, section 5 of the supplement).
 
 h_t = f(W_hx x_t + W_hh h_{t−1} + b_h + 1[t = 1] W_hi CNN(I)), y_t = softmax(W_oh h_t + b_o): the picture enters with
 the start token and never again. With an LSTM, W_hi CNN(I) is added to what its four gates are given at that step.
