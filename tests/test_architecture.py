@@ -188,7 +188,7 @@ def test_every_kind_of_training_resolves_to_its_class(name: str) -> None:
 
 def test_public_names_exist_and_are_listed() -> None:
     assert sorted(deixis.__all__) == sorted(
-        ["__version__", *(name for names in deixis._HOMES.values() for name in names)]
+        ["__version__", "metrics", *(name for names in deixis._HOMES.values() for name in names)]
     )
     for name in deixis.__all__:
         assert getattr(deixis, name) is not None

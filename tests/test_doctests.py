@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +15,7 @@ PACKAGE = Path(deixis.__file__).parent
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     for path in PACKAGE.rglob("*.py")
-    if "\n    >>> " in path.read_text(encoding="utf-8") or "\n>>> " in path.read_text(encoding="utf-8")
+    if re.search(r"^ *>>> (?!.*doctest: \+SKIP)", path.read_text(encoding="utf-8"), re.MULTILINE)
 )
 
 

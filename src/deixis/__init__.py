@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from deixis import metrics
     from deixis.corpus import (
         Box,
         Caption,
@@ -20,14 +21,25 @@ if TYPE_CHECKING:
         write_corpus,
     )
     from deixis.errors import CannotError, DeixisError, InputError, LeakError
+    from deixis.features.store import FeatureStore
     from deixis.loading import load_model
+    from deixis.metrics.evaluation import evaluate
+    from deixis.metrics.results import Result
     from deixis.model import Model
+    from deixis.papers.concepts_order.network import ConceptsOrderNetwork
+    from deixis.papers.dvsa.captioner import Captioner
+    from deixis.papers.dvsa.network import AlignmentNetwork
+    from deixis.papers.entities_cca.cca import NormalizedCCA
+    from deixis.papers.hm_lstm.network import HMLSTM
+    from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
     from deixis.search.engine import SearchEngine
     from deixis.training.train_recipe import train
 
 __version__ = "0.1.0"
 
+#: Where each public name is defined.
 _HOMES = {
+    # Datasets.
     "deixis.corpus": (
         "Box",
         "Caption",
@@ -43,33 +55,55 @@ _HOMES = {
         "training_set",
         "write_corpus",
     ),
-    "deixis.errors": ("CannotError", "DeixisError", "InputError", "LeakError"),
+    "deixis.features.store": ("FeatureStore",),
+    # Models: open one, train one, evaluate one, search photos with one.
     "deixis.loading": ("load_model",),
     "deixis.model": ("Model",),
-    "deixis.search.engine": ("SearchEngine",),
     "deixis.training.train_recipe": ("train",),
+    "deixis.metrics.evaluation": ("evaluate",),
+    "deixis.metrics.results": ("Result",),
+    "deixis.search.engine": ("SearchEngine",),
+    # The papers' networks.
+    "deixis.papers.entities_cca.cca": ("NormalizedCCA",),
+    "deixis.papers.two_branch.network": ("SimilarityNetwork", "TwoBranchEmbedding"),
+    "deixis.papers.hm_lstm.network": ("HMLSTM",),
+    "deixis.papers.concepts_order.network": ("ConceptsOrderNetwork",),
+    "deixis.papers.dvsa.network": ("AlignmentNetwork",),
+    "deixis.papers.dvsa.captioner": ("Captioner",),
+    "deixis.errors": ("CannotError", "DeixisError", "InputError", "LeakError"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "HMLSTM",
+    "AlignmentNetwork",
     "Box",
     "CannotError",
     "Caption",
+    "Captioner",
     "Chain",
+    "ConceptsOrderNetwork",
     "Corpus",
     "DeixisError",
+    "FeatureStore",
     "Image",
     "InputError",
     "LeakError",
     "Model",
+    "NormalizedCCA",
     "Phrase",
+    "Result",
     "SearchEngine",
+    "SimilarityNetwork",
     "TrainingSet",
+    "TwoBranchEmbedding",
     "__version__",
     "concat",
     "cut",
+    "evaluate",
     "join",
     "load_model",
+    "metrics",
     "open_corpus",
     "train",
     "training_set",
@@ -78,6 +112,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "metrics":
+        return import_module("deixis.metrics")
     if name in _HOME_OF:
         return getattr(import_module(_HOME_OF[name]), name)
     raise AttributeError(f"module 'deixis' has no attribute {name!r}")
