@@ -347,7 +347,8 @@ def check_tables(engine: Engine, where: str | Path) -> None:
     if engine.dialect.name != "sqlite":
         return
     with reading(engine) as connection:
-        kinds = dict(connection.exec_driver_sql("SELECT name, type FROM sqlite_master").all())
+        rows = connection.exec_driver_sql("SELECT name, type FROM sqlite_master")
+        kinds = {str(name): str(kind) for name, kind in rows}
         strange = sorted(name for name, kind in kinds.items() if kind in ("view", "trigger"))
         missing = [name for name in metadata.tables if kinds.get(name) != "table"]
         for table in metadata.tables.values() if not missing else ():
