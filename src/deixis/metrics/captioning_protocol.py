@@ -1,8 +1,8 @@
-"""What a model says of pictures, held against what people said: BLEU, ROUGE-L, CIDEr-D, and how much of it is new.
+"""Generated descriptions compared with people's captions: BLEU, ROUGE-L, CIDEr-D, and the share of new sentences.
 
-`best_sentences` is the baseline of Fig. 5 of DVSA's supplement: for each picture the sentences of the training set
-that a model scores highest. `word_neighbours` looks at what section 5 says of word vectors: pretrained ones have
-colours side by side, since sentences exchange them freely, though they look nothing alike.
+`best_sentences` is the baseline of Fig. 5 of the DVSA supplement: for each picture the training sentences that a model
+scores highest. `word_neighbours` checks what section 5 says about word vectors: in pretrained ones colours are
+neighbours, since they occur in the same contexts although they look different.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from deixis.errors import DeixisError
 from deixis.metrics.caption_metrics import caption_scores
-from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.protocols import Pictures, ResultFields
 from deixis.metrics.results import Protocol as ResultProtocol
 from deixis.metrics.results import Result, make_result
 from deixis.model import ImageFeatures, Model, Tokens
@@ -23,38 +23,41 @@ from deixis.model import ImageFeatures, Model, Tokens
 #: Sentences scored together.
 BLOCK = 4096
 COLOURS = ("red", "blue", "green", "yellow", "orange", "purple", "pink", "brown", "black", "white", "gray", "grey")
-#: Neighbours of a colour that are counted; those of the paper's own examples are told, the first few.
+#: Neighbours of a colour that are counted.
 NEIGHBOURS = 5
-TOLD, TOLD_NEIGHBOURS = ("red", "blue", "green"), 3
+#: The colours of the paper's examples, of which the result has the first few neighbours.
+SHOWN_COLOURS, SHOWN_NEIGHBOURS = ("red", "blue", "green"), 3
 
 
 class HasNeighbours(Protocol):
-    """A model with word vectors of its own."""
+    """A model that has word vectors."""
 
     def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
-        """The words nearest to a word, and their cosines; a word that it does not know is a `DeixisError`."""
+        """The words nearest to a word, and their cosines; an unknown word raises a `DeixisError`."""
 
 
-def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **told: Unpack[Told]) -> Result:
-    """The best description of every picture of a split, against its captions: `captions` and `novel`, in percent.
+def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **fields: Unpack[ResultFields]) -> Result:
+    """The best description of every picture compared with its captions: `captions` and `novel`, in percent.
 
     Args:
-        known: the captions that the model learned from; a description that is none of them is novel.
+        known: the training captions; a description that is not among them is novel.
     """
     start = time.monotonic()
     said = [model.describe(features, 1)[0].tokens for features in pictures.all_features()]
-    return _judged("captioning", said, pictures, known, start, told)
+    return _judged("captioning", said, pictures, known, start, fields)
 
 
-def sentence_baseline(model: Model, pictures: Pictures, known: Sequence[Tokens], **told: Unpack[Told]) -> Result:
+def sentence_baseline(
+    model: Model, pictures: Pictures, known: Sequence[Tokens], **fields: Unpack[ResultFields]
+) -> Result:
     """The same for the training sentence that the model scores highest."""
     start = time.monotonic()
     said = [known[own[0]] for own in best_sentences(model, pictures.all_features(), known, 1)]
-    return _judged("best training sentence", said, pictures, known, start, told)
+    return _judged("best training sentence", said, pictures, known, start, fields)
 
 
-def region_captioning(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
-    """The best description of the box around every chain of a split, against the chain's phrases: `region_captions`.
+def region_captioning(model: Model, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
+    """The best description of the merged box of every chain, compared with the chain's phrases: `region_captions`.
 
     Args:
         pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
@@ -64,16 +67,16 @@ def region_captioning(model: Model, pictures: Pictures, **told: Unpack[Told]) ->
     references: dict[str, list[str]] = {}
     for image in pictures.images:
         features = pictures.features(image)
-        drawn = [chain for chain in image.chains if chain.boxes]
-        if features.regions is None or len(features.regions) != len(drawn):
-            raise DeixisError("region captions need features of drawn regions (the feature recipe `chains`)")
+        annotated = [chain for chain in image.chains if chain.boxes]
+        if features.regions is None or len(features.regions) != len(annotated):
+            raise DeixisError("region captions need features of annotated regions (the feature recipe `chains`)")
         phrases: dict[str, list[str]] = {}
         for caption in image.captions:
             for phrase in caption.phrases:
                 phrases.setdefault(phrase.chain, []).append(caption.phrase_text(phrase))
-        said = model.describe_regions(features, 1) if drawn else []
-        for chain, own in zip(drawn, said, strict=True):
-            # A chain that only another corpus' captions name has nothing to be held against.
+        said = model.describe_regions(features, 1) if annotated else []
+        for chain, own in zip(annotated, said, strict=True):
+            # In a joined corpus, a chain may have no phrase in these captions.
             if chain.id in phrases:
                 candidates[f"{image.id} {chain.id}"] = own[0].text
                 references[f"{image.id} {chain.id}"] = phrases[chain.id]
@@ -86,11 +89,11 @@ def region_captioning(model: Model, pictures: Pictures, **told: Unpack[Told]) ->
         corpus=pictures.reference,
         counts={"regions": len(candidates), "different": len(set(candidates.values()))},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )
 
 
-def word_neighbours(model: HasNeighbours, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+def word_neighbours(model: HasNeighbours, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result | None:
     """The nearest words of colours by the cosine of word vectors, and the share of them that are colours, in percent.
 
     None where the model knows no colour.
@@ -102,26 +105,26 @@ def word_neighbours(model: HasNeighbours, pictures: Pictures, **told: Unpack[Tol
             near = model.neighbours(colour, 4 * NEIGHBOURS)
         except DeixisError:
             continue
-        # What is no plain word has no name in a result.
+        # Figures are named after words, so other tokens are left out.
         found[colour] = dict([each for each in near if each[0].isalpha()][:NEIGHBOURS])
     if not found:
         return None
     among: Any = [word in COLOURS for own in found.values() for word in own]
-    told_ones = {colour: dict([*found[colour].items()][:TOLD_NEIGHBOURS]) for colour in TOLD if colour in found}
+    shown = {colour: dict([*found[colour].items()][:SHOWN_NEIGHBOURS]) for colour in SHOWN_COLOURS if colour in found}
     return make_result(
         ResultProtocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
-        {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": told_ones},
+        {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": shown},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"colours": len(found)},
-        **told,
+        **fields,
     )
 
 
 def best_sentences(
     model: Model, images: Sequence[ImageFeatures], sentences: Sequence[Tokens], count: int
 ) -> list[list[int]]:
-    """The numbers of the `count` sentences that fit each image best, best first."""
+    """The indices of the `count` sentences that fit each image best, best first."""
     best = np.empty((len(images), 0))
     numbers = np.empty((len(images), 0), np.int64)
     for start in range(0, len(sentences), BLOCK):
@@ -135,7 +138,12 @@ def best_sentences(
 
 
 def _judged(
-    protocol: str, said: Sequence[Tokens], pictures: Pictures, known: Collection[Tokens], start: float, told: Told
+    protocol: str,
+    said: Sequence[Tokens],
+    pictures: Pictures,
+    known: Collection[Tokens],
+    start: float,
+    fields: ResultFields,
 ) -> Result:
     ids = [image.id for image in pictures.images]
     candidates = {image: " ".join(tokens) for image, tokens in zip(ids, said, strict=True)}
@@ -149,5 +157,5 @@ def _judged(
         corpus=pictures.reference,
         counts={"images": len(ids), "different": len({tuple(tokens) for tokens in said})},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )

@@ -1,8 +1,8 @@
-"""Concept prediction (the SCO paper, section 3.2): average precision of every concept over the pictures of a split.
+"""Concept prediction (SCO, section 3.2): average precision of every concept over the pictures of a split.
 
-A picture is right for a concept if one of its captions has a word of it. Captions leave things out, so the figures
-compare predictors. Ties count against us, precision is interpolated at all points; concepts that no picture of the
-split has are left out, and counted. Beside the mean stands what one score for all pictures gets.
+A picture is positive for a concept if one of its captions has a word of it. Captions do not mention everything, so the
+figures only compare predictors. Ties count against the model. Concepts that no picture of the split has are left out
+and counted. Beside the mean is what one score for all pictures gets.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deixis.metrics.precision import average_precision
-from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.protocols import Pictures, ResultFields
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import Protocol, Result, make_result
 from deixis.model import ImageFeatures
@@ -34,6 +34,9 @@ def concept_precision(confidences: Floats, labels: Labels) -> npt.NDArray[np.flo
     Args:
         confidences: `(images, concepts)`.
         labels: the same shape, true where a picture has the concept.
+
+    >>> concept_precision(np.array([[0.9, 0.1], [0.4, 0.2]]), np.array([[True, False], [False, False]]))
+    array([100.,  nan])
     """
     found = np.full(labels.shape[1], np.nan)
     for concept in np.flatnonzero(labels.any(0)):
@@ -42,15 +45,15 @@ def concept_precision(confidences: Floats, labels: Labels) -> npt.NDArray[np.flo
 
 
 def concept_prediction(
-    predictors: Mapping[str, Predict], vocabulary: ConceptVocabulary, pictures: Pictures, **told: Unpack[Told]
+    predictors: Mapping[str, Predict], vocabulary: ConceptVocabulary, pictures: Pictures, **fields: Unpack[ResultFields]
 ) -> Result:
-    """The result of predictors of one vocabulary: `concepts` with the mean of each and, by concept, its own figures.
+    """The result of predictors of one vocabulary: `concepts`, the mean of each predictor and figures by concept.
 
     Args:
         predictors: by name, such as `whole` and `regional`.
         vocabulary: the concepts.
-        pictures: with regions, where a predictor looks at them.
-        told: for the result.
+        pictures: with regions, where a predictor uses them.
+        fields: for the result.
     """
     start = time.monotonic()
     labels = np.stack([vocabulary.labels(map(tokens_of, image.captions)) for image in pictures.images])
@@ -58,7 +61,7 @@ def concept_prediction(
     present = np.flatnonzero(labels.any(0))
     figures = {name: concept_precision(predict(features), labels)[present] for name, predict in predictors.items()}
     metrics: dict[str, Any] = {name: {"map": float(own.mean())} for name, own in figures.items()}
-    # With one score for all pictures every right one stands behind every wrong one: precision is the share at the end.
+    # With one score for all pictures every positive ranks behind every negative: precision is the share of positives.
     metrics["constant_score"] = {"map": float(100 * labels.mean(0)[present].mean())}
     metrics["by_concept"] = {
         vocabulary.words[concept]: {name: float(own[place]) for name, own in figures.items()}
@@ -72,5 +75,5 @@ def concept_prediction(
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "concepts": len(present), "left_out": len(vocabulary) - len(present)},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )

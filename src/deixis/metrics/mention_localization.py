@@ -1,4 +1,4 @@
-"""Phrase localization by a model that looks at pictures itself and reads phrases in their caption."""
+"""Phrase localization with a model that takes pictures and reads phrases in their caption."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def mention_localization(
     regions: int,
     parameters: dict[str, str | int | float | bool] | None = None,
     track: Callable[[Iterable[Image]], Iterable[Image]] = iter,
-    **told: Any,
+    **fields: Any,
 ) -> Result:
-    """The result record of one split: `localization`, recalls and upper bound overall, by type, by phrase.
+    """The result of one split: `localization`, with recalls and upper bound overall, by type and by phrase.
 
     Args:
-        model: learned from drawn boxes, backbone and proposals included, which the record says.
+        model: trained on annotated boxes, backbone and proposals included; the result says so.
         corpus: with pictures.
-        split: what is scored.
-        regions: how many boxes it proposes at most.
-        parameters: what else decides the figures, such as the weights' hash.
+        split: the split to evaluate.
+        regions: the largest number of boxes that the model proposes.
+        parameters: what else the figures depend on, such as the weights' hash.
         track: shows progress over the images.
-        told: for the result, see `deixis.metrics.results.Result`.
+        fields: for the result, see `deixis.metrics.results.Result`.
     """
     start = time.monotonic()
     images = corpus.split(split).images
@@ -55,7 +55,7 @@ def mention_localization(
             regions=regions,
             upper_bound=found.overall.upper_bound,
         ),
-        **told,
+        **fields,
     )
 
 

@@ -1,8 +1,7 @@
 """A model under the papers' protocols: retrieval, sentence to sentence, phrase localization, phrase presence.
 
-A model is any object with the methods of `deixis.model.Model` that a protocol needs. Each function gives the result
-record of one split; what it says of box supervision comes from the feature store's provenance and from what only the
-one who trained the model knows.
+A model is any object with the methods of `deixis.model.Model` that a protocol needs. Each function returns the result
+of one split. Its statement of box supervision comes from the feature store's provenance and from the caller.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from deixis.metrics.presence import DetectsPresence, evaluate_presence
 from deixis.metrics.ranking import TIES, evaluate_ranking, evaluate_sentences
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
-from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores
+from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores, tie_tolerance
 from deixis.metrics.score_blocks import Scores as ScoreMatrix
 from deixis.metrics.text_blind import text_blind_recall
 from deixis.model import ImageFeatures, Mention, Model, Tokens, has_own_score, regions_of, store_images
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
 
-#: Overlap above which suppression strikes out a region before average precision is taken.
+#: IoU above which non-maximum suppression drops a region before average precision is computed.
 SUPPRESSION = 0.5
 
 
-class Told(TypedDict, total=False):
-    """What a result says beside its figures; see `deixis.metrics.results.Result`."""
+class ResultFields(TypedDict, total=False):
+    """Fields of a result beside its figures; see `deixis.metrics.results.Result`."""
 
     rows: Sequence[str]
     recipe: Recipe | None
@@ -46,16 +45,16 @@ class Told(TypedDict, total=False):
 
 
 class Pictures:
-    """The images of one split, and their features as views of the stores' files.
+    """The images of one split, and their features, read from the store's files when used.
 
     Args:
         corpus: the whole corpus.
-        split: its split that is scored; None is all of it.
-        store: whole-picture vectors, and regions unless `regions` is given.
+        split: the split to evaluate; None for all images.
+        store: features of whole pictures, and of regions unless `regions` is given.
         regions: another store with the regions.
-        learned_from_boxes: whether the matcher was trained on drawn boxes.
+        learned_from_boxes: whether the model was trained on annotated boxes.
         backbone_saw_boxes: whether the features' backbone was; none that comes with Deixis was.
-        regions_kept: rank the best so many regions of each picture; None ranks all.
+        regions_kept: use the first so many regions of each picture; None uses all.
     """
 
     def __init__(
@@ -92,38 +91,42 @@ class Pictures:
         return replace(features, regions=features.regions[kept], boxes=features.boxes[kept])
 
     def captions(self) -> tuple[list[tuple[str, ...]], list[int]]:
-        """The tokens of all captions, image by image, and the number of each one's image."""
+        """The tokens of all captions, image by image, and the index of each caption's image."""
         pairs = [(tokens_of(caption), number) for number, image in enumerate(self.images) for caption in image.captions]
         return [tokens for tokens, _ in pairs], [number for _, number in pairs]
 
     def box_supervision(self, upper_bound: float | None = None) -> BoxSupervision:
-        """What the stores' provenance tells; `upper_bound` is that of their proposals, where it was measured."""
+        """The statement of box supervision, from the stores' provenance.
+
+        Args:
+            upper_bound: that of the proposals, where it was measured.
+        """
         origin = (self._regions or self._store).plan.provenance
         regions = origin.get("regions") or {}
-        told = boxes_seen(
+        supervision = boxes_seen(
             (origin.get("backbone", "(unnamed)"), self._backbone_saw_boxes),
             (regions["boxes"], bool(regions.get("saw_boxes"))) if regions else None,
             self._learned_from_boxes,
         )
         count = None if upper_bound is None else self._regions_kept or regions.get("count")
-        return msgspec.structs.replace(told, regions=count, upper_bound=upper_bound)
+        return msgspec.structs.replace(supervision, regions=count, upper_bound=upper_bound)
 
 
-def retrieval(model: Model, pictures: Pictures, *, folds: int = 1, **told: Unpack[Told]) -> Result:
+def retrieval(model: Model, pictures: Pictures, *, folds: int = 1, **fields: Unpack[ResultFields]) -> Result:
     """Images for every caption and captions for every image (two-branch, 5.4): `image_to_text`, `text_to_image`.
 
-    A model with a score of its own is asked for scores, any other for embeddings, which are compared by their cosine.
+    A model with its own `score` is ranked by it, any other by the cosine of its embeddings.
     """
     start = time.monotonic()
     captions, owners = pictures.captions()
     scores = _scores(model, pictures.all_features(), captions)
     ranking = evaluate_ranking(scores, np.array(owners, np.int64), folds=folds)
     counts = {"images": len(pictures.images), "captions": len(captions)}
-    parameters = {"folds": folds, "tie_tolerance": _tolerance(scores)}
-    return _result("image-text ranking", TIES, pictures, parameters, ranking.as_dict(), counts, start, told)
+    parameters = {"folds": folds, "tie_tolerance": tie_tolerance(scores)}
+    return _result("image-text ranking", TIES, pictures, parameters, ranking.as_dict(), counts, start, fields)
 
 
-def sentence_retrieval(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
+def sentence_retrieval(model: Model, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
     """The other captions of the same image for every caption (two-branch, section 5.5): `sentence_to_sentence`."""
     start = time.monotonic()
     captions, owners = pictures.captions()
@@ -132,14 +135,14 @@ def sentence_retrieval(model: Model, pictures: Pictures, **told: Unpack[Told]) -
     figures = evaluate_sentences(scores, np.array(owners, np.int64))
     counts = {"images": len(pictures.images), "captions": len(captions), "queries": figures.queries}
     metrics = {"sentence_to_sentence": figures.as_dict()}
-    parameters = {"tie_tolerance": _tolerance(scores)}
-    return _result("sentence-to-sentence ranking", TIES, pictures, parameters, metrics, counts, start, told)
+    parameters = {"tie_tolerance": tie_tolerance(scores)}
+    return _result("sentence-to-sentence ranking", TIES, pictures, parameters, metrics, counts, start, fields)
 
 
-def region_phrase_ranking(model: Model, pictures: Pictures, **told: Unpack[Told]) -> Result:
-    """Phrases for every drawn region and regions for every phrase (the HM-LSTM paper, Table 4): `strings`, `instances`.
+def region_phrase_ranking(model: Model, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
+    """Phrases for every annotated region and regions for every phrase (HM-LSTM, Table 4): `strings`, `instances`.
 
-    A region is put to the model as a picture of its own, a phrase as a text of its own.
+    A region is given to the model as a picture of its own, a phrase as a text of its own.
 
     Args:
         pictures: with the regions of the feature recipe `chains`, one for each chain of an image that has boxes.
@@ -150,10 +153,10 @@ def region_phrase_ranking(model: Model, pictures: Pictures, **told: Unpack[Told]
     for image in pictures.images:
         regions = pictures.features(image).regions
         if regions is None:
-            raise DeixisError("region-phrase ranking needs features of drawn regions (the feature recipe `chains`)")
-        drawn = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
-        vectors.update(zip(((image.id, box) for box in drawn), regions, strict=True))
-    # A model that looks at a picture's regions as well gets none but the whole of it.
+            raise DeixisError("region-phrase ranking needs features of annotated regions (the feature recipe `chains`)")
+        merged = [Box(*merge(box_array(image.chain_boxes(chain.id))).tolist()) for chain in image.chains if chain.boxes]
+        vectors.update(zip(((image.id, box) for box in merged), regions, strict=True))
+    # Models that use a picture's regions as well get none.
     none = np.zeros((0, 4), np.float32)
     asked = [
         ImageFeatures(vectors[name, box], vectors[name, box][None][:0], none, _size(box)) for name, box in items.regions
@@ -161,8 +164,8 @@ def region_phrase_ranking(model: Model, pictures: Pictures, **told: Unpack[Told]
     scores = _scores(model, asked, [tuple(string.split(" ")) for string in items.strings])
     metrics = evaluate_region_phrases(items, scores).as_dict()
     counts = {"images": len(pictures.images), "regions": len(asked), "strings": len(items.strings)}
-    parameters = {"boxes": "merged", "tie_tolerance": _tolerance(scores)}
-    return _result("region-phrase ranking", TIES, pictures, parameters, metrics, counts, start, told)
+    parameters = {"boxes": "merged", "tie_tolerance": tie_tolerance(scores)}
+    return _result("region-phrase ranking", TIES, pictures, parameters, metrics, counts, start, fields)
 
 
 def localization(
@@ -171,19 +174,19 @@ def localization(
     *,
     recall_at: Sequence[int] = (1, 5, 10),
     precision: bool = False,
-    **told: Unpack[Told],
+    **fields: Unpack[ResultFields],
 ) -> Result:
-    """Regions for every phrase (Entities, section 3): `localization`, recalls and upper bound, by type, by phrase.
+    """Regions for every phrase (Entities, section 3): `localization`, recalls and upper bound by type and phrase.
 
-    Beside them, in `text_blind`, is what baselines get that never read the phrase (`deixis.metrics.text_blind`).
+    `text_blind` has baselines that never read the phrase (`deixis.metrics.text_blind`).
 
     Args:
         model: localizes phrases.
         pictures: with regions.
-        recall_at: the K of the recalls; the Entities paper also has that of all regions, the upper bound.
-        precision: also average precision after suppression (AP-NMS, Entities). Every phrase is then run on every
-            image, twice: with its determiner for the rows by type, without it for those by phrase.
-        told: for the result.
+        recall_at: the values of K.
+        precision: also compute average precision after suppression (AP-NMS of Flickr30k Entities). Every phrase then
+            runs on every image, twice: with its determiner for the figures by type, without it for those by phrase.
+        fields: for the result.
     """
     start = time.monotonic()
     localizer = phrase_localizer(model, pictures)
@@ -205,40 +208,38 @@ def localization(
     )
     metrics = {"localization": {**found.as_dict(), "text_blind": blind}}
     bound = found.overall.upper_bound
-    return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, told, bound)
+    return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, fields, bound)
 
 
-def presence(matcher: DetectsPresence, pictures: Pictures, **told: Unpack[Told]) -> Result:
+def presence(model: DetectsPresence, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
     """Whether phrases are in pictures (`deixis.metrics.presence`): `presence` with pooled and mean AP.
 
-    `deixis.metrics.presence.BestRegion` makes a detector of a matcher that only localizes.
+    `deixis.metrics.presence.BestRegion` turns a model that only localizes into a detector.
     """
     start = time.monotonic()
-    found = evaluate_presence(
-        pictures.images, lambda image, phrases: matcher.presence(pictures.features(image), phrases)
-    )
+    found = evaluate_presence(pictures.images, lambda image, phrases: model.presence(pictures.features(image), phrases))
     counts = {"images": len(pictures.images), "phrases": found.phrases, "right": found.right, "wrong": found.wrong}
     counts["left_out"] = found.left_out
-    return _result("phrase presence", TIES, pictures, {}, {"presence": found.as_dict()}, counts, start, told)
+    return _result("phrase presence", TIES, pictures, {}, {"presence": found.as_dict()}, counts, start, fields)
 
 
 def phrase_localizer(model: Model, pictures: Pictures) -> Localizer:
-    """A model of stored features as what the localization protocols call; it reads phrases without their sentence."""
-    asked: Sequence[PhraseQuery] = ()
+    """A localizer from a model of stored features; the model gets phrases without their sentence."""
+    previous: Sequence[PhraseQuery] = ()
     phrases: tuple[Tokens, ...] = ()
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
-        nonlocal asked, phrases
-        # Average precision asks for the same thousands of phrases at every image.
-        if queries is not asked:
-            asked, phrases = queries, tuple(query_tokens(query) for query in queries)
+        nonlocal previous, phrases
+        # Average precision passes the same thousands of phrases with every image.
+        if queries is not previous:
+            previous, phrases = queries, tuple(query_tokens(query) for query in queries)
         return model.localize(pictures.features(image), phrases)
 
     return localize
 
 
 def mention_localizer(model: Model, corpus: Corpus) -> Localizer:
-    """A model of pictures as what the localization protocols call; phrases are put to it in their sentence."""
+    """A localizer from a model of pictures; the model gets phrases with their sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         picture = read_picture(corpus, image)
@@ -262,21 +263,16 @@ def _scores(model: Model, images: list[ImageFeatures], texts: list[tuple[str, ..
     return EmbeddingScores(model.embed_images(images), model.embed_texts(texts))
 
 
-def _tolerance(scores: ScoreMatrix) -> float:
-    """How far apart the scores of equal embeddings may lie through rounding: counted as ties."""
-    return max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
-
-
 def _size(box: Box) -> tuple[float, float]:
     return box.x2 - box.x1, box.y2 - box.y1
 
 
-def boxes_seen(backbone: tuple[str, bool], proposals: tuple[str, bool] | None, matcher: bool) -> BoxSupervision:
-    """What saw drawn boxes: backbone and proposals, each with its name, and the matcher."""
+def boxes_seen(backbone: tuple[str, bool], proposals: tuple[str, bool] | None, model: bool) -> BoxSupervision:
+    """Which parts were trained on annotated boxes: backbone and proposals, each with its name, and the model."""
     parts = [f"backbone {backbone[0]}{_saw(backbone[1])}"]
     if proposals:
         parts.append(f"proposals {proposals[0]}{_saw(proposals[1])}")
-    parts.append(f"matcher{_saw(matcher)}")
+    parts.append(f"matcher{_saw(model)}")
     return BoxSupervision(backbone[1], proposals is not None and proposals[1], "; ".join(parts))
 
 
@@ -292,7 +288,7 @@ def _result(
     metrics: dict[str, Any],
     counts: dict[str, int],
     start: float,
-    told: Told,
+    fields: ResultFields,
     upper_bound: float | None = None,
 ) -> Result:
     return make_result(
@@ -302,5 +298,5 @@ def _result(
         corpus=pictures.reference,
         counts=counts,
         box_supervision=pictures.box_supervision(upper_bound),
-        **told,
+        **fields,
     )

@@ -161,8 +161,8 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
     parts = [f"### Table {number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
     if table.corpus:
         ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
-        told = "; ".join(ours) if ours else "no result in the folder that was read"
-        parts.insert(1, f"Paper: {_text(table.corpus)}. Deixis: {told}.")
+        ours_text = "; ".join(ours) if ours else "no result in the folder that was read"
+        parts.insert(1, f"Paper: {_text(table.corpus)}. Deixis: {ours_text}.")
     if table.note:
         parts.append(f"Note: {_text(table.note)}")
     parts += _notes(entries)

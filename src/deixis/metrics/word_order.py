@@ -1,17 +1,17 @@
-"""Whether order is seen: a true caption against the same words with their roles exchanged (the SCO paper, section 1).
+"""Word order: a true caption against its twin, the same words with two roles exchanged (SCO, section 1).
 
-A pair is right if the true caption scores higher for its picture; ties, to rounding, count against us. A model that
-guesses is right half of the time; one that does not read order at all ties, and is never right.
+A pair is correct if the true caption scores higher for its picture; ties, up to rounding, count against the model. A
+model that guesses is correct half of the time; one that ignores order ties, and is never correct.
 
-"A dog catches a ball" is likelier than its twin before any picture is looked at. So every pair is scored with other
-pictures of the split too: `other_pictures` is how often the true caption is ahead there, which is what the words alone
-give; `by_picture` is how often it is further ahead with its own picture than with another: a model that sees nothing
-stays at 50 or, if it always gives the same, at 0. One that sees what is there but not how it is arranged may well pass
-that, if it knows what makes no sense. So `reversible` has the pairs whose two parties are both people or animals.
+"A dog catches a ball" is more likely than its twin without any picture. So every pair is also scored with other
+pictures of the split: `other_pictures` is how often the true caption wins there, from the words alone. `by_picture` is
+how often it wins by more with its own picture than with another: a model that ignores the picture stays at 50 or, if
+its scores do not depend on the picture, at 0. A model that sees objects but not their arrangement may exceed that if it
+knows which sentences make no sense. So `reversible` has the pairs in which both roles are people or animals.
 
-A model that generates also has log p(caption | picture): `likelihood` ranks by it, `likelihood_ratio` by it less
-log p(caption), the mean over the other pictures; `match_and_likelihood` adds how far the true caption is ahead by both,
-each in units of its standard deviation over the pairs, so that no weight is chosen.
+A generative model also has log p(caption | picture): `likelihood` ranks by it; `likelihood_ratio` subtracts
+log p(caption), the mean over the other pictures; `match_and_likelihood` adds the differences of both, each divided by
+its standard deviation over the pairs, so that no weight has to be chosen.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from deixis.errors import DeixisError
-from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.protocols import Pictures, ResultFields
 from deixis.metrics.results import Protocol, Result, make_result
 from deixis.model import ImageFeatures, Model, Tokens, abilities_of, has_own_score
 from deixis.text.entity_types import EntityTypes
 from deixis.text.twins import Twins, reversible
 
-#: Scores closer than this, or than this share of the larger, are equal: the same words in another order sum up in
+#: Scores that differ by less, absolutely or relative to the larger, are ties: words in another order are summed in
 #: another order.
 TOLERANCE = 1e-6
-#: Other pictures that a pair is scored with.
+#: The number of other pictures that a pair is scored with.
 OTHERS = 20
 
 Array = NDArray[np.float64]
 
 
 class Leads(NamedTuple):
-    """How far true captions are ahead `(pairs, pictures)`, their own picture first, and what counts as a tie."""
+    """True minus twin's scores `(pairs, pictures)`, own picture first, and the differences that count as ties."""
 
     by: Array
     tie: Array
 
 
-def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **told: Unpack[Told]) -> Result:
+def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **fields: Unpack[ResultFields]) -> Result:
     """The share of twins whose true caption scores higher, in percent: `order.accuracy`, and by relation.
 
     Args:
-        model: scores pairs, or embeds; one with `log_likelihood` is judged by that too.
+        model: scores or embeds; one with `log_likelihood` is evaluated by that too.
         pictures: the split; twins of other images are left out.
         twins: from `deixis.text.twins`.
-        told: for the result.
+        fields: for the result.
     """
     start = time.monotonic()
     images = {image.id: image for image in pictures.images}
@@ -82,12 +82,12 @@ def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **t
         corpus=pictures.reference,
         counts={"images": len(by_image), "pairs": len(relations)},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )
 
 
 def _all_leads(model: Model, pictures: Pictures, by_image: Mapping[str, Sequence[Twins]]) -> dict[str, Leads]:
-    """By what the model ranks by, `match`, and, where it has them, by likelihoods."""
+    """The differences in the model's scores (`match`) and, where it has them, in likelihoods."""
     images = {image.id: image for image in pictures.images}
     texts = [tuple(text.split(" ")) for own in by_image.values() for each in own for text in (each.true, each.false)]
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
@@ -129,7 +129,7 @@ def _logs(model: Model, images: Sequence[ImageFeatures], texts: Sequence[Tokens]
 
 
 def _leads(scores: Array) -> Leads:
-    """Of scores (pictures, texts) in which every true caption stands before its twin."""
+    """From scores `(pictures, texts)` in which every true caption is followed by its twin."""
     true, false = scores[:, ::2].T, scores[:, 1::2].T
     return Leads(true - false, TOLERANCE * np.maximum(1, np.maximum(abs(true), abs(false))))
 
@@ -139,7 +139,7 @@ def _joined(parts: Sequence[Leads]) -> Leads:
 
 
 def _sum(first: Leads, second: Leads) -> Leads:
-    """Both in units of their standard deviation over the pairs, each with its own picture."""
+    """The sum of both, each divided by its standard deviation over the pairs with their own pictures."""
     units = [each.by[:, 0].std() or 1.0 for each in (first, second)]
     return Leads(*(a / units[0] + b / units[1] for a, b in zip(first, second, strict=True)))
 
@@ -159,7 +159,7 @@ def _figures(leads: Leads) -> dict[str, float]:
 
 
 def _by_relation(leads: Leads, relations: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Most frequent first, with their own pictures alone."""
+    """Figures with the pairs' own pictures, the most frequent relation first."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(relations):
         rows.setdefault(name, []).append(row)

@@ -20,7 +20,7 @@ from deixis.metrics.localization import PhraseQuery
 from deixis.metrics.presence import BestRegion
 from deixis.metrics.protocols import (
     Pictures,
-    Told,
+    ResultFields,
     localization,
     presence,
     query_tokens,
@@ -57,7 +57,7 @@ class Evaluation(Generic[R]):
     split: str
     stores: Sequence[FeatureStore]
     device: torch.device
-    details: Told
+    details: ResultFields
     folds: int = 1
     drawn_regions: bool = False
 

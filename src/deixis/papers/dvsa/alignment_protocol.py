@@ -23,7 +23,7 @@ from deixis.corpus.boxes import iou_matrix, merge
 from deixis.corpus.records import Image, Phrase
 from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization, gold_queries
 from deixis.metrics.paper_tables import paper_tables
-from deixis.metrics.protocols import Pictures, Told, query_tokens
+from deixis.metrics.protocols import Pictures, ResultFields, query_tokens
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, Protocol, Result, make_result
 from deixis.model import ImageFeatures, Tokens, regions_of
@@ -62,7 +62,7 @@ def alignment(
     shared: Smoothing | None = None,
     *,
     chosen_by_boxes: bool = False,
-    **told: Unpack[Told],
+    **fields: Unpack[ResultFields],
 ) -> Result:
     """Phrases whose region is right: by the best region of each word (`word_alignment`), smoothed (`alignment`), and by
     what all chains of regions share (`shared_alignment`).
@@ -94,7 +94,7 @@ def alignment(
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
         box_supervision=_supervision(pictures, words.overall.upper_bound, chosen_by_boxes),
-        **told,
+        **fields,
     )
 
 
@@ -171,7 +171,12 @@ def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int
 
 
 def counting(
-    matcher: AlignsWords, pictures: Pictures, shared: Smoothing, *, chosen_by_boxes: bool = False, **told: Unpack[Told]
+    matcher: AlignsWords,
+    pictures: Pictures,
+    shared: Smoothing,
+    *,
+    chosen_by_boxes: bool = False,
+    **fields: Unpack[ResultFields],
 ) -> Result | None:
     """Phrases that say a number and have boxes, in percent; None where the split has none.
 
@@ -225,7 +230,7 @@ def counting(
         corpus=pictures.reference,
         counts={"phrases": len(tallies["counted"]), "boxes": sum(drawn for _, _, drawn in tallies["counted"])},
         box_supervision=_supervision(pictures, counted["bound"]["box_recall"], chosen_by_boxes),
-        **told,
+        **fields,
     )
 
 
@@ -257,7 +262,7 @@ def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
     }
 
 
-def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **told: Unpack[Told]) -> Result:
+def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
     """Table 1 of the DVSA paper's supplement: the mean length of the vectors of words.
 
     Args:
@@ -276,5 +281,5 @@ def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **to
         corpus=pictures.reference,
         counts={"words": len(found)},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )

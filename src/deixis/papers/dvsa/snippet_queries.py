@@ -19,7 +19,7 @@ import numpy as np
 from deixis.corpus.records import Image
 from deixis.metrics.captioning_protocol import COLOURS
 from deixis.metrics.concept_prediction import concept_precision
-from deixis.metrics.protocols import Pictures, Told
+from deixis.metrics.protocols import Pictures, ResultFields
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import Protocol, Result, make_result
 from deixis.papers.dvsa.model import AlignmentModel
@@ -33,7 +33,7 @@ FIGURES = ("colour_and_thing", "thing_alone", "chance")
 EMPTY = frozenset({"and", "or", "in", "on", "with", "is", "are", "at", "of", "to", "for", "as", "the", "a", *COLOURS})
 
 
-def snippet_queries(model: AlignmentModel, pictures: Pictures, **told: Unpack[Told]) -> Result | None:
+def snippet_queries(model: AlignmentModel, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result | None:
     """Average precision in percent, of queries with at least two colours of a thing: the mean, and by thing and colour.
 
     None where there are none.
@@ -66,7 +66,7 @@ def snippet_queries(model: AlignmentModel, pictures: Pictures, **told: Unpack[To
         corpus=pictures.reference,
         counts={"queries": len(queries), "things": len(asked)},
         box_supervision=pictures.box_supervision(),
-        **told,
+        **fields,
     )
 
 

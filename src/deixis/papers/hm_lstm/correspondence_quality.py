@@ -22,7 +22,7 @@ from deixis.corpus import Box, Caption, Corpus, Image, Phrase, training_set
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.metrics.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
-from deixis.metrics.protocols import Told, boxes_seen
+from deixis.metrics.protocols import ResultFields, boxes_seen
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
 from deixis.papers.hm_lstm.correspondences import FoundRegions, Numbers, read_correspondences
 from deixis.training.runs import read_plan
@@ -34,7 +34,7 @@ IOU = 0.5
 Place = tuple[str, int, int, int]
 
 
-def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]) -> Result:
+def correspondence_quality(run: str | Path, corpus: Corpus, **fields: Unpack[ResultFields]) -> Result:
     """Each round's correspondences against the drawn boxes of the images it was trained on: `round_1`, …
 
     `whole_picture` is the same for the whole picture as every phrase's region, and `central_region` for the one that
@@ -62,7 +62,7 @@ def correspondence_quality(run: str | Path, corpus: Corpus, **told: Unpack[Told]
         corpus=corpus_reference(corpus, "train"),
         counts=counts,
         box_supervision=_supervision(run),
-        **told,
+        **fields,
     )
 
 
