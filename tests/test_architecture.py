@@ -186,6 +186,43 @@ def test_every_kind_of_training_resolves_to_its_class(name: str) -> None:
     assert issubclass(kind.recipe_type, FitRecipe)
 
 
+def asks_for_the_kind(node: ast.AST) -> bool:
+    """`recipe.kind == "cca"`, `recipe["kind"] in ("cca", "joint")`, `getattr(recipe, "regions", None)` and the like."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+        asked, name = node.args[:2]
+        return isinstance(name, ast.Constant) and ast.unparse(asked).endswith(("recipe", "kind"))
+    if not isinstance(node, ast.Compare) or not ast.unparse(node.left).endswith((".kind", "['kind']")):
+        return False
+    return any(isinstance(part, ast.Constant) and part.value in KINDS for part in ast.walk(node))
+
+
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [
+        ("recipe.kind == 'cca'", True),
+        ("recipe['kind'] != 'phrases'", True),
+        ("self.recipe.kind in ('cca', 'joint')", True),
+        ("getattr(recipe, 'regions', None)", True),
+        ("hasattr(kind, 'share')", True),
+        ("text.kind == 'tokens'", False),
+        ("getattr(recipe, name)", False),
+    ],
+)
+def test_asking_for_a_kind_is_noticed(code: str, asks: bool) -> None:
+    assert asks_for_the_kind(ast.parse(code, mode="eval").body) == asks
+
+
+def test_nobody_asks_which_kind_a_recipe_is_of() -> None:
+    """What differs between kinds is a method of `Kind`."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.expr) and asks_for_the_kind(node)
+    ]
+    assert found == []
+
+
 def test_public_names_exist_and_are_listed() -> None:
     assert sorted(deixis.__all__) == sorted(
         ["__version__", "metrics", *(name for names in deixis._HOMES.values() for name in names)]
