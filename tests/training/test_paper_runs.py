@@ -444,7 +444,7 @@ def test_stores_are_found_by_what_they_hold(stores: Sequence[FeatureStore]) -> N
     assert find_store(stores, "chains") is chains
     assert find_store(stores, "proposals") is proposals
     assert find_store(stores, "image") is image
-    with pytest.raises(DeixisError, match="merged drawn boxes"):
+    with pytest.raises(DeixisError, match="merged ground-truth boxes"):
         find_store([proposals, image], "chains")
 
 
@@ -468,13 +468,13 @@ def test_other_features_than_the_recipe_asks_for_make_no_row(
         )
 
     ranking, _ = reproduced(corpus)
-    assert any("stands in no paper's table" in line for line in told)
+    assert any("fills no row of a paper's table" in line for line in told)
     assert load(ranking).rows == ()
     assert reproduced(corpus)[0] == ranking
     assert [line.partition(",")[0] for line in told] == [
         "two-branch/sentences-mean-vector-seed0: scored already on val"
     ]
-    with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the corpus"):
+    with pytest.raises(InputError, match=r"is a result on other images \(.*, val\) than those of the given corpus"):
         reproduced(corpus.with_images(image for image in corpus if image.id != corpus.split("val").images[0].id))
 
 
@@ -509,7 +509,7 @@ def test_processes_share_rows_and_seeds(
         reproduce(["two-branch/sentences-mean-vector"], material, CPU, **folders, seeds=(0, 1), split="val", say=say)
     )
     assert trained == ["sentences-mean-vector-seed1", "sentences-mean-vector-seed0"]
-    assert told[0] == "two-branch/sentences-mean-vector-seed0: another process is at it"
+    assert told[0] == "two-branch/sentences-mean-vector-seed0: another process is working on it"
     assert {path.name.partition(".")[0] for path in made} == {*trained}
 
 
@@ -546,7 +546,7 @@ def test_a_combination_trains_its_runs_where_only_their_results_are_there(
     assert sum(line.endswith(": training") for line in told) == 2
     assert combined.parent.name == "table5"
     assert load(combined).rows == ()
-    assert any(line.startswith(each.row) and "stands in no paper's table" in line for line in told)
+    assert any(line.startswith(each.row) and "fills no row of a paper's table" in line for line in told)
 
 
 def test_joint_training_sees_every_pair_once_an_epoch_and_shares_all_but_the_normalization(

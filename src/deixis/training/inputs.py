@@ -1,4 +1,4 @@
-"""What tasks of several papers take in: feature stores by role, fitted text features, initial word vectors."""
+"""Inputs that the tasks of several papers share: feature stores by role, fitted text features, initial word vectors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 from deixis.training.recipe import regions_of
 
-#: Merged boxes of a picture: none is left out, and whoever asks for them shares one store.
+#: More merged boxes than any picture has, so that none is left out and all recipes share one store.
 ALL_CHAINS = 2000
-
-
 #: The folder of fitted text features in a run.
 TEXT = "text"
 
 
 def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> TextFeatures:
-    """Text features fitted to the training captions; the vectors of all words of the corpus are kept beside them."""
+    """Text features fitted to the training captions, with the vectors of all words of the corpus."""
     also = [tokens_of(caption) for image in corpus for caption in image.captions]
     return text_features(recipe, training, also=also, device=device.type)
 
@@ -39,9 +37,10 @@ def check_caption_count(recipe: TextRecipe, corpus: Corpus) -> None:
 
 
 def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeatures) -> Tensor:
-    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`, at unit length; zeros for words without.
+    """The vectors that `vectors` of a text recipe names, by id `(ids, word)`, at unit length; zeros for unknown words.
 
-    Files of word vectors differ in length (spaCy's have about 50), at which a recurrence's gates would begin shut.
+    Some files have longer vectors than others. At the length of spaCy's, about 50, the gates of a recurrent network
+    would start saturated.
     """
     if not isinstance(text, TokenIds):
         raise DeixisError("word_vectors = true is for text.kind 'tokens' alone")
@@ -52,15 +51,15 @@ def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeature
 
 
 def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
-    """Features of proposals, and of the merged drawn boxes, all of them, by the same backbone."""
-    drawn = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS)
-    return [proposals, msgspec.structs.replace(proposals, regions=drawn)]
+    """Features of proposals, and of all merged ground-truth boxes by the same backbone."""
+    merged = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS)
+    return [proposals, msgspec.structs.replace(proposals, regions=merged)]
 
 
 def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
-    """The feature store for `image` (whole pictures), `chains` (merged drawn boxes) or `proposals`.
+    """The feature store for `image` (whole pictures), `chains` (merged ground-truth boxes) or `proposals`.
 
-    Where several would do, the first; a store of whole pictures alone goes before one that has regions too.
+    The first of several. For `image`, stores without regions come first.
     """
     boxes = [(store.plan.provenance.get("regions") or {}).get("boxes", "") for store in stores]
     if role == "image":
@@ -74,7 +73,7 @@ def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
     if not found:
         needed = {
             "image": "whole pictures (--features with any recipe)",
-            "chains": "merged drawn boxes (the feature recipe `chains`)",
+            "chains": "merged ground-truth boxes (the feature recipe `chains`)",
             "proposals": "proposals (a feature recipe with [regions])",
         }[role]
         raise DeixisError(f"this recipe needs a feature store of {needed}; give it with --features STORE")

@@ -1,4 +1,4 @@
-"""Runs that other runs stand on: named by their recipe, they are trained once for a corpus and kept in the cache."""
+"""Runs that other recipes build on. Named by their recipe, they are trained once for a corpus and kept in the cache."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def recipe_of(name: str) -> RecipeFile:
 
 
 def recipe_of_folder(folder: str) -> str | None:
-    """The package's recipe that a folder is a run of by its name, `…/two-branch/sentences-bi-seed0`."""
+    """The package's recipe that made a run folder, judging by its name: `…/two-branch/sentences-bi-seed0`."""
     path, _, seed = folder.rpartition("-seed")
     name = current_name("/".join(Path(path).parts[-2:]))
     return name if seed.isdecimal() and name in package_files() else None
 
 
 def kept_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
-    """The finished run in the folder `name`, or that of the recipe `name`, trained now unless it is kept."""
+    """The finished run in the folder `name`, or a run of the recipe `name`, trained unless it is in the cache."""
     if is_finished(name):
         return Path(name)
     file = recipe_of(name)

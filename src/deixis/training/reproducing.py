@@ -1,4 +1,4 @@
-"""The rows of the papers' tables: which recipes make them, trained and judged one after another, each result a file."""
+"""Reproduce rows of the papers' tables: find the recipes that fill them, train and evaluate each, save the results."""
 
 from __future__ import annotations
 
@@ -27,39 +27,41 @@ from deixis.training.running import left_out, run_recipe, stores_for
 from deixis.training.runs import is_finished
 from deixis.training.trainer import Progress
 
-#: The folds of retrieval on a corpus: COCO-mini has 2,000 test images, and the protocol is over 1,000.
+#: Folds of retrieval by corpus: COCO-mini has 2,000 test images, and the protocol ranks within 1,000.
 FOLDS = {"coco-mini": 2}
-#: Seconds until those who are at the rest are asked again.
+#: Seconds to wait when other processes are working on everything that is left.
 PAUSE = 2.0
 
 
 @dataclass(frozen=True)
 class Material:
-    """A corpus that recipes name, and its feature stores; features that are not given are extracted and kept."""
+    """A corpus that recipes name, and feature stores of it. Without stores, features are extracted into the cache."""
 
     corpus: Corpus
     stores: Sequence[FeatureStore] = ()
 
 
 def recipes_of(names: Sequence[str]) -> list[str]:
-    """The recipes that make these rows or tables (`two-branch/table2`), are in this folder, or have this name.
+    """The recipes that fill these rows or tables (`two-branch/table2`), are in this folder, or have this name.
 
-    A folder's recipes for the demo are left out: they are made for drawn scenes, and reproduce nothing.
+    A folder's recipes for the demo are left out: they train on drawn scenes and reproduce nothing.
     """
     known = package_recipes()
     found: dict[str, None] = {}
     for name in names:
-        own = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
-        own = [recipe for recipe in own if recipe == name or "/demo-" not in recipe]
-        own += [part for each in combinations() if _within(each.row, name) for part in (each.sentences, each.phrases)]
-        if not own:
+        recipes = [recipe for recipe, head in known.items() if any(_within(of, name) for of in (recipe, *head.rows))]
+        recipes = [recipe for recipe in recipes if recipe == name or "/demo-" not in recipe]
+        for combination in combinations():
+            if _within(combination.row, name):
+                recipes += [combination.sentences, combination.phrases]
+        if not recipes:
             tables = {row.rpartition("/")[0] for head in known.values() for row in head.rows}
             *most, last = nearest(name, sorted({*known, *tables}))
             near = f"{', '.join(most)} or {last}"
             raise DeixisError(
                 f"no recipe makes {name!r}: did you mean {near}? (`deixis recipes` lists what each makes)"
             )
-        found |= dict.fromkeys(own)
+        found |= dict.fromkeys(recipes)
     return list(found)
 
 
@@ -75,20 +77,20 @@ def reproduce(
     progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Path]:
-    """Train and judge every recipe of some rows; what is finished already is not done again.
+    """Train and evaluate every recipe of some rows. Finished runs and existing results are not made again.
 
-    Several processes may do so at once, with the same folders: each takes what no other is at.
+    Several processes can do so at once with the same folders: each takes what no other is working on.
 
     Args:
         names: rows, tables, or recipes.
-        materials: by the names that recipes call corpora.
-        runs: where run folders go, `NAME-seed0` below it.
-        results: where result files go, under the recipe's name.
-        split: that results are of; choose on `val`, and score `test` once.
-        say: told of each step.
+        materials: corpora by the names that recipes give them.
+        runs: where run folders go, each named `RECIPE-seed0`.
+        results: where result files go, named after their recipe.
+        split: the split that is scored. Make choices on `val`, and score `test` once.
+        say: called with a line for each step.
 
     Yields:
-        The result files, those found included.
+        The result files, including those that existed.
     """
     chosen = recipes_of(names)
     known = package_recipes()
@@ -97,11 +99,11 @@ def reproduce(
         raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
     combined = [each for each in combinations() if {each.sentences, each.phrases} <= set(chosen)]
     for name in chosen:
-        # What must be refused is refused before anything is trained.
+        # Results of another corpus are refused before anything is trained.
         for seed in seeds:
             _results(results, f"{name}-seed{seed}", materials[known[name].corpus].corpus)
-    places = _Places(runs, results, split, device, progress, say)
-    # A combination is made of two runs: their results alone, from elsewhere, are not enough.
+    reproduction = _Reproduction(runs, results, split, device, progress, say)
+    # A combination needs the two runs themselves, not only their results.
     needed = {
         (name, seed)
         for seed in seeds
@@ -110,21 +112,23 @@ def reproduce(
         for name in (each.sentences, each.phrases)
     }
     rows = {
-        f"{name}-seed{seed}": partial(places.row, name, seed, materials[known[name].corpus], (name, seed) in needed)
+        f"{name}-seed{seed}": partial(
+            reproduction.row, name, seed, materials[known[name].corpus], (name, seed) in needed
+        )
         for seed in seeds
         for name in chosen
     }
     both = {
-        f"{each.row}-seed{seed}": partial(places.combination, each, seed, materials[known[each.sentences].corpus])
+        f"{each.row}-seed{seed}": partial(reproduction.combination, each, seed, materials[known[each.sentences].corpus])
         for seed in seeds
         for each in combined
     }
     for work in (rows, both):
-        yield from places.in_any_order(work)
+        yield from reproduction.in_any_order(work)
 
 
-class _Places:
-    """Where runs and results go, and who is told."""
+class _Reproduction:
+    """Trains and evaluates recipes into folders of runs and of results."""
 
     def __init__(
         self,
@@ -139,8 +143,11 @@ class _Places:
         self.progress, self.say = progress, say
 
     def in_any_order(self, work: Mapping[str, Callable[[], list[Path]]]) -> Iterator[Path]:
-        """What all of it makes. What another process is at is left for later, when it will have been made."""
-        waiting, told = deque(work.items()), set[str]()
+        """Call each function, by name, and yield the files it returns.
+
+        What another process is working on is tried again later; it is finished then, and returns at once.
+        """
+        waiting, announced = deque(work.items()), set[str]()
         left = len(waiting)
         while waiting:
             name, make = waiting.popleft()
@@ -150,9 +157,9 @@ class _Places:
                 yield from made
                 left = len(waiting)
                 continue
-            if name not in told:
-                self.say(f"{name}: another process is at it")
-                told.add(name)
+            if name not in announced:
+                self.say(f"{name}: another process is working on it")
+                announced.add(name)
             waiting.append((name, make))
             left -= 1
             if left <= 0:
@@ -160,31 +167,31 @@ class _Places:
                 left = len(waiting)
 
     def row(self, name: str, seed: int, own: Material, run_needed: bool) -> list[Path]:
-        """The results of a recipe, which is trained if there are none, or if its run is needed and is not there."""
+        """The results of a recipe. It is trained if there are none, or if its run is needed and missing."""
         file, corpus_name = f"{name}-seed{seed}", package_recipes()[name].corpus
         found = _results(self.results, file, own.corpus)
         if found:
             scored = sorted({corpus.split for path in found if (corpus := load(path).corpus)})
-            told = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
+            already = f"{file}: scored already on {', '.join(scored)}, in {self.results}"
             here = is_finished(self.runs / file)
-            self.say(told if here else f"{told}; its run is not here (--results ELSEWHERE makes both)")
+            self.say(already if here else f"{already}; its run is not in {self.runs} (--results ELSEWHERE makes both)")
             if here or not run_needed:
                 return found
         self.say(f"{file}: training")
         recipe = load_recipe(name, [f"seed={seed}"])
         kind_of(recipe.recipe.kind).check_corpus(recipe.recipe, own.corpus)
         stores = own.stores or stores_for(recipe.recipe, own.corpus, device=self.device.type)
-        if told := left_out(stores):
-            self.say(f"{file}: {told}")
+        if skipped := left_out(stores):
+            self.say(f"{file}: {skipped}")
         run = self.runs / file
         run_recipe(recipe, own.corpus, stores, run, self.device, progress=self.progress, say=self.say)
         if not found:
             self.say(f"{file}: scoring {self.split}")
-            judged = own.stores or stores_for(
+            evaluated = own.stores or stores_for(
                 recipe.recipe, own.corpus, run=run, split=self.split, device=self.device.type
             )
             folds = FOLDS.get(corpus_name, 1)
-            for result in evaluate_run(run, own.corpus, judged, self.device, split=self.split, folds=folds):
+            for result in evaluate_run(run, own.corpus, evaluated, self.device, split=self.split, folds=folds):
                 result = _claiming(result, file, [recipe.recipe], stores, self.say)
                 save(result, self.results / f"{file}.{result.protocol.name.replace(' ', '-')}.json")
         return _results(self.results, file, own.corpus)
@@ -209,10 +216,10 @@ class _Places:
 def _claiming(
     result: Result, name: str, recipes: Sequence[FitRecipe], stores: Sequence[FeatureStore], say: Callable[[str], None]
 ) -> Result:
-    """The result with the rows that it names, or with none where its features are not those of the recipes."""
+    """The result with its table rows, or without them if its features are not those of the recipes."""
     if all(_as_asked(recipe, stores) for recipe in recipes):
         return result
-    say(f"{name}: its features are not those of the recipe, so it stands in no paper's table")
+    say(f"{name}: its features are not those of the recipe, so it fills no row of a paper's table")
     return msgspec.structs.replace(result, rows=())
 
 
@@ -227,7 +234,7 @@ def _within(row: str, name: str) -> bool:
 
 
 def _results(folder: Path, file: str, corpus: Corpus) -> list[Path]:
-    """The results of a run; a file that is no result is an error here, not in the table made of it."""
+    """The result files of a run. A file that is not a result of this corpus is an error."""
     found = sorted((folder / file).parent.glob(f"{Path(file).name}.*.json"))
     for path in found:
         _refuse_another_corpus(path, corpus)
@@ -235,17 +242,17 @@ def _results(folder: Path, file: str, corpus: Corpus) -> list[Path]:
 
 
 def _refuse_another_corpus(path: Path, corpus: Corpus) -> None:
-    """What was scored on other images is no result of these."""
-    told = load(path).corpus
-    if told is None:
+    """Raise an `InputError` if a result is of other images than those of the corpus."""
+    scored = load(path).corpus
+    if scored is None:
         return
     try:
-        same = corpus.split_hash(told.split or None) == told.split_hash
+        same = corpus.split_hash(scored.split or None) == scored.split_hash
     except DeixisError:  # It has no such split.
         same = False
     if not same:
         raise InputError(
             path,
-            f"is a result on other images ({told.name or 'a corpus without a name'}, {told.split or 'all of it'}) than "
-            "those of the corpus that is given; choose another folder with --results",
+            f"is a result on other images ({scored.name or 'a corpus without a name'}, {scored.split or 'all of it'}) "
+            "than those of the given corpus; choose another folder with --results",
         )
