@@ -283,7 +283,7 @@ By an index of lists in each shard, as Milvus has it (`IVF_SQ8`); what was measu
 {chr(10).join(rows)}
 
 Times are scaled from {measured["query_rows"]:,} rows: as the root of a shard's rows, and in proportion to a row's numbers. The
-first row has as many numbers as was measured, the second as many as the encoder gives. Recall was measured at
+first row has as many numbers as was measured, the second as many as the model gives. Recall was measured at
 {measured["query_rows"]:,} rows and may be lower at a thousand times as many. Encoding the sentences takes
 {encoders} processor{"s" if encoders > 1 else ""} at {cluster["queries_per_s"]:.0f} queries a second.
 

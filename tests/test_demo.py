@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
-from deixis.cli.demo_walk import MATCHER, Outcome, run_demo
+from deixis.cli.demo_walk import MODEL, Outcome, run_demo
 from deixis.metrics.results import load
 
 SCENES = 160
@@ -41,8 +41,8 @@ def test_what_is_said_is_what_the_result_files_hold(demo: tuple[Outcome, dict[st
         result = load(path)
         assert result.corpus is not None
         assert result.corpus.split == split
-        assert rows[f"{split}: {MATCHER}, I→T"][-1] == f"{result.metrics['mean_recall']:.1f}"
-        assert rows[f"{split}: chance, I→T"][-1] != rows[f"{split}: {MATCHER}, I→T"][-1]
+        assert rows[f"{split}: {MODEL}, I→T"][-1] == f"{result.metrics['mean_recall']:.1f}"
+        assert rows[f"{split}: chance, I→T"][-1] != rows[f"{split}: {MODEL}, I→T"][-1]
 
 
 def test_the_networks_are_scored_and_said(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:

@@ -26,9 +26,6 @@ def load_model(name: str | Path = DEFAULT, device: str = "auto") -> Model:
             `onnx:FOLDER`, which `deixis export` wrote; `open_clip:ARCHITECTURE`, with `/TAG` or `/` and a file of
             weights; or `deixis-concepts`, the concept network that comes with the package.
         device: `cpu`, `cuda`, or `auto` for a GPU where there is one.
-
-    >>> load_model("deixis-base").abilities  # doctest: +SKIP
-    frozenset({'embed_images', 'embed_texts', 'score', 'localize', 'ground', 'describe'})
     """
     text = str(name)
     if device not in ("auto", "cpu", "cuda"):

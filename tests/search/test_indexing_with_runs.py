@@ -93,7 +93,7 @@ def test_a_run_that_embeds_indexes_a_folder(
     # Embeddings are kept as float16.
     assert (np.diff(scores) < 2e-3).all()
     engine = SearchEngine(tmp_path / "index")
-    assert np.allclose(model.embed_images(paths[:1])[0], engine.encode_picture(paths[0].encode()), atol=1e-5)
+    assert np.allclose(model.embed_images(paths[:1])[0], engine.embed_picture(paths[0].encode()), atol=1e-5)
     assert engine.similar(paths[0], 1).hits[0].path != paths[0].encode()
     assert model.unknown_words("a man zorblax") == ["zorblax"]
 

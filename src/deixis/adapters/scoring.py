@@ -1,6 +1,6 @@
 """How well a text meets a picture: the one score that search ranks, calibrates and tells by.
 
-The cosine of the embeddings, and beside it, where the encoder has cells and words, the weighted mean over the text's
+The cosine of the embeddings, and beside it, where the model has cells and words, the weighted mean over the text's
 words of the cosine of each with the picture's best cell (`deixis.base.word_cells`, after the DVSA paper's alignment).
 """
 

@@ -170,10 +170,10 @@ def _grounder(run: Path | None) -> GroundingModel | None:
     if run is None:
         return None
     recipe = read_recipe(run)
-    matcher = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_run(run, CPU)
-    if not isinstance(matcher, GroundingModel):
+    model = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_run(run, CPU)
+    if not isinstance(model, GroundingModel):
         raise DeixisError(f"{run}: runs of the kinds 'grounding' and 'base' point at phrases, not {recipe.kind!r}")
-    return matcher
+    return model
 
 
 def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
@@ -189,8 +189,8 @@ def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
     return model
 
 
-def _settings(matcher: CaptionerModel, side: int) -> dict[str, Any]:
-    network = matcher.network
+def _settings(model: CaptionerModel, side: int) -> dict[str, Any]:
+    network = model.network
     kinds = {"rnn": nn.RNN, "lstm": nn.LSTM}
     return {
         "model": {
@@ -198,7 +198,7 @@ def _settings(matcher: CaptionerModel, side: int) -> dict[str, Any]:
             "word": network.words.embedding_dim,
             "hidden": network.recurrence.hidden_size,
         },
-        "decoding": msgspec.to_builtins(matcher.decoding),
+        "decoding": msgspec.to_builtins(model.decoding),
         "channels": network.picture.in_features,
         "side": side,
         # As pictures come to a tower's features.

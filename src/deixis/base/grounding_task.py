@@ -84,7 +84,7 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     features: None = None  # type: ignore[assignment]
     proposer: str = "learned"
     batch_size: Annotated[int, Meta(ge=1)] = 64
-    #: Whether the matcher looks at a picture's mirror image too.
+    #: Whether the model looks at a picture's mirror image too.
     mirror: bool = False
     text: GroundingText = GroundingText()
     model: GroundingRecipe = GroundingRecipe()
@@ -268,7 +268,7 @@ class GroundingTask:
 def recalls(grounder: GroundingModel, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
     """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
-    `r@K` are the matcher's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
+    `r@K` are the model's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
     """
     ranks, bounds = [], []
     for rows in torch.split(torch.arange(len(data)), PASS):

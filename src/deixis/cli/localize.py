@@ -1,4 +1,4 @@
-"""`deixis localize`: where trained matchers find phrases in pictures."""
+"""`deixis localize`: where trained models find phrases in pictures."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def site(
     from deixis.training.run_models import read_recipe
 
     with busy("Reading"):
-        matcher = load_aligner(run, device)
+        model = load_aligner(run, device)
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=True)
     name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
     with system_faults(out):
@@ -54,13 +54,13 @@ def site(
             with progress_bar("Writing pages") as progress:
                 report = write_site(
                     staging / out.name,
-                    matcher,
+                    model,
                     opened,
                     images,
                     store,
                     title=name,
-                    beta=matcher.beta if beta is None else beta,
-                    temperature=matcher.temperature if temperature is None else temperature,
+                    beta=model.beta if beta is None else beta,
+                    temperature=model.temperature if temperature is None else temperature,
                     sentences=sentences,
                     progress=progress,
                 )

@@ -76,16 +76,16 @@ def snippets(
     from deixis.text.tokens import tokens_of
 
     with busy("Reading"):
-        matcher = load_aligner(run, device)
+        model = load_aligner(run, device)
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     asked = [tokens_of(text) for text in texts]
     if not all(asked):
         raise DeixisError("a text has no words")
     for text, tokens in zip(texts, asked, strict=True):
-        if len(matcher.unknown_words(tokens)) == len(tokens):
+        if len(model.unknown_words(tokens)) == len(tokens):
             raise DeixisError(f"{run} knows no word of {text!r}")
     seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
-    found = matcher.find_regions(seen, asked, count, of_one=1)
+    found = model.find_regions(seen, asked, count, of_one=1)
     if out is not None:
         _draw(opened, images, store, list(zip((f"“{text}”" for text in texts), found, strict=True)), out)
     if as_json:
@@ -126,12 +126,12 @@ def magnitudes(
     from deixis.text.tokens import tokens_of
 
     with busy("Reading"):
-        matcher = load_aligner(run, device)
+        model = load_aligner(run, device)
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     with busy("Reading words"):
-        words = matcher.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
+        words = model.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
     seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
-    regions = matcher.longest_regions(seen, count, of_one=1)
+    regions = model.longest_regions(seen, count, of_one=1)
     greatest, least = words[:count], words[::-1][:count]
     if out is not None:
         _draw(opened, images, store, [("Regions of greatest magnitude", regions)], out)

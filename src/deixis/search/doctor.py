@@ -137,7 +137,7 @@ def _agreement(index: Path, collection: Collection, model: SearchModel) -> Findi
     for picture in collection.ids[:: max(1, len(collection) // AGAIN)][:AGAIN]:
         for path in collection.paths(int(picture))[:1]:
             try:
-                cosines.append(float(engine.encode_picture(path) @ collection.rows_of(np.array([picture]))[0]))
+                cosines.append(float(engine.embed_picture(path) @ collection.rows_of(np.array([picture]))[0]))
             except DeixisError:
                 continue
     agree = all(cosine > SAME for cosine in cosines)

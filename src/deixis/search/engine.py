@@ -90,13 +90,13 @@ class SearchEngine:
             like: a picture that what is found should resemble, too.
         """
         query = parse_query(text, needs_phrase=like is None)
-        example = None if like is None else self.encode_picture(os.fsencode(like))
+        example = None if like is None else self.embed_picture(os.fsencode(like))
         (ranking,) = self.rank(self.terms([query], [example]), count)
         return Answer(query.text, self._hits(ranking, count), self.unknown(query))
 
     def similar(self, picture: str | Path, count: int = 20) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
-        row = self.encode_picture(os.fsencode(picture))
+        row = self.embed_picture(os.fsencode(picture))
         (ranking,) = self.rank([example_terms(row)], count + 1)
         own = os.fsencode(os.path.realpath(picture))
         hits = [hit for hit in self._hits(ranking, count + 1) if hit.path != own]
@@ -169,12 +169,12 @@ class SearchEngine:
                 break
         return hits[:count]
 
-    def encode_picture(self, path: bytes) -> Rows:
+    def embed_picture(self, path: bytes) -> Rows:
         """The row of a picture file, `(dim,)`."""
         data, _ = read_file(os.path.realpath(path))
-        return self.encode_bytes(data, shown(path))
+        return self.embed_bytes(data, shown(path))
 
-    def encode_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Rows:
+    def embed_bytes(self, data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Rows:
         """The row of a picture from the bytes of its file; `name` is what an `InputError` calls it."""
         at_least = self.model.identity.at_least
         picture = decode_picture(data, name=name, max_pixels=max_pixels, at_least=at_least)

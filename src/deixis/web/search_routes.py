@@ -72,7 +72,7 @@ async def similar_to_sent(request: Request, q: MoreWords = "", count: Count = 24
     state, query = state_of(request), _more(q)
     sent = await state.receive(request)
     engine = state.desk.engine
-    row = await state.decoding(lambda: engine.encode_bytes(sent.data, sent.name, MOST_PIXELS))
+    row = await state.decoding(lambda: engine.embed_bytes(sent.data, sent.name, MOST_PIXELS))
     return reply(_answer(await answer_of(state.desk.ask(engine, query, count, row)), query))
 
 

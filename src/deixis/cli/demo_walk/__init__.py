@@ -1,6 +1,6 @@
 """The demo: the whole job that exists so far, on the embedded corpus, with figures, a drawing and a page to look at.
 
-Draw scenes → count them → extract features of their pictures → learn a first matcher on the split `train` → rank the
+Draw scenes → count them → extract features of their pictures → learn a first model on the split `train` → rank the
 splits `test` and `unseen` → see what it finds, and what word order and counting cost it → train the embedding network
 of the two-branch paper → point at phrases with CCA and with a network → align the words of a sentence with regions and
 write a caption (the DVSA paper). Every figure also goes to a result file.
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from deixis.cli.demo_walk.aligner import show, train_aligner, train_captioner
-from deixis.cli.demo_walk.first_matcher import Matrix, WordRegression
+from deixis.cli.demo_walk.first_model import Matrix, WordRegression
 from deixis.cli.demo_walk.networks import (
     Trained,
     draw_localizations,
@@ -50,7 +50,7 @@ SHOWN_SCENES, SHOWN_QUERIES, SHOWN_HITS = 6, 4, 5
 
 #: The smallest of the default backbones sees all of each picture.
 FEATURES = FeatureRecipe(backbone="efficientnet-lite0", crops="squash")
-MATCHER = "features"
+MODEL = "features"
 
 #: Shows how far the extraction is: images done, all images.
 Progress = Callable[[int, int], None]
@@ -90,7 +90,7 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
 
     training = training_set(corpus)
     validation = corpus.split("val")
-    matcher = WordRegression().fit(
+    model = WordRegression().fit(
         features_of(training),
         training,
         features_of(validation),
@@ -102,20 +102,20 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
     twin_rows: list[Sequence[str]] = []
     for name in RANKED:
         split = corpus.split(name)
-        vectors = matcher.embed_images(features_of(split))
+        vectors = model.embed_images(features_of(split))
         began = time.monotonic()
-        ranking = rank(split, vectors, matcher)
+        ranking = rank(split, vectors, model)
         chance = Ranking(
             random_figures([len(image.captions) for image in split], ranking.image_to_text.candidates),
             random_figures([1] * ranking.text_to_image.queries, ranking.text_to_image.candidates),
         )
-        ranking_rows += [*_ranking_rows(f"{name}: chance", chance), *_ranking_rows(f"{name}: {MATCHER}", ranking)]
-        twins = {kind: _twins_told(swaps(split), split, vectors, matcher) for kind, swaps in _TWINS.items()}
+        ranking_rows += [*_ranking_rows(f"{name}: chance", chance), *_ranking_rows(f"{name}: {MODEL}", ranking)]
+        twins = {kind: _twins_told(swaps(split), split, vectors, model) for kind, swaps in _TWINS.items()}
         twin_rows += [[f"{name}: {kind}", f"{told:.1f}", str(number)] for kind, (told, number) in twins.items()]
         path = out / "results" / f"{name}.json"
         save(_result(corpus, name, ranking, twins, time.monotonic() - began), path)
         results.append(path)
-    say("2. A first matcher: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
+    say("2. A first model: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
     say("3. What it cannot know: order and number", TWIN_COLUMNS, twin_rows)
 
     # Networks this small learn in one thread: the one that takes longest does so beside the others.
@@ -148,15 +148,15 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
             results.append(path)
 
     test = corpus.split("test")
-    vectors = matcher.embed_images(features_of(test))
+    vectors = model.embed_images(features_of(test))
     sections = [
         (
             "The corpus",
             paragraph(f"{drawn}, annotated as Flickr30k Entities is.") + table(*_statistics_table(statistics)),
         ),
         ("Captions, phrases and boxes", _scenes(shown, corpus, out)),
-        ("A first matcher", paragraph(MATCHER_TEXT) + table(RANKING_COLUMNS, ranking_rows)),
-        ("What it finds", _queries(test, vectors, matcher, out)),
+        ("A first model", paragraph(MODEL_TEXT) + table(RANKING_COLUMNS, ranking_rows)),
+        ("What it finds", _queries(test, vectors, model, out)),
         ("What it cannot know", paragraph(TWIN_TEXT) + table(TWIN_COLUMNS, twin_rows)),
         ("An embedding network", paragraph(NETWORK_TEXT) + table(NETWORK_COLUMNS, network_rows)),
         (
@@ -180,16 +180,16 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
 
 LEAD = (
     "Scenes drawn by the package itself, captioned, with phrases, coreference chains and exact boxes; "
-    "real features of their pictures, a first matcher learned on them, and the figures of the evaluation room."
+    "real features of their pictures, a first model learned on them, and the figures of the evaluation room."
 )
-MATCHER_TEXT = (
+MODEL_TEXT = (
     "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
     "I→T: a picture asks for its captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries "
-    "with at least one right answer among the first K, mR the mean of the six. Ties count against the matcher."
+    "with at least one right answer among the first K, mR the mean of the six. Ties count against the model."
 )
 TWIN_TEXT = (
     "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
-    "matcher without word order most exchanged twins are the same sentence, and a tie is not a right answer."
+    "model without word order most exchanged twins are the same sentence, and a tie is not a right answer."
 )
 NETWORK_TEXT = (
     "Two branches that end in one space, learned by the ranking loss of the two-branch paper with neighbourhood "
@@ -199,7 +199,7 @@ NETWORK_TEXT = (
 PHRASE_TEXT = (
     "The regions of a picture, proposed by a network that was trained on photos, are ranked for every phrase of its "
     "captions. A hit overlaps the drawn box by half (intersection over union). CCA is the method of the Entities "
-    "paper, the embedding network that of the two-branch paper. No matcher can do better than the proposals allow."
+    "paper, the embedding network that of the two-branch paper. No model can do better than the proposals allow."
 )
 WORD_TEXT = (
     "The aligner learned from pictures and whole sentences alone which region each word is about. Its figures are the "
@@ -209,25 +209,25 @@ WORD_TEXT = (
 )
 WORD_COLUMNS = ("figure", "%")
 NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
-PHRASE_COLUMNS = ("matcher", "R@1", "R@5", "R@10", "upper bound", "phrases")
-RANKING_COLUMNS = ("split: matcher", "R@1", "R@5", "R@10", "median rank", "mR")
+PHRASE_COLUMNS = ("model", "R@1", "R@5", "R@10", "upper bound", "phrases")
+RANKING_COLUMNS = ("split: model", "R@1", "R@5", "R@10", "median rank", "mR")
 TWIN_COLUMNS = ("split: twin", "true caption scores higher, %", "pairs")
 _TWINS: dict[str, Callable[[Corpus], list[Swap]]] = {"order exchanged": order_swaps, "another count": count_swaps}
 
 
-def rank(corpus: Corpus, images: Matrix, matcher: WordRegression) -> Ranking:
+def rank(corpus: Corpus, images: Matrix, model: WordRegression) -> Ranking:
     """Both directions over all images of a corpus and their captions."""
     texts = [caption.text for image in corpus for caption in image.captions]
     owners = np.repeat(np.arange(len(corpus)), [len(image.captions) for image in corpus])
-    return evaluate_ranking(EmbeddingScores(images, matcher.embed_texts(texts)), owners)
+    return evaluate_ranking(EmbeddingScores(images, model.embed_texts(texts)), owners)
 
 
-def _twins_told(swaps: list[Swap], corpus: Corpus, images: Matrix, matcher: WordRegression) -> tuple[float, int]:
+def _twins_told(swaps: list[Swap], corpus: Corpus, images: Matrix, model: WordRegression) -> tuple[float, int]:
     """Percent of captions that score higher than their false twin, and of how many."""
     rows = {image.id: row for row, image in enumerate(corpus)}
     mine = images[[rows[swap.image_id] for swap in swaps]]
-    true = (mine * matcher.embed_texts([swap.true for swap in swaps])).sum(1)
-    false = (mine * matcher.embed_texts([swap.false for swap in swaps])).sum(1)
+    true = (mine * model.embed_texts([swap.true for swap in swaps])).sum(1)
+    false = (mine * model.embed_texts([swap.false for swap in swaps])).sum(1)
     # Words in another order sum up in another order: a millionth is rounding, not knowledge.
     return 100 * float(np.mean(true > false + 1e-6)), len(swaps)
 
@@ -239,7 +239,7 @@ def _result(
         **ranking.as_dict(),
         "true_caption_scores_higher": {kind: told for kind, (told, _) in twins.items()},
     }
-    protocol = Protocol("image-text ranking", TIES, {"matcher": f"{FEATURES.backbone} to words by ridge regression"})
+    protocol = Protocol("image-text ranking", TIES, {"model": f"{FEATURES.backbone} to words by ridge regression"})
     return make_result(protocol, metrics, corpus=corpus_reference(corpus, split), seed=0, duration=duration)
 
 
@@ -317,12 +317,12 @@ def _scenes(images: Sequence[Image], corpus: Corpus, out: Path) -> str:
     return f'<div class="scenes">{"".join(figures)}</div>'
 
 
-def _queries(corpus: Corpus, vectors: Matrix, matcher: WordRegression, out: Path) -> str:
-    """The first captions of evenly spaced images, each with the pictures that the matcher puts first."""
+def _queries(corpus: Corpus, vectors: Matrix, model: WordRegression, out: Path) -> str:
+    """The first captions of evenly spaced images, each with the pictures that the model puts first."""
     parts = []
     for number in range(0, len(corpus), len(corpus) // SHOWN_QUERIES)[:SHOWN_QUERIES]:
         image = corpus.images[number]
-        scores = vectors @ matcher.embed_texts([image.captions[0].text])[0]
+        scores = vectors @ model.embed_texts([image.captions[0].text])[0]
         best = np.argsort(-scores, kind="stable")[:SHOWN_HITS]
         found = [corpus.images[row] for row in best]
         pictures = [

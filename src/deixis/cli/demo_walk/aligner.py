@@ -35,21 +35,19 @@ class Shown(NamedTuple):
 @one_thread()
 def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> Trained:
     """Words and regions, scored on the split `test`."""
-    matcher, told = train("dvsa/demo-alignment", corpus, [find_store(stores, "proposals")], out)
+    model, told = train("dvsa/demo-alignment", corpus, [find_store(stores, "proposals")], out)
     near = Pictures(
-        corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=matcher.regions - 1
+        corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=model.regions - 1
     )
-    return Trained("aligner", matcher, (alignment(matcher, near, Smoothing(matcher.beta), **told),))
+    return Trained("aligner", model, (alignment(model, near, Smoothing(model.beta), **told),))
 
 
 @one_thread()
 def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """Sentences about whole pictures, scored on the split `test`."""
-    matcher, told = train("dvsa/demo-captions", corpus, [store], out)
+    model, told = train("dvsa/demo-captions", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
-    return Trained(
-        "captioner", matcher, (captioning(matcher, pictures, training_captions(training_set(corpus)), **told),)
-    )
+    return Trained("captioner", model, (captioning(model, pictures, training_captions(training_set(corpus)), **told),))
 
 
 def show(

@@ -37,7 +37,7 @@ DRAWN = 3
 
 @dataclass(frozen=True)
 class Trained:
-    """A matcher, the recipe it was made by, and what it scored."""
+    """A model, the recipe it was made by, and what it scored."""
 
     name: str
     model: Any
@@ -68,10 +68,10 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
 @one_thread()
 def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     """The embedding network of whole pictures and sentences, scored on the split `test`."""
-    matcher, told = train("two-branch/demo-sentences", corpus, [store], out)
+    model, told = train("two-branch/demo-sentences", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
-    results = retrieval(matcher, pictures, **told), sentence_retrieval(matcher, pictures, **told)
-    return Trained("embedding network", matcher, results)
+    results = retrieval(model, pictures, **told), sentence_retrieval(model, pictures, **told)
+    return Trained("embedding network", model, results)
 
 
 @one_thread()
@@ -79,13 +79,13 @@ def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> 
     """CCA and the embedding network of regions and phrases, scored on the split `test`."""
     trained = []
     for recipe, name in (("entities-cca/demo-phrases", "CCA"), ("two-branch/demo-phrases", "embedding network")):
-        matcher, told = train(recipe, corpus, stores, out)
-        trained.append(Trained(name, matcher, (localization(matcher, _pictures(corpus, stores), **told),)))
+        model, told = train(recipe, corpus, stores, out)
+        trained.append(Trained(name, model, (localization(model, _pictures(corpus, stores), **told),)))
     return trained
 
 
 def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: Sequence[Trained]) -> Pillow.Image:
-    """What each matcher finds for the phrases of some test captions (the two-branch paper, Fig. 2)."""
+    """What each model finds for the phrases of some test captions (the two-branch paper, Fig. 2)."""
     pictures = _pictures(corpus, stores)
     rich = captions_with_boxes(corpus.split("test").images, phrases=3)
     examples = [
@@ -101,7 +101,7 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
 
 
 def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
-    """A recipe of the demo, trained: its matcher, and what results say of it."""
+    """A recipe of the demo, trained: its model, and what results say of it."""
     folder = out / "runs" / name
     run_recipe(load_recipe(name), corpus, stores, folder, CPU)
     recipe = read_recipe(folder)

@@ -183,10 +183,10 @@ class ConceptsOrderTask:
         recipe = recipe_of(str(folder)).recipe
         if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} does not learn to tell sentences from context alone")
-        matcher = ConceptsOrderKind().load_model(folder, recipe, self.device)
-        if matcher.text.vocabulary != cast(TokenIds, self.text).vocabulary:
+        model = ConceptsOrderKind().load_model(folder, recipe, self.device)
+        if model.text.vocabulary != cast(TokenIds, self.text).vocabulary:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
-        return recipe, matcher.network
+        return recipe, model.network
 
     @property
     def one_form(self) -> bool:

@@ -56,7 +56,7 @@ class Smoothing(NamedTuple):
 
 
 def alignment(
-    matcher: AlignsWords,
+    model: AlignsWords,
     pictures: Pictures,
     best: Smoothing,
     shared: Smoothing | None = None,
@@ -75,7 +75,7 @@ def alignment(
     start = time.monotonic()
     ways = {"alignment": best, "word_alignment": Smoothing(0.0)} | ({"shared_alignment": shared} if shared else {})
     found = {
-        name: evaluate_localization(pictures.images, aligned_localizer(matcher, pictures, way), recall_at=(1,))
+        name: evaluate_localization(pictures.images, aligned_localizer(model, pictures, way), recall_at=(1,))
         for name, way in ways.items()
     }
     words = found["word_alignment"]
@@ -118,7 +118,7 @@ def wordless(pictures: Pictures) -> dict[str, float]:
     return {name: 100 * float(np.mean(own)) for name, own in found.items()}
 
 
-def best_smoothing(matcher: AlignsWords, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
+def best_smoothing(model: AlignsWords, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
     """The one with which most phrases of a split have a region that is right; the first of several."""
     # Of every sentence; and of every phrase its sentence, itself, and which regions are right.
     boxes: list[NDArray[Any]] = []
@@ -129,7 +129,7 @@ def best_smoothing(matcher: AlignsWords, pictures: Pictures, ways: Sequence[Smoo
         if not queries:
             continue
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
-        own, scores = matcher.align_words(pictures.features(image), sentences)
+        own, scores = model.align_words(pictures.features(image), sentences)
         right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), own) >= IOU
         for query, there in zip(queries, right, strict=True):
             asked.append((len(products) + sentences.index(tokens_of(query.caption)), query.phrase, there))
@@ -137,19 +137,19 @@ def best_smoothing(matcher: AlignsWords, pictures: Pictures, ways: Sequence[Smoo
         products += scores
     hits = []
     for way in ways:
-        states = matcher.states(boxes, products, *way)
+        states = model.states(boxes, products, *way)
         chosen = (_aligned(products[of], states[of], phrase.start, phrase.end).argmax() for of, phrase, _ in asked)
         hits.append(sum(bool(there[region]) for region, (_, _, there) in zip(chosen, asked, strict=True)))
     return ways[int(np.argmax(hits))]
 
 
-def aligned_localizer(matcher: AlignsWords, pictures: Pictures, way: Smoothing) -> Localizer:
+def aligned_localizer(model: AlignsWords, pictures: Pictures, way: Smoothing) -> Localizer:
     """Scores of a phrase's regions: the products of those of its words that are aligned with them, in its sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
-        boxes, products = matcher.align_words(pictures.features(image), sentences)
-        states = dict(zip(sentences, matcher.states([boxes] * len(sentences), products, *way), strict=True))
+        boxes, products = model.align_words(pictures.features(image), sentences)
+        states = dict(zip(sentences, model.states([boxes] * len(sentences), products, *way), strict=True))
         own = dict(zip(sentences, products, strict=True))
         scores = [
             _aligned(own[sentence], states[sentence], query.phrase.start, query.phrase.end)
@@ -171,7 +171,7 @@ def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int
 
 
 def counting(
-    matcher: AlignsWords,
+    model: AlignsWords,
     pictures: Pictures,
     shared: Smoothing,
     *,
@@ -202,7 +202,7 @@ def counting(
         ]
         if not numbered:
             continue
-        boxes, products = matcher.align_words(
+        boxes, products = model.align_words(
             pictures.features(image), [tokens_of(query.caption) for query, _, _ in numbered]
         )
         for (query, drawn, number), own in zip(numbered, products, strict=True):
@@ -268,7 +268,7 @@ def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **fi
     Args:
         found: words, their lengths and how often they were met, longest first. The first and last 40 are told, and
             those of the paper that are among them; what is no plain word has no name in a result.
-        pictures: whose features the matcher is for.
+        pictures: whose features the model is for.
     """
     start = time.monotonic()
     plain = [(word, length) for word, length, _ in found if word.isalpha()]

@@ -61,9 +61,9 @@ class AlignmentTaskRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     margin: Annotated[float, Meta(gt=0)] = 1.0
     #: DeFrag: how much the hinge of single fragments counts beside the ranking.
     fragment_weight: Annotated[float, Meta(ge=0)] = 0.0
-    #: What neighbouring words of one region add when the finished matcher makes snippets.
+    #: What neighbouring words of one region add when the finished model makes snippets.
     beta: Annotated[float, Meta(ge=0)] = 1.0
-    #: Above 0, the finished matcher gives a word the region that shares most with those of all chains, weighted by
+    #: Above 0, the finished model gives a word the region that shares most with those of all chains, weighted by
     #: their scores over this; at 0, as in the paper, the one of the best chain.
     temperature: Annotated[float, Meta(ge=0)] = 0.0
 

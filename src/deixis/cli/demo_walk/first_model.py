@@ -1,4 +1,4 @@
-"""The smallest matcher that learns something: picture features → the words of its captions, by ridge regression.
+"""The smallest model that learns something: picture features → the words of its captions, by ridge regression.
 
 It knows no word order and cannot count; the demo shows it beside chance so that every figure has a floor under it.
 """
