@@ -25,7 +25,6 @@ from telling import tell
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.base.pictures_task import contrast
 from deixis.papers.concepts_order.loss import structured_ranking
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 
@@ -56,8 +55,10 @@ def make_network(device: torch.device, *, generates: bool, word: int = 300) -> C
 
 def step(network: ConceptsOrderNetwork, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
     fused = network.fuse(batch.concepts, batch.context)
-    pairs = contrast(torch.arange(PAIRS, device=fused.device), PAIRS)
-    loss = structured_ranking(F.normalize(fused), network.embed_texts(batch.ids), pairs, 0.2) / PAIRS
+    owner = torch.arange(PAIRS, device=fused.device)
+    mismatch, mask = owner[:, None] != owner, torch.ones_like(owner, dtype=torch.bool)
+    texts = network.embed_texts(batch.ids)
+    loss = structured_ranking(F.normalize(fused), texts, owner, mismatch, mask, 0.2) / PAIRS
     if network.generator is not None:
         loss = loss + network.generator.negative_log_likelihood(fused, batch.ids).mean()
     optimizer.zero_grad()

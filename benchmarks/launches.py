@@ -40,8 +40,8 @@ from deixis.features.store_writing import StoreWriter, write_partition
 from deixis.text.chunker import Chunker
 from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees
-from deixis.training.cuda_graphs import can_be_recorded
 from deixis.training.distributed import FollowingRun
+from deixis.training.graph_capture import can_capture_graphs
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import load_recipe
 from deixis.training.trainer import LOOK_EVERY, Progress, train
@@ -49,7 +49,7 @@ from deixis.training.trainer import LOOK_EVERY, Progress, train
 CHANNELS, REGIONS, WORD = 1280, 200, 300
 #: Of so many training images a sixth has regions; and those held out, of which nothing is asked.
 IMAGES, HELD_OUT = 3000, 20
-#: Looks that are timed after those that warm up, of which graphs have more: each form of batch is recorded first, and
+#: Looks that are timed after those that warm up, of which graphs have more: each shape of batch is captured first, and
 #: captions have many lengths. One more is profiled.
 LOOKS, WARM, WARM_GRAPHS = 2, 1, 20
 TEXT = {"kind": "tfidf"}
@@ -237,7 +237,7 @@ def kinds(
                 "kernel by kernel": measured(task, recipe, device, first, False),
             }
             found["making_batches_ms"] = making_batches(task, first, device)
-            if can_be_recorded(task, recipe.schedule, device):
+            if can_capture_graphs(recipe.schedule, device):
                 found["graphs"] = measured(task, recipe, device, first, True)
         # One kind that cannot be had here does not keep the others from being measured.
         except Exception as fault:

@@ -33,15 +33,12 @@ LIMIT = 1800
 GPU_READING = """\
 Small steps are bound by launching their kernels: at Flickr30k's size an epoch takes as long in float32 as in TF32 and
 bfloat16, whose floors are far apart. So half precision saves next to nothing there and compiling some; what pays is to
-launch all kernels of a step at once: the trainer records a step as a CUDA graph, with the same losses. Batches of one
-shape differ in nothing but their numbers (sentences without second ones, `recorded_steps.json`; captions, length by
-length); second sentences, regions, phrases and the nodes of trees are padded to few sizes, which changes neither losses
-nor statistics, and nobody asks the card how long a text is (`deixis.training.bucket_padding`,
-`deixis.training.masked_norm`,
-`deixis.papers.hm_lstm.frames`). Padding is computed with, so that a card is busy up to {busy:.1f} times as long; all
-the same
-these steps take {least:.1f} to {most:.1f} times less than before they were padded and recorded (an earlier run,
-`launches-unpadded.json`; HM-LSTM, which had parses then and noun phrases now, left out). The rest of a recorded step is
+launch all kernels of a step at once: the trainer captures a step as a CUDA graph, with the same losses
+(`recorded_steps.json`). Images, texts, words, regions, phrases and the nodes of trees are padded to few sizes, which
+changes neither losses nor statistics, since masks say what is there (`deixis.training.bucket_padding`,
+`deixis.training.masked_norm`). A card that computes with padding is busy up to {busy:.1f} times as long; all the same
+these steps take {least:.1f} to {most:.1f} times less than before they were padded and captured (an earlier run,
+`launches-unpadded.json`; HM-LSTM, which had parses then and noun phrases now, left out). The rest of a captured step is
 mostly sampling on the host, where that takes long. The tree LSTM is bound by its levels, a few small products each, one
 after the other. The alignment kernel and the covariances of CCA are near what the card can do.
 Extraction begins with seconds in which its readers are started; once it runs it is bound by its networks (a third of

@@ -1,4 +1,4 @@
-"""Training by the trainer itself, steps kernel by kernel and recorded as CUDA graphs: milliseconds, and the losses.
+"""Training by the trainer itself, steps kernel by kernel and captured as CUDA graphs: milliseconds, and the losses.
 
     python benchmarks/recorded_steps.py [--device cuda] [--images 6000] [--out results/benchmarks/recorded_steps.json]
 
@@ -25,7 +25,6 @@ from two_branch import IMAGE_DIM, SETTINGS, TEXT_DIM, Made, machine, made
 
 from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
 from deixis.papers.two_branch.task import TwoBranchModule
-from deixis.training.distributed import ALONE, Sharing
 from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import check_recipe
 from deixis.training.run_records import RunPlan, epochs_of
@@ -55,7 +54,6 @@ class MadeTask(SentenceTask):
         captions = tuple((str(number),) for number in data.captions)
         self.data = SentenceData(data.images, data.texts, data.image_of, names, captions, 0)
         self.module = TwoBranchModule(recipe, IMAGE_DIM, TEXT_DIM).to(self.device)
-        self.sharing = Sharing(ALONE, self.module)
         self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed)
 
     def validate(self) -> Mapping[str, float]:

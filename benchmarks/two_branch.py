@@ -32,7 +32,6 @@ from torch import Tensor
 
 from deixis.papers.two_branch.loss import RankingLoss, RankingRecipe
 from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
-from deixis.training.contrastive import Contrast, Direction
 from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
@@ -88,19 +87,20 @@ def own_loss(recipe: RankingRecipe) -> Way:
 def loop_over_pairs(recipe: RankingRecipe) -> Way:
     """Eq. 6 pair by pair, as one would write it down."""
 
-    def one_way(anchors: Tensor, others: Tensor, direction: Direction) -> Tensor:
+    def one_way(anchors: Tensor, others: Tensor, match: Tensor, negative: Tensor) -> Tensor:
         total = anchors.new_zeros(())
-        for anchor, positive, negative in zip(direction.anchor, direction.positive, direction.negative, strict=True):
+        for anchor, positive in match.nonzero():
             near = (anchors[anchor] - others[positive]).norm()
-            far = (anchors[anchor] - others[negative]).norm(dim=1)
+            far = (anchors[anchor] - others[negative[anchor]]).norm(dim=1)
             hinges = torch.relu(recipe.margin + near - far)
             total = total + hinges.topk(min(recipe.hardest, len(hinges))).values.sum()
         return total
 
     def loss(images: Tensor, texts: Tensor, batch: RankingBatch) -> Tensor:
-        contrast: Contrast = batch.contrast
-        forward = one_way(images, texts, contrast.image_to_text)
-        return recipe.weights[0] * forward + recipe.weights[1] * one_way(texts, images, contrast.text_to_image)
+        contrast = batch.contrast
+        forward = one_way(images, texts, contrast.match_texts, contrast.negative_texts)
+        backward = one_way(texts, images, contrast.match_images, contrast.negative_images)
+        return recipe.weights[0] * forward + recipe.weights[1] * backward
 
     return loss
 
@@ -240,8 +240,8 @@ def step(
     mixed: bool = False,
 ) -> Tensor:
     with torch.autocast(data.images.device.type, torch.bfloat16, enabled=mixed):
-        images = network.embed_images(data.images[batch.images])
-        total = loss(images, network.embed_texts(data.texts[batch.texts]), batch)
+        images = network.embed_images(data.images[batch.images], batch.image_mask)
+        total = loss(images, network.embed_texts(data.texts[batch.texts], batch.text_mask), batch)
     optimizer.zero_grad(set_to_none=True)
     total.backward()  # type: ignore[no-untyped-call]
     optimizer.step()

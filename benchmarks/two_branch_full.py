@@ -7,7 +7,7 @@ neighbourhood sampling and the constraint among sentences, in single precision, 
 NumPy and msgspec alone. Beside the seconds of an epoch stands the floor: the operations of the layers at the rate of
 one large product, and the bytes of features and of Adam at the rate of one large copy, of the same run. Batches there
 differ in size, since not every image has a second sentence at hand; with batches of one size, without neighbourhoods, a
-step is timed eagerly, with the network and its loss compiled, and as the trainer takes it, recorded as a CUDA graph.
+step is timed eagerly, with the network and its loss compiled, and as the trainer takes it, captured as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from two_branch import IMAGE_DIM, SETTINGS, TEXT_DIM, Made, machine, made, own_l
 
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
-from deixis.training.cuda_graphs import Graphed, TakeStep
+from deixis.training.graph_capture import GraphedSteps, TakeStep
 from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Loss
 
@@ -180,7 +180,7 @@ def one_size(name: str, batches: list[RankingBatch], data: Made, device: torch.d
         total = step(network, optimizer, data, batch, loss)
         return Loss(total), total
 
-    way: TakeStep = Graphed(take) if name == "graph" else take
+    way: TakeStep = GraphedSteps(take, device) if name == "graph" else take
     start = time.perf_counter()
     for batch in batches:
         way(batch, 1.0)

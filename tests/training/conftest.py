@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deixis.papers.hm_lstm import task as hm_lstm
-from deixis.papers.two_branch import task as two_branch
-from deixis.text import recurrent as padding
-from deixis.training import cuda_graphs as graphs
-from deixis.training import runs, sampling, trainer
+from deixis.training import graph_capture as graphs
+from deixis.training import runs, trainer
 from deixis.training.task import Loss
 from tests.training.recording import Replaying, needs_gpu
 
@@ -39,21 +36,17 @@ runs_write_curves = runs.write_curves
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.device:
-    """Where steps are recorded; without a GPU they are taken again instead, and all is padded as it would be there."""
+    """Where steps are captured; without a GPU they are taken again instead, and padded as they would be there."""
     if request.param == "cpu":
         monkeypatch.setattr(graphs, "_Graph", Replaying)
-        monkeypatch.setattr(trainer, "can_be_recorded", lambda *given: True)
-        monkeypatch.setattr(padding, "may_ask", lambda tensor: False)
-        monkeypatch.setitem(sampling.COLUMNS, "cpu", sampling.COLUMNS["cuda"])
+        monkeypatch.setattr(trainer, "can_capture_graphs", lambda schedule, device: True)
         monkeypatch.setitem(trainer.LOOK_EVERY, "cpu", trainer.LOOK_EVERY["cuda"])
-        for module in (two_branch, hm_lstm):
-            monkeypatch.setattr(module, "pays", lambda schedule, device: True)
     return torch.device(request.param)
 
 
 @pytest.fixture
 def replayed(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each recorded step was given, as they are taken."""
+    """How many rows each captured step was given, as they are taken."""
     sizes: list[int] = []
 
     class Counting(graphs._Graph):

@@ -26,10 +26,12 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.errors import DeixisError
 from deixis.features import FeatureStore
 from deixis.training import runs
-from deixis.training.distributed import ALONE, GlobalBatchNorm, Held, Ranks, Sharing, joined
-from deixis.training.kinds import KINDS, kind_of
+from deixis.training.distributed import GlobalBatchNorm, Ranks, RowGather, joined, make_global
+from deixis.training.kinds import KINDS
+from deixis.training.masked_norm import MaskedBatchNorm
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe
+from deixis.training.task import Gather, compute_all
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
 
 CPU = torch.device("cpu")
@@ -52,14 +54,6 @@ def train(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], d
     return ""
 
 
-def held(ranks: Ranks, settings: dict[str, Any], stores: list[str]) -> list[list[int]]:
-    """The rows of visual features and of texts that this process holds: the first, and how many."""
-    recipe, opened = check_recipe(settings, "here"), [*map(FeatureStore, stores)]
-    kind: Any = kind_of(recipe.kind)
-    task = kind.task(recipe, small_corpus(), opened, CPU, ranks)
-    return [[table.first, len(table.values)] for table in (task.visual, task.texts)]
-
-
 class Layers(nn.Module):
     """All that looks at a whole batch."""
 
@@ -77,7 +71,7 @@ def layers(ranks: Ranks, rows: int) -> dict[str, Any]:
     module = Layers().double()
     table = torch.randn(7, 2, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     embed = _shared(ranks, module, table, lambda chosen: module.norm(module.layers(chosen)))
-    assert isinstance(module.norm, nn.BatchNorm1d if ranks == ALONE else GlobalBatchNorm)
+    assert isinstance(module.norm, GlobalBatchNorm) == ranks.together
     for seed in range(2):
         torch.manual_seed(seed)
         embedded = embed(torch.arange(rows).flip(0))
@@ -89,10 +83,22 @@ def one_row(ranks: Ranks) -> str:
     """What a layer says to a batch of one row."""
     module = nn.Sequential(nn.BatchNorm1d(3))
     try:
-        Sharing(ranks, module).divided(1, CPU, lambda places: module(torch.ones(len(places), 3)))
+        gathering(ranks, module)(module, torch.ones(1, 3))
     except ValueError as fault:
         return str(fault)
     return ""
+
+
+def masked(ranks: Ranks) -> dict[str, Any]:
+    """Batch norm over the rows of a mask, of which the last process has none."""
+    torch.manual_seed(0)
+    norm = MaskedBatchNorm(3).double()
+    module, rows = nn.Sequential(norm), torch.randn(8, 3, dtype=torch.float64)
+    mask = torch.tensor([True, False, True, True, True, False, False, False])
+    out = gathering(ranks, module)(norm, rows, mask)[mask]
+    (out * torch.arange(out.numel(), dtype=out.dtype).view_as(out).sin()).sum().backward()
+    state = {name: value.tolist() for name, value in module.state_dict().items()}
+    return {"normalized": out.tolist(), **_gradients(ranks, module), **state}
 
 
 def network(ranks: Ranks) -> dict[str, Any]:
@@ -106,17 +112,25 @@ def network(ranks: Ranks) -> dict[str, Any]:
 def _shared(
     ranks: Ranks, module: nn.Module, table: Tensor, embed: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """What embeds rows of a table that the processes share, and steps a loss back that weighs all pairs differently."""
-    own = ranks.share(len(table))
-    sharing, part = Sharing(ranks, module), Held(table[own.start : own.stop], own.start)
+    """What embeds rows of a table by all processes, and steps a loss back that weighs all pairs differently."""
+    gather = gathering(ranks, module)
 
     def step(rows: Tensor) -> Tensor:
-        embedded = sharing.embedded(rows, part, lambda chosen: functional.normalize(embed(chosen)))
+        embedded: Tensor = gather(lambda chosen: functional.normalize(embed(table[chosen])), rows)
         weights = torch.arange(len(rows) ** 2, dtype=table.dtype).view(len(rows), -1).sin()
         (embedded @ embedded.T * weights).sum().backward()
         return embedded
 
     return step
+
+
+def gathering(ranks: Ranks, module: nn.Module) -> Gather:
+    """What computes rows, and a module whose layers see the whole batch."""
+    if not ranks.together:
+        return compute_all
+    gather = RowGather(ranks)
+    make_global(module, gather)
+    return gather
 
 
 def _gradients(ranks: Ranks, module: nn.Module) -> dict[str, Any]:
@@ -135,12 +149,12 @@ def killed(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], 
 
     loss, left = TwoBranchTask.loss, step
 
-    def fatal(task: Any, batch: Any) -> Any:
+    def fatal(task: Any, batch: Any, gather: Any) -> Any:
         nonlocal left
         left -= 1
         if not left and ranks.number == rank and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
             os.kill(os.getpid(), signal.SIGKILL)
-        return loss(task, batch)
+        return loss(task, batch, gather)
 
     TwoBranchTask.loss = fatal  # type: ignore[method-assign]
     return train(ranks, settings, out, stores)
@@ -148,9 +162,9 @@ def killed(ranks: Ranks, settings: dict[str, Any], out: str, stores: list[str], 
 
 JOBS: dict[str, Callable[..., Any]] = {
     "train": train,
-    "held": held,
     "layers": layers,
     "one_row": one_row,
+    "masked": masked,
     "network": network,
     "killed": killed,
 }

@@ -1,4 +1,4 @@
-"""Recorded steps without a GPU, and what is asked of them."""
+"""Captured steps without a GPU, and what is asked of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from deixis.training import cuda_graphs as graphs
-from deixis.training.cuda_graphs import WARM_UP
+from deixis.training import graph_capture as graphs
+from deixis.training.graph_capture import WARM_UP
 from deixis.training.run_records import StepRecord
 from deixis.training.task import Loss
 
@@ -18,7 +18,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 
 class Replaying:
-    """Stands for a recorded step where there is no GPU: its own batch, into which others are copied."""
+    """Stands for a captured step where there is no GPU: its own batch, into which others are copied."""
 
     def __init__(self, step: graphs.TakeStep, batch: Any, pool: Any) -> None:
         self._step, self._batch, self.pool = step, batch, pool

@@ -140,7 +140,12 @@ def test_the_ranking_is_that_of_a_loop_and_asks_nothing_of_the_same_picture() ->
             if not same[k, other]:
                 expected += max(0.0, float(scores[k, other] - scores[k, k]) + 1)
                 expected += max(0.0, float(scores[other, k] - scores[k, k]) + 1)
-    assert float(max_margin(scores, same, 1.0)[0]) == pytest.approx(expected / 6)
+    mask = torch.ones(6, dtype=torch.bool)
+    assert float(max_margin(scores, ~same, mask, 1.0)[0]) == pytest.approx(expected / 6)
+    more, pad = torch.randn(8, 8, dtype=torch.double), torch.nn.functional.pad
+    more[:6, :6] = scores
+    masked = max_margin(more, pad(~same, (0, 2, 0, 2)), pad(mask, (0, 2)), 1.0)[0]
+    assert float(masked) == pytest.approx(expected / 6)
 
 
 def test_the_fragment_hinge_is_that_of_a_loop_with_labels_by_multiple_instances() -> None:
@@ -165,18 +170,18 @@ def test_the_fragment_hinge_is_that_of_a_loop_with_labels_by_multiple_instances(
                 label = 1 if shown else -1
                 hinges[label].append(max(0.0, 1 - label * value))
     expected = np.mean(hinges[1]) + np.mean(hinges[-1])
-    assert float(fragment_hinge(regions, present, fragments, real, same)) == pytest.approx(float(expected), rel=1e-5)
+    assert float(fragment_hinge(regions, present, fragments, real, ~same)) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_batches_hold_every_caption_once_and_are_decided_by_seed_and_epoch(corpus: Corpus, store: FeatureStore) -> None:
     task = a_task(corpus, store)
-    first, again, other = ([batch.pairs.tolist() for batch in task.batches(epoch)] for epoch in (1, 1, 2))
+    first, again, other = ([batch.captions.tolist() for batch in task.batches(epoch)] for epoch in (1, 1, 2))
     assert first == again != other
     assert sorted(pair for pairs in first for pair in pairs) == list(range(len(task.data.lengths)))
     for batch in task.batches(1):
         width = batch.ids.shape[1]
-        assert torch.equal(batch.ids, task.data.ids[batch.pairs, :width])
-        assert (task.data.ids[batch.pairs, width:] == 0).all()
+        assert torch.equal(batch.ids, task.data.ids[batch.captions, :width])
+        assert (task.data.ids[batch.captions, width:] == 0).all()
 
 
 def test_scores_of_a_matcher_are_the_sum_of_the_best_products_of_words(

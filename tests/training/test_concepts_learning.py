@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from deixis.base.pictures_task import contrast
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import CannotError, DeixisError, InputError
 from deixis.features import FeatureStore
@@ -285,19 +284,18 @@ def test_the_total_is_equation_4(
 ) -> None:
     recipe = order_recipe("cnp-ctx-gen", concept_run[0], loss={"generation": 0.3})
     task = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
-    made = next(iter(task.batches(1)))
-    batch = made.ranking
-    assert len(batch.texts) == 64
-    found = task.loss(made)
+    batch = next(iter(task.batches(1)))
+    assert len(batch.pairs) == 64
+    found = task.loss(batch)
     network = task.module.network
     assert network.generator is not None
     assert task.predicted[0] is not None
     fused = network.fuse(task.predicted[0][batch.images], task.data.images[batch.images])
-    ids = task.data.texts[batch.texts]
+    ids = task.data.texts[batch.pairs]
     cosines = (F.normalize(fused) @ network.embed_texts(ids).T).tolist()
     matching, told = 0.0, 0.0
-    owners = [int(task.data.image_of[row]) for row in batch.texts]
-    strings = [task.data.captions[row] for row in batch.texts.tolist()]
+    owners = [int(task.data.image_of[row]) for row in batch.pairs]
+    strings = [task.data.captions[row] for row in batch.pairs.tolist()]
     for i in range(64):
         for k in range(64):
             if owners[i] != owners[k] and strings[i] != strings[k]:
@@ -314,12 +312,11 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
     recipe = order_recipe("ctx", tmp_path, loss={"generation": 0.0, "order": 3.0})
     task = ConceptsOrderKind().task(recipe, corpus, stores, CPU)
     false = {(own.image, own.true): own.false for own in corpus_twins(corpus.split("train"))}
-    made = next(iter(task.batches(1)))
-    batch = made.ranking
-    found, network = task.loss(made), task.module.network
+    batch = next(iter(task.batches(1)))
+    found, network = task.loss(batch), task.module.network
     parts: Any = found.parts
     total, twins = 0.0, 0
-    for row in batch.texts.tolist():
+    for row in batch.pairs.tolist():
         number = int(task.data.image_of[row])
         twin = false.get((task.data.image_ids[number], " ".join(task.data.captions[row])))
         if twin is None:
@@ -329,8 +326,8 @@ def test_exchanged_captions_are_mismatches_of_their_pictures_where_that_is_asked
         picture = F.normalize(network.fuse(None, task.data.images[number][None]))
         true, exchanged = (picture @ network.embed_texts(ids).T)[0].tolist()
         total += max(0.0, 0.2 - true + exchanged)
-    assert 0 < twins < len(batch.texts)
-    assert float(parts["order"].detach()) == pytest.approx(total / len(batch.texts), rel=1e-4)
+    assert 0 < twins < len(batch.pairs)
+    assert float(parts["order"].detach()) == pytest.approx(total / len(batch.pairs), rel=1e-4)
     expected = parts["matching"] + 3 * parts["order"]
     assert float(found.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
     figures = run_recipe(RecipeFile("", recipe), corpus, stores, tmp_path / "run", CPU).figures
@@ -343,10 +340,10 @@ def test_gradients_of_the_ranking_are_those_of_finite_differences() -> None:
     generator = torch.Generator().manual_seed(0)
     owner = torch.tensor([0, 0, 1, 2])
     rows = [torch.randn(count, 3, generator=generator, dtype=torch.double, requires_grad=True) for count in (3, 4)]
-    pairs = contrast(owner, 3)
+    mismatch, mask = owner[:, None] != torch.arange(3), torch.tensor([True, True, True, False])
 
     def ranking(images: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
-        return structured_ranking(F.normalize(images), F.normalize(texts), pairs, 0.2)
+        return structured_ranking(F.normalize(images), F.normalize(texts), owner, mismatch, mask, 0.2)
 
     assert torch.autograd.gradcheck(ranking, tuple(rows))
 

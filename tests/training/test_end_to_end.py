@@ -9,10 +9,9 @@ import msgspec
 import pytest
 import torch
 
-from deixis.base.pictures_task import contrast
 from deixis.base.word_cells import Words, best_cells
 from deixis.corpus import open_corpus
-from deixis.training.contrastive import InfoNCELoss, InfoNCERecipe, ScoreInfoNCE
+from deixis.training.contrastive import InfoNCELoss, InfoNCERecipe, ScoreInfoNCE, caption_contrast
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe, stores_for
@@ -74,7 +73,7 @@ def test_scores_are_held_to_infonce_of_their_rows() -> None:
     torch.manual_seed(0)
     images, texts = (torch.nn.functional.normalize(torch.randn(count, 6)) for count in (4, 9))
     owner = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, 3])
-    expected, _ = InfoNCELoss(InfoNCERecipe())(images, texts, contrast(owner, 4))
+    expected, _ = InfoNCELoss(InfoNCERecipe())(images, texts, caption_contrast(owner, 4))
     torch.testing.assert_close(ScoreInfoNCE()(images @ texts.T, owner), expected)
 
 

@@ -11,11 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deixis.errors import DeixisError
-from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
-from deixis.training.contrastive import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, Neighbours
+from deixis.papers.two_branch.loss import (
+    LogisticRecipe,
+    LossRecipe,
+    RankingRecipe,
+    logistic_loss,
+    make_loss,
+    neighbourhood_loss,
+    ranking_loss,
+)
+from deixis.training.contrastive import Contrast, HardestNegativeRecipe, InfoNCERecipe, contrast_of
+from deixis.training.task import Loss
 
-IMAGES, TEXTS, DIM = 9, 11, 5
+IMAGES, TEXTS, CANDIDATES, DIM = 9, 11, 6, 5
 
 
 def rows(seed: int) -> tuple[Tensor, Tensor]:
@@ -28,62 +36,65 @@ def rows(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def contrast(seed: int) -> Contrast:
-    """A batch of every shape: all rows as candidates one way, padded lists of them the other; neighbours both ways."""
+    """Random masks: one way all texts may be negatives, the other way some other images are (`CANDIDATES`)."""
     generator = torch.Generator().manual_seed(1000 + seed)
 
-    def draw(high: int, *shape: int) -> Tensor:
-        return torch.randint(high, shape, generator=generator)
+    def mask(rows: int, columns: int, share: float) -> Tensor:
+        return torch.rand(rows, columns, generator=generator) < share
 
-    def neighbours(count: int) -> Neighbours:
-        kind = draw(3, count)
+    def neighbours(count: int) -> tuple[Tensor, Tensor]:
+        kind = torch.randint(3, (count,), generator=generator)
         equal = kind[:, None] == kind
-        same = (equal & ~torch.eye(count).bool()).nonzero(as_tuple=True)
-        return Neighbours(torch.randperm(count, generator=generator), *same, ~equal)
+        return equal & ~torch.eye(count).bool(), ~equal
 
     return Contrast(
-        Direction(draw(IMAGES, 12), draw(TEXTS, 12), draw(4, 12, TEXTS) > 0),
-        Direction(draw(TEXTS, 7), draw(IMAGES, 7), draw(3, 7, 6) > 0, draw(IMAGES, 7, 6)),
-        neighbours(6),
-        neighbours(8),
+        mask(IMAGES, TEXTS, 0.15),
+        mask(IMAGES, TEXTS, 0.75),
+        mask(TEXTS, IMAGES, 0.1),
+        mask(TEXTS, CANDIDATES, 0.6),
+        *neighbours(IMAGES),
+        *neighbours(TEXTS),
     )
 
 
-def triplets(direction: Direction, others: int) -> list[tuple[int, int, list[int]]]:
+def candidates_of(images: Tensor) -> Tensor:
+    """Images that texts are contrasted with: some of a batch, one of them twice."""
+    return images[torch.tensor([3, 0, 5, 3, 8, 1])]
+
+
+Triplets = list[tuple[int, int, list[int]]]
+
+
+def triplets(match: Tensor, negative: Tensor) -> Triplets:
     """Anchor, positive and the list of negatives of each pair."""
-    found = []
-    for number in range(len(direction.anchor)):
-        candidates = range(others) if direction.candidates is None else direction.candidates[number].tolist()
-        negatives = [row for row, apart in zip(candidates, direction.negative[number].tolist(), strict=True) if apart]
-        found.append((int(direction.anchor[number]), int(direction.positive[number]), negatives))
-    return found
+    return [(int(i), int(j), negative[i].nonzero()[:, 0].tolist()) for i, j in match.nonzero()]
 
 
-def neighbour_triplets(neighbours: Neighbours) -> list[tuple[int, int, list[int]]]:
-    """Eqs. 4 and 5: every i, every j in its neighbourhood, every k outside of it."""
-    members, found = neighbours.rows.tolist(), []
-    for i, j in zip(neighbours.anchor.tolist(), neighbours.positive.tolist(), strict=True):
-        outside = [member for k, member in enumerate(members) if neighbours.apart[i, k]]
-        found.append((members[i], members[j], outside))
-    return found
+def terms(images: Tensor, texts: Tensor, batch: Contrast) -> list[tuple[Tensor, Tensor, Tensor, Triplets]]:
+    """Of each sum of eq. 6: anchors, what they may match, candidates for negatives, triplets."""
+    assert batch.same_images is not None
+    assert batch.different_images is not None
+    assert batch.same_texts is not None
+    assert batch.different_texts is not None
+    return [
+        (images, texts, texts, triplets(batch.match_texts, batch.negative_texts)),
+        (texts, images, candidates_of(images), triplets(batch.match_images, batch.negative_images)),
+        (images, images, images, triplets(batch.same_images, batch.different_images)),
+        (texts, texts, texts, triplets(batch.same_texts, batch.different_texts)),
+    ]
 
 
 def equation_6(images: Tensor, texts: Tensor, batch: Contrast, recipe: RankingRecipe) -> tuple[Tensor, int]:
     """The sum and how many cross-modal triplets cost something."""
     images, texts = functional.normalize(images), functional.normalize(texts)
-    assert batch.images is not None
-    assert batch.texts is not None
-    terms = [
-        (images, texts, triplets(batch.image_to_text, TEXTS)),
-        (texts, images, triplets(batch.text_to_image, IMAGES)),
-        (images, images, neighbour_triplets(batch.images)),
-        (texts, texts, neighbour_triplets(batch.texts)),
-    ]
     total, kept = torch.zeros((), dtype=torch.float64), 0
-    for number, ((anchors, others, found), weight) in enumerate(zip(terms, recipe.weights, strict=True)):
+    for number, ((anchors, others, candidates, found), weight) in enumerate(
+        zip(terms(images, texts, batch), recipe.weights, strict=True)
+    ):
         for anchor, positive, negatives in found:
             near = torch.linalg.vector_norm(anchors[anchor] - others[positive])
             losses = [
-                recipe.margin + near - torch.linalg.vector_norm(anchors[anchor] - others[negative])
+                recipe.margin + near - torch.linalg.vector_norm(anchors[anchor] - candidates[negative])
                 for negative in negatives
             ]
             highest = sorted((loss for loss in losses if loss > 0), key=Tensor.item, reverse=True)[: recipe.hardest]
@@ -95,9 +106,10 @@ def equation_6(images: Tensor, texts: Tensor, batch: Contrast, recipe: RankingRe
 def hardest_negative(images: Tensor, texts: Tensor, batch: Contrast, margin: float) -> Tensor:
     images, texts = functional.normalize(images), functional.normalize(texts)
     total = torch.zeros((), dtype=torch.float64)
-    for anchors, others, direction in ((images, texts, batch.image_to_text), (texts, images, batch.text_to_image)):
-        for anchor, positive, negatives in triplets(direction, len(others)):
-            costs = [margin - anchors[anchor] @ others[positive] + anchors[anchor] @ others[row] for row in negatives]
+    for anchors, others, candidates, found in terms(images, texts, batch)[:2]:
+        for anchor, positive, negatives in found:
+            match = anchors[anchor] @ others[positive]
+            costs = [margin - match + anchors[anchor] @ candidates[row] for row in negatives]
             if costs and max(costs) > 0:
                 total = total + max(costs)
     return total
@@ -106,14 +118,22 @@ def hardest_negative(images: Tensor, texts: Tensor, batch: Contrast, margin: flo
 def info_nce(images: Tensor, texts: Tensor, batch: Contrast, log_scale: Tensor) -> Tensor:
     images, texts = functional.normalize(images), functional.normalize(texts)
     sums = []
-    for anchors, others, direction in ((images, texts, batch.image_to_text), (texts, images, batch.text_to_image)):
+    for anchors, others, candidates, found in terms(images, texts, batch)[:2]:
         costs = []
-        for anchor, positive, negatives in triplets(direction, len(others)):
+        for anchor, positive, negatives in found:
             match = (log_scale.exp() * (anchors[anchor] @ others[positive])).exp()
-            wrong = sum(((log_scale.exp() * (anchors[anchor] @ others[row])).exp() for row in negatives), match * 0)
+            wrong = sum(((log_scale.exp() * (anchors[anchor] @ candidates[row])).exp() for row in negatives), match * 0)
             costs.append(-(match / (match + wrong)).log())
         sums.append(torch.stack(costs).mean())
     return (sums[0] + sums[1]) / 2
+
+
+def value_of(loss: Callable[..., Loss], batch: Contrast) -> Callable[[Tensor, Tensor], Tensor]:
+    def value(images: Tensor, texts: Tensor) -> Tensor:
+        images, texts = functional.normalize(images), functional.normalize(texts)
+        return loss(images, texts, batch, candidates_of(images)).total
+
+    return value
 
 
 def same_value_and_gradients(
@@ -136,16 +156,32 @@ def test_equation_6(seed: int, weights: tuple[float, float, float, float], harde
     recipe, batch = RankingRecipe(weights, hardest=hardest), contrast(seed)
     loss = make_loss(recipe)
     same_value_and_gradients(
-        lambda images, texts: loss(functional.normalize(images), functional.normalize(texts), batch).total,
+        value_of(loss, batch),
         lambda images, texts: equation_6(images, texts, batch, recipe)[0],
         seed,
     )
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("restricted", [False, True])
+def test_the_functions_are_the_sums_of_equation_6(seed: int, restricted: bool) -> None:
+    batch, images, texts = contrast(seed), *rows(seed)
+    match, negative = batch.match_texts, batch.negative_texts if restricted else None
+    images, texts = functional.normalize(images), functional.normalize(texts)
+    found = ranking_loss(images, texts, match, negative, weights=(1.0, 1.5), hardest=3)
+    both = contrast_of(match, negative)
+    torch.testing.assert_close(found, make_loss(RankingRecipe((1.0, 1.5, 0, 0), hardest=3))(images, texts, both).total)
+    assert batch.same_texts is not None
+    assert batch.different_texts is not None
+    whole = make_loss(RankingRecipe((0, 0, 0, 1), hardest=3))(images, texts, batch, candidates_of(images))
+    within = neighbourhood_loss(texts, batch.same_texts, batch.different_texts, hardest=3)
+    torch.testing.assert_close(within, whole.total)
+
+
 def test_parts_are_the_unweighted_sums_and_the_number_of_triplets() -> None:
     recipe, batch = RankingRecipe((1.0, 4.0, 0.1, 0.2), hardest=3), contrast(0)
-    images, texts = rows(0)
-    loss = make_loss(recipe)(functional.normalize(images), functional.normalize(texts), batch)
+    images, texts = (functional.normalize(value) for value in rows(0))
+    loss = make_loss(recipe)(images, texts, batch, candidates_of(images))
     names = ("image_to_text", "text_to_image", "image_to_image", "text_to_text")
     torch.testing.assert_close(
         sum(weight * loss.parts[name] for name, weight in zip(names, recipe.weights, strict=True)), loss.total.detach()
@@ -157,7 +193,7 @@ def test_parts_are_the_unweighted_sums_and_the_number_of_triplets() -> None:
 def test_hardest_negative(seed: int) -> None:
     loss, batch = make_loss(HardestNegativeRecipe(margin=0.1)), contrast(seed)
     same_value_and_gradients(
-        lambda images, texts: loss(functional.normalize(images), functional.normalize(texts), batch).total,
+        value_of(loss, batch),
         lambda images, texts: hardest_negative(images, texts, batch, 0.1),
         seed,
     )
@@ -170,7 +206,7 @@ def test_info_nce_learns_its_temperature(seed: int) -> None:
     with torch.no_grad():
         next(loss.parameters()).copy_(oracle_scale)
     same_value_and_gradients(
-        lambda images, texts: loss(functional.normalize(images), functional.normalize(texts), batch).total,
+        value_of(loss, batch),
         lambda images, texts: info_nce(images, texts, batch, oracle_scale),
         seed,
     )
@@ -180,11 +216,13 @@ def test_info_nce_learns_its_temperature(seed: int) -> None:
 def test_equation_7() -> None:
     logits = torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
     labels = torch.tensor([1.0, -1.0] * 10)
-    loss = make_loss(LogisticRecipe())(logits, labels)
-    wanted = sum(math.log(1 + math.exp(-z * p)) for z, p in zip(labels.tolist(), logits.tolist(), strict=True))
-    assert loss.total.item() == pytest.approx(wanted, rel=1e-6)
-    right = [z * p > 0 for z, p in zip(labels.tolist(), logits.tolist(), strict=True)]
-    assert loss.parts["right"].item() == pytest.approx(sum(right) / 20)
+    mask = torch.arange(20) < 14
+    loss = make_loss(LogisticRecipe())(logits, labels, mask)
+    pairs = list(zip(labels.tolist(), logits.tolist(), strict=True))
+    wanted = [math.log(1 + math.exp(-z * p)) for z, p in pairs]
+    assert loss.total.item() == pytest.approx(sum(wanted[:14]), rel=1e-6)
+    assert logistic_loss(logits, labels).item() == pytest.approx(sum(wanted), rel=1e-6)
+    assert loss.parts["right"].item() == pytest.approx(sum(z * p > 0 for z, p in pairs[:14]) / 14)
 
 
 @pytest.mark.parametrize(
@@ -196,38 +234,57 @@ def test_equation_7() -> None:
 def test_pairs_without_negatives_and_equal_rows_cost_a_finite_gradient(recipe: LossRecipe, candidates: int) -> None:
     images = torch.ones(3, 4, requires_grad=True)
     texts = torch.ones(3, 4, requires_grad=True)
-    order = torch.arange(3)
-    none = torch.zeros(3, 3, dtype=torch.bool)
-    lists = Direction(order, order, torch.zeros(3, candidates).bool(), torch.zeros(3, candidates).long())
-    everyone = (~none).nonzero(as_tuple=True)
-    alone, met = Neighbours(order, order[:0], order[:0], ~none), Neighbours(order, *everyone, none)
-    batch = Contrast(Direction(order, order, none), lists, met, alone)
+    none, own = torch.zeros(3, 3, dtype=torch.bool), torch.eye(3).bool()
+    batch = Contrast(own, none, own, torch.zeros(3, candidates).bool(), ~none, none, none, ~none)
     loss = make_loss(recipe)
-    total = loss(functional.normalize(images), functional.normalize(texts), batch).total
+    unit = functional.normalize(images)
+    total = loss(unit, functional.normalize(texts), batch, unit[:candidates]).total
     total.backward()
     assert total.item() == 0
     assert all(value.grad is not None and value.grad.isfinite().all() for value in (images, texts, *loss.parameters()))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [RankingRecipe((1, 4, 0.1, 0.1), hardest=3), HardestNegativeRecipe(0.1), InfoNCERecipe()],
+    ids=lambda recipe: recipe.__class__,
+)
+def test_what_is_masked_changes_nothing(recipe: LossRecipe) -> None:
+    """More images and texts whose masks are false: the same loss, and no gradient for them."""
+    batch, loss = contrast(0), make_loss(recipe).double()
+    images, texts = (functional.normalize(value.detach()) for value in rows(0))
+    total = loss(images, texts, batch, candidates_of(images)).total
+    larger = Contrast(
+        **{
+            name: functional.pad(mask, (0, 2 if name == "negative_images" else 5, 0, 5))
+            for name, mask in batch._asdict().items()
+        }
+    )
+    added = functional.normalize(torch.randn(5, DIM, dtype=torch.float64))
+    more = [torch.cat([value, added]).requires_grad_() for value in (images, texts)]
+    candidates = torch.cat([candidates_of(more[0]), more[0][-2:]])
+    found = loss(*more, larger, candidates).total
+    torch.testing.assert_close(found, total)
+    for value, count in zip(more, (IMAGES, TEXTS), strict=True):
+        (gradient,) = torch.autograd.grad(found, value, retain_graph=True)
+        assert (gradient[count:] == 0).all()
+        assert gradient.isfinite().all()
 
 
 def test_mixed_precision_leaves_distances_exact() -> None:
     images, texts = (functional.normalize(value.detach().float()) for value in rows(0))
     loss, batch = make_loss(RankingRecipe()), contrast(0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        mixed = loss(images, texts, batch).total
-    assert mixed.item() == loss(images, texts, batch).total.item()
+        mixed = loss(images, texts, batch, candidates_of(images)).total
+    assert mixed.item() == loss(images, texts, batch, candidates_of(images)).total.item()
 
 
-def test_constraints_are_left_out_where_a_batch_says_so() -> None:
+def test_constraints_are_left_out_where_a_batch_has_none() -> None:
     images, texts = (functional.normalize(value.detach()) for value in rows(0))
-    loss = make_loss(RankingRecipe((1, 4, 0.1, 0.1)))
-    assert "text_to_text" not in loss(images, texts, contrast(0)._replace(constrained=False)).parts
-    assert "text_to_text" in loss(images, texts, contrast(0)).parts
-
-
-def test_constraints_without_neighbours_are_refused() -> None:
-    images, texts = (functional.normalize(value.detach()) for value in rows(0))
-    with pytest.raises(DeixisError, match=r"among images.*sampler\.neighbourhood"):
-        make_loss(RankingRecipe((1, 4, 0.1, 0.1)))(images, texts, contrast(0)._replace(images=None))
+    loss, batch = make_loss(RankingRecipe((1, 4, 0.1, 0.1))), contrast(0)
+    without = batch._replace(same_texts=None, different_texts=None)
+    assert "text_to_text" not in loss(images, texts, without, candidates_of(images)).parts
+    assert "text_to_text" in loss(images, texts, batch, candidates_of(images)).parts
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.records import make_caption
 from deixis.errors import InputError
 from deixis.papers.concepts_order import pictures_task as order_pictures
-from deixis.papers.concepts_order.loss import words_of_captions
+from deixis.papers.concepts_order.loss import caption_lengths
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.pictures_task import (
     OrderPictureTask,
     PictureBatch,
     concept_labels,
     mirrored_words,
-    picture_contrast,
+    mismatched_pictures,
 )
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
@@ -64,14 +64,10 @@ def task(corpus: Corpus) -> OrderPictureTask:
 def test_a_caption_that_is_one_of_a_picture_s_own_is_no_mismatch_of_it() -> None:
     random = np.random.default_rng(0)
     owner, string = torch.from_numpy(np.sort(random.integers(0, 5, 14))), torch.from_numpy(random.integers(0, 6, 14))
-    found = picture_contrast(owner, string, 5)
+    found = mismatched_pictures(owner, string, 5)
     has = [{int(text) for text, own in zip(string, owner, strict=True) if own == image} for image in range(5)]
     for caption in range(14):
-        mismatched = [int(string[caption]) not in has[image] for image in range(5)]
-        assert found.text_to_image.negative[caption].tolist() == mismatched
-        ahead = [int(string[other]) not in has[int(owner[caption])] for other in range(14)]
-        assert found.image_to_text.negative[caption].tolist() == ahead
-    assert found.image_to_text.anchor.tolist() == found.text_to_image.positive.tolist() == owner.tolist()
+        assert found[caption].tolist() == [int(string[caption]) not in has[image] for image in range(5)]
 
 
 def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:
@@ -85,9 +81,7 @@ def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:
     assert torch.equal(mirrored_words(alone), torch.arange(len(alone)))
 
 
-def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(corpus: Corpus) -> None:
     left, right = (
         msgspec.structs.replace(image, captions=(make_caption(f"a dog is {side} of a cat"),), chains=())
         for image, side in zip(corpus.split("train"), ("left", "right"), strict=False)
@@ -95,22 +89,15 @@ def test_a_mirrored_caption_is_no_mismatch_of_who_says_the_same(
     pair = corpus.with_images([left, right, *corpus.split("val")])
     settings = {**SETTINGS, "loss": {}}
     task = order_pictures.OrderPicturesKind().task(check_recipe(settings, "ctx"), pair, [], CPU)  # type: ignore[arg-type]
-    batch: PictureBatch = next(iter(task.batches(1)))
-    batch = batch._replace(images=torch.arange(2), texts=torch.arange(2), owner=torch.arange(2))
-    contrasts = []
-
-    def seen(owner: torch.Tensor, string: torch.Tensor, images: int) -> Any:
-        contrasts.append(picture_contrast(owner, string, images))
-        return contrasts[-1]
-
-    monkeypatch.setattr(order_pictures, "picture_contrast", seen)
-    for seed in range(8):
-        views = order_pictures.random_views(2, 0.15, torch.Generator().manual_seed(seed))
-        flips = views.flip < 0
-        task.loss(batch._replace(views=views))
+    mirrored = set()
+    for epoch in range(1, 9):
+        batch: PictureBatch = next(iter(task.batches(epoch)))
+        flips = batch.views.flip < 0
         # One of two mirrored: both say the same now. Both or none: one says left where the other says right.
-        assert bool(contrasts[-1].text_to_image.negative[0, 1]) == bool(flips[0] == flips[1])
-        assert not contrasts[-1].text_to_image.negative.diagonal().any()
+        assert bool(batch.mismatch[0, 1]) == bool(flips[0] == flips[1])
+        assert not batch.mismatch.diagonal().any()
+        mirrored.add(bool(flips[0] == flips[1]))
+    assert mirrored == {True, False}
 
 
 def test_twins_are_asked_for_only_where_exchanged_captions_count(
@@ -225,11 +212,16 @@ def test_twins_are_read_to_their_end(corpus: Corpus) -> None:
     assert task.twins is not None
     captions = (task.data.texts != 0).sum(1)
     longer = ((task.twins != 0).sum(1) > captions).nonzero()[:, 0]
-    lengths = words_of_captions(task.data, task.twins)
+    lengths = caption_lengths(task.data, task.twins)
     assert (lengths >= captions.numpy()).all()
     assert (lengths[longer.numpy()] == (task.twins[longer] != 0).sum(1).numpy()).all()
     for batch in task.batches(1):
-        assert not task.twins[batch.texts, batch.columns :].any()
+        twins = batch.captions.twins
+        assert twins is not None
+        assert twins.shape == batch.captions.ids.shape
+        rows = {tuple(row[row != 0].tolist()) for row in task.twins}
+        rows |= {tuple(row[row != 0].tolist()) for row in task.mirrored[task.twins]}
+        assert all(tuple(row[row != 0].tolist()) in rows for row in twins)
     made = torch.zeros(len(captions), int(captions.max()) + 3, dtype=torch.int64)
     made[0] = 1
-    assert words_of_captions(task.data, made)[0] == made.shape[1]
+    assert caption_lengths(task.data, made)[0] == made.shape[1]

@@ -60,6 +60,6 @@ def test_a_run_whose_features_do_not_fit_learns_the_same(
         monkeypatch.setattr(placing, "ROOM", room)
         run_recipe(recipe, corpus, stores, tmp_path / f"run-{room}", torch.device("cuda"))
         losses.append([record.loss for record in read_log(tmp_path / f"run-{room}") if hasattr(record, "loss")])
-    # Steps are recorded where features are on the GPU, and rounded otherwise: that adds up.
+    # Steps are captured where features are on the GPU, and rounded otherwise: that adds up.
     assert losses[0][:4] == pytest.approx(losses[1][:4], rel=1e-4)
     assert losses[0] == pytest.approx(losses[1], rel=0.02)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +16,6 @@ from torch import Tensor
 from deixis.errors import DeixisError
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.training import sampling
-from deixis.training.contrastive import Direction, Neighbours
 from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from tests.training.generated_pairs import (
     GeneratedPhrases,
@@ -42,13 +41,39 @@ sentence_recipes = st.builds(
 few = settings(max_examples=25, deadline=None)
 
 
+class Direction(NamedTuple):
+    """The matching pairs of one direction: rows of the batch, and the negatives of each."""
+
+    anchor: list[int]
+    positive: list[int]
+    negatives: list[list[int]]
+
+
+def directions(batch: RankingBatch) -> tuple[Direction, Direction]:
+    """Image to text, by text, and text to image, by target; each text and each target is in one pair at most."""
+    contrast = batch.contrast
+    targets = torch.arange(len(batch.images)) if batch.targets is None else batch.targets
+    candidates = torch.arange(len(batch.images)) if batch.candidates is None else batch.candidates
+    found = []
+    for match, negative, rows, others, wrong in (
+        (contrast.match_texts, contrast.negative_texts, targets, torch.arange(len(batch.texts)), None),
+        (contrast.match_images, contrast.negative_images, torch.arange(len(batch.texts)), targets, candidates),
+    ):
+        assert (match.sum(0) <= 1).all()
+        positive, anchor = match.T.nonzero(as_tuple=True)
+        chosen = [negative[place].nonzero()[:, 0] for place in anchor]
+        found.append(
+            Direction(
+                rows[anchor].tolist(),
+                others[positive].tolist(),
+                [(places if wrong is None else wrong[places]).tolist() for places in chosen],
+            )
+        )
+    return found[0], found[1]
+
+
 def matches(direction: Direction) -> set[tuple[int, int]]:
-    return set(zip(direction.anchor.tolist(), direction.positive.tolist(), strict=True))
-
-
-def negatives(direction: Direction, number: int) -> list[int]:
-    chosen = direction.negative[number].nonzero()[:, 0]
-    return (chosen if direction.candidates is None else direction.candidates[number][chosen]).tolist()
+    return set(zip(direction.anchor, direction.positive, strict=True))
 
 
 class Truth:
@@ -115,7 +140,7 @@ def test_triplets_of_phrases_keep_algorithm_1(data: GeneratedPhrases, recipe: Ph
     for batch in PhraseSampler(data, recipe, seed).triplets(1):
         regions, texts = batch.images.tolist(), batch.texts.tolist()
         assert len(set(regions)) == len(regions)
-        forward, backward = batch.contrast.image_to_text, batch.contrast.text_to_image
+        forward, backward = directions(batch)
         for number, (anchor, positive) in enumerate(zip(forward.anchor, forward.positive, strict=True)):
             # 2, 3.a: x is a positive region of a chain that goes by the string y; y′ names neither that chain nor
             # another with the same drawn box.
@@ -123,7 +148,7 @@ def test_triplets_of_phrases_keep_algorithm_1(data: GeneratedPhrases, recipe: Ph
                 chain for chain in truth.string_chains[texts[positive]] if regions[anchor] in truth.positive[chain]
             ]
             assert chains
-            wrong = {texts[place] for place in negatives(forward, number)}
+            wrong = {texts[place] for place in forward.negatives[number]}
             assert any(not wrong & truth.chain_strings[chain] for chain in chains)
             if recipe.neighbourhood == "none":
                 chain = truth.chain[batch.pairs[number]]
@@ -133,13 +158,13 @@ def test_triplets_of_phrases_keep_algorithm_1(data: GeneratedPhrases, recipe: Ph
                     for pair in batch.pairs
                     if truth.drawn[truth.chain[pair]] != box and truth.string[pair] not in known
                 ]
-                assert sorted(texts[place] for place in negatives(forward, number)) == sorted(allowed)
+                assert sorted(texts[place] for place in forward.negatives[number]) == sorted(allowed)
         for number, (anchor, positive) in enumerate(zip(backward.anchor, backward.positive, strict=True)):
             # 3.b: x′ is of the same picture with IoU < 0.3, all of them.
             region = regions[positive]
             chains = [chain for chain in truth.string_chains[texts[anchor]] if region in truth.positive[chain]]
             assert chains
-            found = [regions[place] for place in negatives(backward, number)]
+            found = [regions[place] for place in backward.negatives[number]]
             own = {place for place in found if truth.region_image[place] == truth.region_image[region]}
             if recipe.candidates is None:
                 assert any(own == truth.negative[chain] for chain in chains)
@@ -169,7 +194,7 @@ def test_neighbourhood_sampling_gives_two_matches_whenever_a_second_exists(
     sampler = PhraseSampler(data, recipe, seed)
     for batch, without in zip(sampler.triplets(1), PhraseSampler(data, plain, seed).triplets(1), strict=True):
         regions, texts = batch.images.tolist(), batch.texts.tolist()
-        forward, backward = batch.contrast.image_to_text, batch.contrast.text_to_image
+        forward, backward = directions(batch)
         of_region, of_phrase = defaultdict(set), defaultdict(set)
         for anchor, positive in matches(forward):
             of_region[regions[anchor]].add(texts[positive])
@@ -191,7 +216,7 @@ def test_neighbourhood_sampling_gives_two_matches_whenever_a_second_exists(
         assert batch.statistics["regions"] == len(set(target_regions))
         # What is there without neighbourhood sampling stays.
         assert texts[:count] == without.texts.tolist()
-        assert [without.images[place] for place in without.contrast.image_to_text.anchor] == target_regions
+        assert [without.images[place] for place in directions(without)[0].anchor] == target_regions
 
 
 @few
@@ -202,19 +227,11 @@ def test_the_control_adds_as_many_pairs_at_random(data: GeneratedPhrases, size: 
         for how in ("sampling", "random")
     ]
     for sampled, control in zip(*made, strict=True):
-        assert len(sampled.contrast.image_to_text.anchor) == len(control.contrast.image_to_text.anchor)
-        assert len(sampled.contrast.text_to_image.anchor) == len(control.contrast.text_to_image.anchor)
+        for own, other in zip(directions(sampled), directions(control), strict=True):
+            assert len(own.anchor) == len(other.anchor)
         assert sampled.statistics["regions_without_second"] == control.statistics["regions_without_second"]
-        assert control.contrast.images is None
-        assert control.contrast.texts is None
-
-
-def same(neighbours: Neighbours) -> Tensor:
-    """`(members, members)`, whether they stand for one thing."""
-    found = torch.zeros(neighbours.apart.shape, dtype=torch.bool)
-    found[neighbours.anchor, neighbours.positive] = True
-    assert found.sum() == len(neighbours.anchor)
-    return found
+        assert control.contrast.same_images is None
+        assert control.contrast.same_texts is None
 
 
 @few
@@ -223,19 +240,22 @@ def test_neighbours_of_phrases_are_those_of_equations_4_and_5(data: GeneratedPhr
     recipe = PhraseSamplerRecipe(batch=size, neighbourhood="sampling")
     truth = Truth(data, recipe)
     for batch in PhraseSampler(data, recipe, seed).triplets(1):
-        regions, texts = batch.contrast.images, batch.contrast.texts
-        assert regions is not None
-        assert texts is not None
-        rows = batch.images[regions.rows]
-        alike, named_alike = same(regions), same(texts)
+        alike, different = batch.contrast.same_images, batch.contrast.different_images
+        named_alike, named_apart = batch.contrast.same_texts, batch.contrast.different_texts
+        assert alike is not None
+        assert different is not None
+        assert named_alike is not None
+        assert named_apart is not None
+        assert batch.targets is not None
+        rows = batch.images[batch.targets]
         assert not (alike & (rows[:, None] == rows)).any()
-        assert not (alike & regions.apart).any()
-        assert not (regions.apart & (rows[:, None] == rows)).any()
+        assert not (alike & different).any()
+        assert not (different & (rows[:, None] == rows)).any()
         assert torch.equal(alike, alike.T)
-        strings = batch.texts[texts.rows]
+        strings = batch.texts
         assert not (named_alike & (strings[:, None] == strings)).any()
-        assert not (texts.apart & (strings[:, None] == strings)).any()
-        assert not (named_alike & texts.apart).any()
+        assert not (named_apart & (strings[:, None] == strings)).any()
+        assert not (named_alike & named_apart).any()
         own = [truth.chain[pair] for pair in batch.pairs]
         for i, one in enumerate(own):
             for j, other in enumerate(own):
@@ -243,8 +263,8 @@ def test_neighbours_of_phrases_are_those_of_equations_4_and_5(data: GeneratedPhr
                 assert bool(named_alike[i, j]) == (together and strings[i] != strings[j])
                 named = truth.string[batch.pairs[j]] in truth.chain_strings[one]
                 named |= truth.string[batch.pairs[i]] in truth.chain_strings[other]
-                assert bool(texts.apart[i, j]) == (not together and not named)
-                assert bool(regions.apart[i, j]) == (not together and not named and bool(rows[i] != rows[j]))
+                assert bool(named_apart[i, j]) == (not together and not named)
+                assert bool(different[i, j]) == (not together and not named and bool(rows[i] != rows[j]))
 
 
 @few
@@ -278,19 +298,19 @@ def test_triplets_of_sentences(data: GeneratedSentences, recipe: SentenceSampler
     assert sorted(np.concatenate([batch.pairs for batch in batches])) == list(range(len(captions)))
     for batch in batches:
         images, texts = batch.images.tolist(), batch.texts.tolist()
-        forward, backward = batch.contrast.image_to_text, batch.contrast.text_to_image
+        forward, backward = directions(batch)
         of_image = defaultdict(set)
         for number, (anchor, positive) in enumerate(zip(forward.anchor, forward.positive, strict=True)):
             image, text = images[anchor], texts[positive]
             assert image_of[text] == image
             of_image[image].add(captions[text])
-            wrong = {texts[place] for place in negatives(forward, number)}
+            wrong = {texts[place] for place in forward.negatives[number]}
             told = captions[texts[anchor]]
             assert wrong == {other for other in texts if image_of[other] != image and captions[other] != told}
         for number, (anchor, positive) in enumerate(zip(backward.anchor, backward.positive, strict=True)):
             text, image = texts[anchor], images[positive]
             assert image_of[text] == image
-            wrong = {images[place] for place in negatives(backward, number)}
+            wrong = {images[place] for place in backward.negatives[number]}
             equal_texts = {image_of[other] for other in texts[: len(images)] if captions[other] == captions[text]}
             assert wrong >= set(images) - {image} - equal_texts
             assert image not in wrong
@@ -302,14 +322,14 @@ def test_triplets_of_sentences(data: GeneratedSentences, recipe: SentenceSampler
                 assert len(of_image[image]) >= min(2, len(known))
                 single += len(known) == 1
             assert batch.statistics["images_without_second"] == single
-            neighbours = batch.contrast.texts
-            assert neighbours is not None
-            alike_images = same(neighbours)
+            alike_images, different = batch.contrast.same_texts, batch.contrast.different_texts
+            assert alike_images is not None
+            assert different is not None
             for i, one in enumerate(texts):
                 for j, other in enumerate(texts):
                     together, alike = image_of[one] == image_of[other], captions[one] == captions[other]
                     assert bool(alike_images[i, j]) == (together and not alike)
-                    assert bool(neighbours.apart[i, j]) == (not together and not alike)
+                    assert bool(different[i, j]) == (not together and not alike)
 
 
 @few
@@ -320,8 +340,8 @@ def test_the_control_for_sentences_adds_as_many_pairs(data: GeneratedSentences, 
         for how in ("sampling", "random")
     ]
     for sampled, control in zip(*made, strict=True):
-        assert len(sampled.contrast.image_to_text.anchor) == len(control.contrast.image_to_text.anchor)
-        assert len(sampled.contrast.text_to_image.anchor) == len(control.contrast.text_to_image.anchor)
+        for own, other in zip(directions(sampled), directions(control), strict=True):
+            assert len(own.anchor) == len(other.anchor)
 
 
 @few
@@ -387,9 +407,9 @@ def test_a_picture_without_negative_regions_still_makes_batches(neighbourhood: A
     data.negative_rows, data.negative_offsets = data.negative_rows[:0], torch.zeros_like(data.negative_offsets)
     sampler = PhraseSampler(data, PhraseSamplerRecipe(batch=5, neighbourhood=neighbourhood), 0)
     for batch in sampler.triplets(1):
-        assert batch.contrast.text_to_image.negative.shape[1] == 0
+        assert not batch.contrast.negative_images.any()
     assert sum(batch.statistics["phrases_without_negative"] for batch in sampler.pairs(1)) == len(data.pair_string)
 
 
 def test_the_examples_in_the_docstrings() -> None:
-    assert doctest.testmod(sampling) == (0, 4)
+    assert doctest.testmod(sampling) == (0, 2)

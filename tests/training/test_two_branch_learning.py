@@ -62,9 +62,11 @@ def test_an_embedding_learns_to_point_at_regions_of_unseen_pictures(
     optimizer = torch.optim.Adam([*network.parameters(), *loss.parameters()], 1e-2)
     for epoch in range(1, 9):
         for batch in PhraseSampler(data, sampling, 0).triplets(epoch):
-            images, texts = data.regions[batch.images], data.strings[batch.texts]
+            images = network.embed_images(data.regions[batch.images])
+            texts = network.embed_texts(data.strings[batch.texts])
+            candidates = images if batch.candidates is None else images[batch.candidates]
             optimizer.zero_grad()
-            loss(network.embed_images(images), network.embed_texts(texts), batch.contrast).total.backward()
+            loss(images[batch.targets], texts, batch.contrast, candidates).total.backward()
             optimizer.step()
     network.eval()
     with torch.no_grad():
@@ -84,7 +86,9 @@ def test_a_similarity_network_learns_to_point_at_regions_of_unseen_pictures() ->
             images = network.embed_images(data.regions[batch.images])
             texts = network.embed_texts(data.strings[batch.texts])
             optimizer.zero_grad()
-            loss(network.compare(images[batch.image], texts[batch.text]), batch.labels).total.backward()
+            loss(
+                network.compare(images[batch.image], texts[batch.text]), batch.labels, batch.pair_mask
+            ).total.backward()
             optimizer.step()
     network.eval()
     assert first_hits(network.score_all(unseen.regions, unseen.strings).T, unseen) > 0.85

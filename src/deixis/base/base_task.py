@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import torch
 from msgspec import Meta
-from torch import nn
+from torch import Tensor, nn
 
 from deixis.base.base_run_model import BaseRunModel
 from deixis.base.grounding_data import as_tensors, grounding_data
@@ -39,10 +39,9 @@ from deixis.metrics.localization import gold_queries
 from deixis.text.features import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.run_protocols import Evaluation, RunProtocol, ground_truth_region_ranking, image_text_ranking
 from deixis.training.runs import read_weights
-from deixis.training.task import Loss
+from deixis.training.task import Gather, Loss, compute_all
 from deixis.training.tools.proposer_training import new_proposer
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.proposer import Proposer
@@ -115,11 +114,16 @@ class BaseTask(PictureTask):
         )
         self.module.add_module("grounding", self.grounding.module)
 
-    def loss(self, batch: PictureBatch) -> Loss:
-        pictures, views, generator = self._look(batch)
+    def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
+        views, colours, generator = self._augmentation(batch)
         backbone, part = self.module.tower.backbone, self.recipe.grounding
-        pyramid = backbone.pyramid(pictures)
-        matching = self._match(batch, backbone.head(pyramid[-1]), generator)
+
+        def look(*given: Tensor) -> tuple[Any, ...]:
+            pyramid = backbone.pyramid(self._windows(*given))
+            return *self._embed(backbone.head(pyramid[-1])), *pyramid
+
+        images, cells, *pyramid = gather(look, batch.images, *views, colours)
+        matching = self._match(batch, images, cells, generator, gather)
         boxed = np.flatnonzero(self._boxed[batch.rows] >= 0)
         if not len(boxed):
             return matching
@@ -127,7 +131,7 @@ class BaseTask(PictureTask):
         boxed = np.resize(boxed, part.images)
         places = torch.from_numpy(boxed).to(self.device)
         levels = [level[places] for level in pyramid]
-        output = self.grounding.network.proposer.read_pyramid(levels, pictures.shape[-1])
+        output = self.grounding.network.proposer.read_pyramid(levels, self.recipe.model.side)
         rows = torch.from_numpy(self._boxed[batch.rows[boxed]])
         seen = Views(*(field[places] for field in views))
         grounding = self.grounding.loss_of(rows, seen, output, levels, generator)
@@ -154,12 +158,7 @@ class DeixisBaseKind(TowerKind[BaseRecipe]):
     recipe_type = BaseRecipe
 
     def task(
-        self,
-        recipe: BaseRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: BaseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> BaseTask:
         return BaseTask(recipe, training_set(corpus), corpus, device)
 

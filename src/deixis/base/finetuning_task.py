@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from deixis.base.pictures_task import contrast
 from deixis.base.text_tower import TextTower
 from deixis.base.word_cells import best_cells
 from deixis.corpus import Corpus, Image
@@ -20,7 +19,7 @@ from deixis.text.features import TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import some_of, squashed_pictures
-from deixis.training.contrastive import InfoNCERecipe, ScoreInfoNCE
+from deixis.training.contrastive import InfoNCERecipe, ScoreInfoNCE, caption_contrast
 from deixis.training.sampling import Numbers, shuffled
 from deixis.training.task import Batches, Loss
 from deixis.training.validation import retrieval_figures
@@ -103,7 +102,7 @@ class FinetuningTask:
         maps = self.data.maps[view.to(device), torch.from_numpy(images).to(device)].float()
         heads, owner = self._heads, owner.to(device)
         found = heads.compare(maps, ids)
-        whole: Loss = heads.loss(found.images, found.texts, contrast(owner, len(images)))
+        whole: Loss = heads.loss(found.images, found.texts, caption_contrast(owner, len(images)))
         if heads.fine_loss is None:
             return whole
         fine = heads.fine_loss(found.scores, owner)

@@ -34,7 +34,6 @@ from deixis.metrics.results import Result
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.training.augmentation import Views, random_colours, random_views, recoloured, view_boxes, view_pictures
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol
@@ -104,12 +103,7 @@ class GroundingKind(Kind[GroundingTraining]):
         return []
 
     def task(
-        self,
-        recipe: GroundingTraining,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: GroundingTraining, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> GroundingTask:
         """Reads the pictures of the training and the validation split; those that cannot be read are reported."""
         training, skipped = training_set(corpus), Skipped()

@@ -31,7 +31,6 @@ from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import (
     MARGIN,
-    SquashedPictures,
     Views,
     random_colours,
     random_views,
@@ -40,8 +39,13 @@ from deixis.training.augmentation import (
     squashed_pictures,
     view_pictures,
 )
-from deixis.training.contrastive import Contrast, Direction, HardestNegativeRecipe, InfoNCERecipe, ScoreInfoNCE
-from deixis.training.distributed import ALONE, Ranks
+from deixis.training.contrastive import (
+    HardestNegativeRecipe,
+    InfoNCERecipe,
+    ScoreInfoNCE,
+    caption_contrast,
+    contrast_of,
+)
 from deixis.training.inputs import TEXT, fitted_text, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
@@ -54,7 +58,7 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
-from deixis.training.task import Batches, Loss
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
@@ -109,7 +113,7 @@ class TowerModule(nn.Module):
 
 
 class PictureBatch(NamedTuple):
-    rows: Rows  # (images,) on the processor
+    rows: Rows  # (images,) on the host
     images: Tensor  # (images,) rows of the pictures
     captions: Tensor  # (captions,) rows of the captions
     owner: Tensor  # (captions,) place in `images`
@@ -137,40 +141,33 @@ class PictureTask:
         vectors = initial_vectors(recipe.text, training, self.text) if recipe.word_vectors else None
         self.module = TowerModule(recipe, self.text.dim, vectors).to(device)
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.data = self._read_training(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
+        self.data = self._read(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
         self.held_out = self._read(corpus.split("val"), recipe.model.side)
-        self.told: Tensor | None = None
-        self._told_starts: Rows = np.zeros(1, np.int64)
+        #: Captions of images without pictures, and where each image's begin.
+        self.lone_captions: Tensor | None = None
+        self._lone_starts: Rows = np.zeros(1, np.int64)
         if recipe.sampler.texts:
-            self.told, self._told_starts = self._tell(training.corpus)
+            self.lone_captions, self._lone_starts = self._captions_without_pictures(training.corpus)
 
-    def _tell(self, corpus: Corpus) -> tuple[Tensor, Rows]:
-        """The captions of images whose pictures are not at hand, and where each image's begin."""
+    def _captions_without_pictures(self, corpus: Corpus) -> tuple[Tensor, Rows]:
         seen = {image.id for image in self.data.images}
-        told = [image for image in corpus if image.id not in seen and len(image.captions) > 1]
-        if not told:
+        lone = [image for image in corpus if image.id not in seen and len(image.captions) > 1]
+        if not lone:
             raise DeixisError("sampler.texts: there is no image that has captions alone")
-        ids = self.text.transform([tokens_of(caption) for image in told for caption in image.captions])
-        return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in told)])
-
-    def _read_training(self, corpus: Corpus, side: int) -> Captioned:
-        return self._read(corpus, side)
+        ids = self.text.transform([tokens_of(caption) for image in lone for caption in image.captions])
+        return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in lone)])
 
     def _read(self, corpus: Corpus, side: int) -> Captioned:
         captioned = [image for image in corpus if image.captions]
         read = squashed_pictures(corpus, captioned, side, Skipped())
         if not read.images:
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
-        return self._captioned(read, read.images)
-
-    def _captioned(self, read: SquashedPictures, images: tuple[Image, ...]) -> Captioned:
-        """Images with their captions, of which those that were read have their pictures here."""
-        counts = [len(image.captions) for image in images]
-        ids = self.text.transform([tokens_of(caption) for image in images for caption in image.captions])
+        counts = [len(image.captions) for image in read.images]
+        ids = self.text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
         owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
         starts = np.concatenate([[0], np.cumsum(counts)])
         pixels, texts = read.pixels.to(self.device), torch.from_numpy(ids).to(self.device)
-        return Captioned(images, read.sizes, pixels, texts, owners.to(self.device), starts)
+        return Captioned(read.images, read.sizes, pixels, texts, owners.to(self.device), starts)
 
     def batches(self, epoch: int) -> Batches[PictureBatch]:
         return shuffled(len(self.data.images), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
@@ -181,49 +178,70 @@ class PictureTask:
             chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
             captions.append(chosen)
             owners.append(np.full(len(chosen), place))
-        starts = self._told_starts
-        told = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
-        pairs = np.array([some_of(starts, one, 2, random) for one in told], np.int64).reshape(-1, 2)
+        starts = self._lone_starts
+        lone = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
+        pairs = np.array([some_of(starts, one, 2, random) for one in lone], np.int64).reshape(-1, 2)
         send = [
             torch.from_numpy(rows).to(self.device)
             for rows in (images, np.concatenate(captions), np.concatenate(owners), pairs)
         ]
         return PictureBatch(images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
 
-    def loss(self, batch: PictureBatch) -> Loss:
-        pictures, _, generator = self._look(batch)
-        return self._match(batch, self.module.tower.backbone.map(pictures), generator)
+    def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
+        views, colours, generator = self._augmentation(batch)
 
-    def _look(self, batch: PictureBatch) -> tuple[Tensor, Views, torch.Generator]:
-        """Other windows and colours of the batch's pictures, and what draws all else."""
+        def look(*given: Tensor) -> tuple[Tensor, Tensor | None]:
+            return self._embed(self.module.tower.backbone.map(self._windows(*given)))
+
+        images, cells = gather(look, batch.images, *views, colours)
+        return self._match(batch, images, cells, generator, gather)
+
+    def _augmentation(self, batch: PictureBatch) -> tuple[Views, Tensor, torch.Generator]:
+        """Windows and colours `(images, 3, 1, 1, 1)` of the batch's pictures, and what draws everything else."""
         generator = torch.Generator(self.device).manual_seed(batch.seed)
         views = random_views(len(batch.images), self.recipe.sampler.zoom, generator)
-        colours = random_colours(len(batch.images), generator)
-        pictures = recoloured(view_pictures(self.data.pixels[batch.images], views, self.recipe.model.side), colours)
-        return pictures.contiguous(memory_format=torch.channels_last), views, generator
+        return views, random_colours(len(batch.images), generator).transpose(0, 1), generator
 
-    def _match(self, batch: PictureBatch, maps: Tensor, generator: torch.Generator) -> Loss:
-        """The loss of pictures, as maps of the backbone, and sentences."""
+    def _windows(self, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, colours: Tensor) -> Tensor:
+        """What the tower sees of the pictures in these rows of the data."""
+        seen = view_pictures(self.data.pixels[rows], Views(start, sides, flip), self.recipe.model.side)
+        return recoloured(seen, colours.transpose(0, 1)).contiguous(memory_format=torch.channels_last)
+
+    def _embed(self, maps: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Embeddings of pictures, given as maps of the backbone, and of their cells where these count."""
+        tower = self.module.tower
+        cells = None if self.module.fine_loss is None else tower.embed_cells(maps)
+        return F.normalize(tower.pooled(maps).float()), cells
+
+    def _match(
+        self, batch: PictureBatch, images: Tensor, cells: Tensor | None, generator: torch.Generator, gather: Gather
+    ) -> Loss:
+        """The loss of embedded pictures and their sentences."""
         module = self.module
-        images = F.normalize(module.tower.pooled(maps).float())
         ids = self._hidden(self.data.texts[batch.captions], generator)
-        if module.fine_loss is None:
-            texts = F.normalize(module.texts(ids).float())
-            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
+        contrast = caption_contrast(batch.owner, len(images))
+        if cells is None or module.fine_loss is None:
+            texts = gather(self._embed_texts, ids)
+            total, parts = module.loss(images, texts, contrast)
         else:
-            embedded, words = module.texts.with_words(ids)
-            texts = F.normalize(embedded.float())
-            total, parts = module.loss(images, texts, contrast(batch.owner, len(images)))
-            scores = images @ texts.T + best_cells(module.tower.embed_cells(maps), words)
+            pooled, states = gather(module.texts.encoder.with_states, ids)
+            words = module.texts.words_of(states, ids)
+            words = words._replace(vectors=gather(module.texts.embed_words, words.vectors))
+            texts = gather(lambda rows: F.normalize(module.texts.embed(rows).float()), pooled)
+            total, parts = module.loss(images, texts, contrast)
+            scores = images @ texts.T + best_cells(cells, words)
             parts = {**parts, "fine": module.fine_loss(scores, batch.owner)}
             total = total + parts["fine"]
-        if module.text_loss is not None and self.told is not None:
-            ids = self._hidden(self.told[batch.pairs.T.flatten()], generator)
-            first, second = F.normalize(module.texts(ids).float()).chunk(2)
-            same = torch.arange(len(first), device=self.device)
-            parts = {**parts, "texts": module.text_loss(first, second, contrast(same, len(first)))[0]}
+        if module.text_loss is not None and self.lone_captions is not None:
+            ids = self._hidden(self.lone_captions[batch.pairs.T.flatten()], generator)
+            first, second = gather(self._embed_texts, ids).chunk(2)
+            same = torch.eye(len(first), dtype=torch.bool, device=self.device)
+            parts = {**parts, "texts": module.text_loss(first, second, contrast_of(same))[0]}
             total = total + parts["texts"]
         return Loss(total, parts)
+
+    def _embed_texts(self, ids: Tensor) -> Tensor:
+        return F.normalize(self.module.texts(ids).float())
 
     def _hidden(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         """Texts no longer than they must be, of which some words are unknown."""
@@ -258,16 +276,6 @@ class PictureTask:
         self.text.save(folder / TEXT)
 
 
-def contrast(owner: Tensor, images: int) -> Contrast:
-    """Every caption of a batch against every other picture, and every picture against all captions but its own."""
-    captions = torch.arange(len(owner), device=owner.device)
-    other = owner[:, None] != torch.arange(images, device=owner.device)  # (captions, images)
-    return Contrast(
-        image_to_text=Direction(owner, captions, owner[:, None] != owner),
-        text_to_image=Direction(captions, owner, other),
-    )
-
-
 P = TypeVar("P", bound=PictureRecipe)
 
 
@@ -275,6 +283,7 @@ class TowerKind(Kind[P]):
     """What the kinds `pictures` and `base` have in common."""
 
     makes_features = True
+    distributed = True
 
     def features(self, recipe: P, run: Path | None = None) -> list[FeatureRecipe]:
         """It learns from the pictures themselves; a run is used with its tower's embeddings, and its cells' if any."""
@@ -283,21 +292,11 @@ class TowerKind(Kind[P]):
 
 class PicturesKind(TowerKind[PictureRecipe]):
     recipe_type = PictureRecipe
-    distributed = True
 
     def task(
-        self,
-        recipe: PictureRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: PictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> PictureTask:
-        if not ranks.together:
-            return PictureTask(recipe, training_set(corpus), corpus, device)
-        from deixis.base.shared_pictures import SharedPictureTask
-
-        return SharedPictureTask(recipe, training_set(corpus), corpus, device, ranks)
+        return PictureTask(recipe, training_set(corpus), corpus, device)
 
     def load_model(self, folder: Path, recipe: PictureRecipe, device: torch.device) -> TowerModel:
         model_type = FineTowerModel if recipe.model.fine else TowerModel

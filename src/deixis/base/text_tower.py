@@ -42,16 +42,29 @@ class TextTower(nn.Module):
         self.word_weight = recipe.word_weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        embedded: Tensor = self.project(self.dropout(self.encoder(ids)))
-        return embedded
+        return self.embed(self.encoder(ids))
 
     def with_words(self, ids: Tensor) -> tuple[Tensor, Words]:
         """Embeddings, and those of all words."""
-        assert self.words is not None, "a text branch without fine embeddings"
-        assert self.weigh is not None
         pooled, states = self.encoder.with_states(ids)
-        real = ids[:, : states.shape[1]] != 0
-        weights = self.weigh(states).squeeze(-1).float().masked_fill(~real, -torch.inf).softmax(1)
+        words = self.words_of(states, ids)
+        words = words._replace(vectors=self.embed_words(words.vectors))
+        return self.embed(pooled), words
+
+    def embed(self, pooled: Tensor) -> Tensor:
+        """Pooled states `(texts, state)` to embeddings `(texts, dim)`."""
+        embedded: Tensor = self.project(self.dropout(pooled))
+        return embedded
+
+    def words_of(self, states: Tensor, ids: Tensor) -> Words:
+        """The words of texts, with their states `(words, state)` as vectors."""
+        assert self.weigh is not None, "a text branch without fine embeddings"
+        mask = ids[:, : states.shape[1]] != 0
+        weights = self.weigh(states).squeeze(-1).float().masked_fill(~mask, -torch.inf).softmax(1)
         weights = weights if self.training else weights * self.word_weight
-        embedded = F.normalize(self.words(self.dropout(states[real])).float(), dim=-1)
-        return self.project(self.dropout(pooled)), Words(embedded, weights[real], real.nonzero()[:, 0], len(ids))
+        return Words(states[mask], weights[mask], mask.nonzero()[:, 0], len(ids))
+
+    def embed_words(self, states: Tensor) -> Tensor:
+        """States `(words, state)` to unit embeddings `(words, fine)`."""
+        assert self.words is not None, "a text branch without fine embeddings"
+        return F.normalize(self.words(self.dropout(states)).float(), dim=-1)

@@ -71,22 +71,18 @@ class RecurrentEncoder(nn.Module):
         return states.masked_fill(beyond[..., None], -torch.inf).amax(1)
 
 
-def may_ask(tensor: Tensor) -> bool:
-    """Whether the numbers in a tensor may be asked for: where it is no GPU's, or nothing is learned."""
-    return not tensor.is_cuda or not torch.is_grad_enabled()
-
-
 def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: Any = None) -> tuple[Tensor, Tensor]:
     """States after each word `(texts, longest, dim)`, zero behind a text's end, and after the last one `(texts, dim)`.
 
-    What reads in both directions always asks for the lengths.
+    Where nothing is learned, no time is spent on padding. Where gradients are needed, one direction is read with its
+    padding, so that nothing has to wait for the lengths.
 
     Args:
         words: `(texts, longest, word)`.
         lengths: `(texts,)`, 1 or more.
         begin: what the recurrence begins with, as it wants it.
     """
-    if may_ask(words) or recurrence.bidirectional:
+    if recurrence.bidirectional or not torch.is_grad_enabled():
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
         read_words, final = recurrence(packed, begin)
         last: Tensor = final[0] if isinstance(final, tuple) else final
@@ -99,13 +95,15 @@ def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: An
     return states.masked_fill(beyond[..., None], 0.0), last
 
 
-def words_of(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """What texts have by word, `(texts, longest, …)`, one after another, and the text of each.
+def flat_words(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What texts have for each word, `(texts, longest, …)`, one word after another, and the number of each one's text.
+
+    Where nothing is learned, padding is left out. Where gradients are needed it stays, as words of one more text.
 
     Args:
-        real: `(texts, longest)`; what is not may be given, too, as a word of a text behind the last one.
+        mask: `(texts, longest)`, true where there is a word.
     """
-    if may_ask(values):
-        return values[real], real.nonzero()[:, 0]
-    text = torch.arange(len(real), device=real.device)[:, None]
-    return values.flatten(0, 1), torch.where(real, text, len(real)).flatten()
+    if not torch.is_grad_enabled():
+        return values[mask], mask.nonzero()[:, 0]
+    text = torch.arange(len(mask), device=mask.device)[:, None]
+    return values.flatten(0, 1), torch.where(mask, text, len(mask)).flatten()

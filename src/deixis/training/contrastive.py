@@ -1,68 +1,73 @@
-"""Contrasts between images and texts, and the losses of several papers that share them."""
+"""Contrastive losses of several papers, over unit embeddings of images and texts and masks over their pairs.
+
+Every loss here takes `images` `(n, d)`, `texts` `(m, d)` and a `Contrast`. `candidates` `(k, d)` are the images that a
+text is contrasted with; without them, these are `images` themselves.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
-from torch.nn import functional
 
 from deixis.training.task import Loss
 
 
-class Direction(NamedTuple):
-    """Matching pairs seen from one side, and the candidates to tell each match from.
-
-    `candidates` (pairs, candidates) are rows of the other side; None stands for all of its rows in their order.
-    """
-
-    anchor: Tensor  # (pairs,) rows of the one side
-    positive: Tensor  # (pairs,) rows of the other
-    negative: Tensor  # (pairs, candidates) true where a candidate does not match the anchor
-    candidates: Tensor | None = None
-
-
-class Neighbours(NamedTuple):
-    """Within one side: who stands for the same thing as whom (eqs. 4, 5), and who for another."""
-
-    rows: Tensor  # (members,) rows of that side
-    anchor: Tensor  # (pairs,) members, and who stands for the same
-    positive: Tensor  # (pairs,)
-    apart: Tensor  # (members, members)
-
-    def direction(self) -> Direction:
-        candidates = self.rows.expand(len(self.anchor), len(self.rows))
-        return Direction(self.rows[self.anchor], self.rows[self.positive], self.apart[self.anchor], candidates)
-
-
 class Contrast(NamedTuple):
-    """What a batch of matching images and texts is to teach."""
+    """Which images and texts of a batch belong together, and which are contrasted, in either direction."""
 
-    image_to_text: Direction
-    text_to_image: Direction
-    images: Neighbours | None = None
-    texts: Neighbours | None = None
-    #: Whether those of one side who stand for the same are brought together, where a loss asks for that.
-    constrained: bool = True
-
-
-def _cosines(anchors: Tensor, others: Tensor, direction: Direction) -> tuple[Tensor, Tensor]:
-    """Cosines of the matching pairs (pairs,) and of the candidates (pairs, candidates), matching or not."""
-    # Under mixed precision too: half precision would drown a margin of 0.05.
-    with torch.autocast(anchors.device.type, enabled=False):
-        full = torch.promote_types(anchors.dtype, torch.float32)
-        cosines = anchors.to(full)[direction.anchor] @ others.to(full).T
-    positive = cosines.gather(1, direction.positive[:, None])[:, 0]
-    return positive, cosines if direction.candidates is None else cosines.gather(1, direction.candidates)
+    #: Image to text: the texts that an image matches, and those that it is contrasted with.
+    match_texts: Annotated[Tensor, "targets", "texts"]
+    negative_texts: Annotated[Tensor, "targets", "texts"]
+    #: Text to image.
+    match_images: Annotated[Tensor, "texts", "targets"]
+    negative_images: Annotated[Tensor, "texts", "candidates"]
+    #: Among images, and among texts: those that stand for the same thing, and those that stand for different things.
+    same_images: Annotated[Tensor, "targets", "targets"] | None = None
+    different_images: Annotated[Tensor, "targets", "targets"] | None = None
+    same_texts: Annotated[Tensor, "texts", "texts"] | None = None
+    different_texts: Annotated[Tensor, "texts", "texts"] | None = None
 
 
-def _hardest(cosines: Tensor, negative: Tensor, count: int) -> Tensor:
-    """Cosines of the `count` negatives nearest to each anchor, −∞ where there are fewer."""
-    kept = cosines.masked_fill(~negative, -torch.inf)
-    return kept.topk(min(count, cosines.shape[1]), sorted=False).values
+def contrast_of(match: Tensor, negative: Tensor | None = None) -> Contrast:
+    """A contrast that is the same in both directions, of masks `(images, texts)`; what does not match is negative."""
+    negative = ~match if negative is None else negative
+    return Contrast(match, negative, match.T, negative.T)
+
+
+def caption_contrast(owner: Tensor, images: int) -> Contrast:
+    """Every caption against all images but its own, every image against all captions but its own.
+
+    Args:
+        owner: `(captions,)` the place of each one's image.
+    """
+    return contrast_of(owner == torch.arange(images, device=owner.device)[:, None])
+
+
+def cosines(rows: Tensor, others: Tensor) -> Tensor:
+    """`(rows, others)` of unit vectors, also under mixed precision in full: rounded ones would drown a margin."""
+    with torch.autocast(rows.device.type, enabled=False):
+        full = torch.promote_types(rows.dtype, torch.float32)
+        return rows.to(full) @ others.to(full).T
+
+
+def directions(
+    images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None
+) -> Iterator[tuple[str, Tensor, Tensor, Tensor, Tensor]]:
+    """Of each direction its name, cosines with what may match, the mask of matches, the same of the negatives."""
+    scores = cosines(images, texts)
+    yield "image_to_text", scores, contrast.match_texts, scores, contrast.negative_texts
+    others = scores.T if candidates is None else cosines(texts, candidates)
+    yield "text_to_image", scores.T, contrast.match_images, others, contrast.negative_images
+
+
+def hardest_negatives(scores: Tensor, negative: Tensor, count: int) -> Tensor:
+    """The `count` highest scores of each row among its negatives, `(rows, ≤ count)`; −∞ where there are fewer."""
+    return scores.masked_fill(~negative, -torch.inf).topk(min(count, scores.shape[1]), sorted=False).values
 
 
 class HardestNegativeRecipe(Struct, tag="hardest-negative", tag_field="kind", frozen=True, forbid_unknown_fields=True):
@@ -72,22 +77,20 @@ class HardestNegativeRecipe(Struct, tag="hardest-negative", tag_field="kind", fr
 
 
 class HardestNegativeLoss(nn.Module):
-    """Σ [m − cos(x, y) + max cos(x, y′)]₊ in both directions."""
+    """Σ [m − cos(x, y) + max cos(x, y′)]₊ over matching pairs (x, y), in both directions."""
 
     def __init__(self, recipe: HardestNegativeRecipe) -> None:
         super().__init__()
         self.margin = recipe.margin
 
-    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast) -> Loss:
+    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None = None) -> Loss:
         parts = {}
-        for name, anchors, others in (("image_to_text", images, texts), ("text_to_image", texts, images)):
-            direction: Direction = getattr(contrast, name)
-            positive, cosines = _cosines(anchors, others, direction)
-            nearest = _hardest(cosines, direction.negative, 1)
-            parts[name] = functional.relu(self.margin - positive[:, None] + nearest).sum()
-        return Loss(
-            parts["image_to_text"] + parts["text_to_image"], {name: part.detach() for name, part in parts.items()}
-        )
+        for name, scores, match, others, negative in directions(images, texts, contrast, candidates):
+            nearest = hardest_negatives(others, negative, 1)
+            matches = scores.masked_fill(~match, torch.inf)
+            parts[name] = ((self.margin - matches)[..., None] + nearest[:, None]).relu().sum()
+        total = parts["image_to_text"] + parts["text_to_image"]
+        return Loss(total, {name: part.detach() for name, part in parts.items()})
 
 
 class InfoNCERecipe(Struct, tag="infonce", tag_field="kind", frozen=True, forbid_unknown_fields=True):
@@ -98,31 +101,30 @@ class InfoNCERecipe(Struct, tag="infonce", tag_field="kind", frozen=True, forbid
 
 
 class InfoNCELoss(nn.Module):
-    """−log of the softmax of each match among itself and its negatives, meaned over pairs and both directions.
+    """−log of the softmax of each match among itself and its negatives, averaged over pairs and both directions.
 
-    Other matches of an anchor stand in no denominator. The inverse temperature is learned and stays below 100.
+    Other matches of an anchor are in no denominator. The inverse temperature is learned and stays below 100.
     """
 
     def __init__(self, recipe: InfoNCERecipe) -> None:
         super().__init__()
         self.log_scale = nn.Parameter(torch.tensor(-math.log(recipe.temperature)))
 
-    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast) -> Loss:
+    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None = None) -> Loss:
         scale = self.log_scale.clamp(max=math.log(100)).exp()
         parts = {}
-        for name, anchors, others in (("image_to_text", images, texts), ("text_to_image", texts, images)):
-            direction: Direction = getattr(contrast, name)
-            positive, cosines = _cosines(anchors, others, direction)
+        for name, scores, match, others, negative in directions(images, texts, contrast, candidates):
             # Masked after scaling: 0 · ∞ would spoil the gradient of the scale.
-            negatives = (scale * cosines).masked_fill(~direction.negative, -torch.inf)
-            match = scale * positive
-            parts[name] = (torch.cat([match[:, None], negatives], 1).logsumexp(1) - match).mean()
+            negatives = (scale * others).masked_fill(~negative, -torch.inf).logsumexp(1, keepdim=True)
+            matches = scale * scores
+            losses = torch.logaddexp(matches, negatives) - matches
+            parts[name] = losses.masked_fill(~match, 0).sum() / match.sum()
         total = (parts["image_to_text"] + parts["text_to_image"]) / 2
         return Loss(total, {name: part.detach() for name, part in parts.items()} | {"temperature": 1 / scale.detach()})
 
 
 class ScoreInfoNCE(nn.Module):
-    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two rows."""
+    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two embeddings."""
 
     def __init__(self) -> None:
         super().__init__()

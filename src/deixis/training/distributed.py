@@ -1,11 +1,12 @@
-"""Several processes that train one model, started by torchrun: who they are, and what they tell each other.
+"""Several processes that train one model, started by torchrun: who they are, and what they exchange.
 
-Every process draws the same batches and seeds torch alike, embeds the rows of a batch that it holds, and gets the
-others' embeddings with their gradient; the loss, batch statistics and dropout are those of the whole batch. So one
-global batch gives the loss, and to rounding the weights, that it gives in one process, however many share it.
+Every process has the whole task, draws the same batches and seeds torch alike. Each computes some rows of a batch
+(`RowGather`) and gets the others' with their gradient; the loss, batch statistics and dropout are those of the whole
+batch. So one global batch gives the loss, and to rounding the weights, that it gives in one process, however many
+processes share it.
 
-Each process has the loss of the whole batch, and `DistributedDataParallel` means their gradients. What is summed over
-processes on the way has its gradient summed, too: the mean of all the losses is what is stepped down.
+Each process has the loss of the whole batch, and `DistributedDataParallel` averages their gradients. The gradient of
+what is summed over processes on the way is summed, too: the mean of all losses is what is minimized.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, cast
 
 import msgspec
 import torch
@@ -27,13 +28,13 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map_only
 
 from deixis.errors import DeixisError
 from deixis.training.checkpoints import Checkpoint, Position
-from deixis.training.masked_norm import keep_statistics
-from deixis.training.placing import rows_of
+from deixis.training.masked_norm import MaskedBatchNorm, update_statistics
 from deixis.training.run_records import Record, TrainingReport
-from deixis.training.task import Loss, Task
+from deixis.training.task import Loss, SharedTask
 
 #: How long one process waits for another: features may have to be extracted first. torchrun sees a death at once.
 PATIENCE: Final = timedelta(hours=12)
@@ -62,7 +63,7 @@ class Ranks:
         """Which of so many things are this process' own: consecutive ones, all of them where it is alone."""
         return range(things * self.number // self.count, things * (self.number + 1) // self.count)
 
-    def told(self, message: bytes) -> bytes:
+    def broadcast(self, message: bytes) -> bytes:
         """The first process' message, in all of them."""
         if not self.together:
             return message
@@ -74,12 +75,12 @@ class Ranks:
         dist.broadcast(data, 0)
         return data.numpy().tobytes()
 
-    def told_checkpoint(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
+    def broadcast_checkpoint(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
         """The first process' checkpoint, in all of them: files on its disk need not be on the others'."""
         if not self.together:
             return checkpoint
-        position = self.told(msgspec.json.encode(checkpoint.position) if checkpoint else b"")
-        tensors = self.told(save(checkpoint.tensors) if checkpoint else b"")
+        position = self.broadcast(msgspec.json.encode(checkpoint.position) if checkpoint else b"")
+        tensors = self.broadcast(save(checkpoint.tensors) if checkpoint else b"")
         if not position or self.first:
             return checkpoint
         return Checkpoint(msgspec.json.decode(position, type=Position), load(tensors))
@@ -88,10 +89,10 @@ class Ranks:
     def in_turn(self) -> Iterator[None]:
         """The first process alone does what is inside, the others after it: they find what it made."""
         if not self.first:
-            self.told(b"")
+            self.broadcast(b"")
         yield
         if self.first:
-            self.told(b"")
+            self.broadcast(b"")
 
 
 ALONE: Final = Ranks()
@@ -148,7 +149,7 @@ class FollowingRun:
     def __exit__(self, *fault: object) -> None: ...
 
     def resume(self, device: torch.device) -> None:
-        """The first process tells where to go on."""
+        """Nothing: the first process broadcasts its checkpoint."""
 
     def log(self, record: Record) -> None: ...
 
@@ -157,63 +158,53 @@ class FollowingRun:
     def finish(self, weights: Mapping[str, Tensor], report: TrainingReport) -> None: ...
 
 
-def agreed_loss(task: Task[Any]) -> Callable[[Any], Loss]:
-    """A task's loss, whose gradients are those of the whole batch in every process after `backward`."""
-    # Groups that are frozen for a while, and rows that another process holds, leave parameters without a gradient.
-    return DistributedDataParallel(_Losses(task), find_unused_parameters=True)
+def shared_loss(task: SharedTask[Any], ranks: Ranks) -> Callable[[Any], Loss]:
+    """A task's loss, computed by all processes together; after `backward` every process has the whole gradient.
+
+    Batch norm and dropout of the task's module become those of the whole batch.
+    """
+    gather = RowGather(ranks)
+    make_global(task.module, gather)
+    # Groups that are frozen for a while, and rows that another process computes, leave parameters without a gradient.
+    return DistributedDataParallel(_TaskLoss(task, gather), find_unused_parameters=True)
 
 
-class _Losses(nn.Module):
+class _TaskLoss(nn.Module):
     """Has the parameters of the task's module, but not its buffers: these agree already, and need not be sent."""
 
-    def __init__(self, task: Task[Any]) -> None:
+    def __init__(self, task: SharedTask[Any], gather: RowGather) -> None:
         super().__init__()
-        self.task, self.learned = task, nn.ParameterList(task.module.parameters())
+        self.task, self.gather, self.learned = task, gather, nn.ParameterList(task.module.parameters())
 
     def forward(self, batch: Any) -> Loss:
-        return self.task.loss(batch)
+        return self.task.loss(batch, self.gather)
 
 
-class Held(NamedTuple):
-    """The rows of a table that this process holds, from row `first` of the whole table on."""
+class RowGather:
+    """`deixis.training.task.Gather` by several processes: each computes consecutive rows."""
 
-    values: Tensor
-    first: int = 0
-
-    def places(self, rows: Tensor) -> Tensor:
-        """Where among `rows` of the table those are that are held here."""
-        return ((rows >= self.first) & (rows < self.first + len(self.values))).nonzero()[:, 0]
-
-
-class Sharing:
-    """How the processes share the rows of a batch; batch statistics and dropout of the module become global."""
-
-    def __init__(self, ranks: Ranks, module: nn.Module) -> None:
+    def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self._at_work = _RowsAtWork()
-        if ranks.together:
-            _make_global(module, ranks, self._at_work)
+        #: While a function computes: its rows of the batch, and how many the batch has.
+        self.rows: range | None = None
+        self.count = 0
 
-    def embedded(self, rows: Tensor, held: Held, embed: Callable[[Tensor], Tensor]) -> Tensor:
-        """Embeddings `(rows, dim)` of rows of a table, each made where it is held."""
-        if not self.ranks.together:
-            return embed(rows_of(held.values, rows))
-        places = held.places(rows)
-        return self.gathered(places, len(rows), lambda: embed(rows_of(held.values, rows[places] - held.first)))
+    def __call__(self, function: Callable[..., Any], *rows: Any) -> Any:
+        self.count = len(next(each for each in rows if each is not None))
+        own = self.rows = self.ranks.share(self.count)
+        try:
+            values = function(*(each if each is None else each[own.start : own.stop] for each in rows))
+        finally:
+            self.rows = None
+        return tree_map_only(Tensor, lambda value: self._gathered(value, own), values)
 
-    def divided(self, count: int, device: torch.device, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What `compute` gives for the places 0 to `count`, every process taking some of them."""
-        own = self.ranks.share(count)
-        places = torch.arange(own.start, own.stop, device=device)
-        return self.gathered(places, count, lambda: compute(places)) if self.ranks.together else compute(places)
-
-    def gathered(self, places: Tensor, count: int, compute: Callable[[], Tensor]) -> Tensor:
-        """The outcomes of all processes `(count, …)`, of which this one computes those at `places`."""
-        self._at_work.places, self._at_work.count = places, count
-        own = compute()
-        own = own.to(torch.promote_types(own.dtype, torch.float32))
-        # The sum of rows and zeros has the rows' own bits, and processes need not have as many rows as each other.
-        return summed(own.new_zeros(count, *own.shape[1:]).index_copy(0, places, own))
+    def _gathered(self, values: Tensor, own: range) -> Tensor:
+        """The rows of all processes `(count, …)`, of which these are the process' own."""
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
+        before = values.new_zeros(own.start, *values.shape[1:])
+        after = values.new_zeros(self.count - own.stop, *values.shape[1:])
+        # The sum of a row and zeros has the row's own bits.
+        return summed(torch.cat([before, values, after]))
 
 
 def summed(values: Tensor) -> Tensor:
@@ -238,71 +229,68 @@ def _sum_over_processes(values: Tensor) -> Tensor:
     return total
 
 
-class _RowsAtWork:
-    """Which rows of the batch pass through the network just now."""
+def make_global(module: nn.Module, gather: RowGather) -> None:
+    """Let batch norm and dropout see the whole batch while `gather` computes rows of it.
 
-    places: Tensor
-    count: int
-
-
-def _make_global(module: nn.Module, ranks: Ranks, at_work: _RowsAtWork) -> None:
-    """Let every layer that looks at the batch, or draws for it, see the whole one. Names in the module stay."""
-    for name, child in module.named_children():
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            setattr(module, name, GlobalBatchNorm(child, ranks, at_work))
-        elif type(child) is nn.Dropout:
-            setattr(module, name, _GlobalDropout(child.p, at_work))
-        else:
-            _make_global(child, ranks, at_work)
+    Layers are converted in place, since networks may share them.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.__class__ = GlobalBatchNorm
+            cast(GlobalBatchNorm, layer).gather = gather
+        elif type(layer) is nn.Dropout:
+            layer.__class__ = GlobalDropout
+            cast(GlobalDropout, layer).gather = gather
 
 
-class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch normalization by the statistics of all processes' rows; `nn.SyncBatchNorm` refuses a processor's tensors.
+class GlobalBatchNorm(MaskedBatchNorm):
+    """Batch norm by the statistics of all processes' rows; `nn.SyncBatchNorm` is for GPUs alone.
 
-    Takes over the parameters and running statistics of another layer. A process may have no rows.
+    A process may have no rows.
     """
 
-    def __init__(self, layer: nn.modules.batchnorm._BatchNorm, ranks: Ranks, at_work: _RowsAtWork) -> None:
-        super().__init__(layer.num_features, layer.eps, layer.momentum)
-        self.ranks, self._at_work = ranks, at_work
-        self._parameters, self._buffers = layer._parameters, layer._buffers
+    gather: RowGather
 
     def _check_input_dim(self, input: Tensor) -> None: ...
 
-    def forward(self, input: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(input)
-        # As PyTorch's own. Asked of the host: `total` lies on the device, which would have to be waited for.
-        if self._at_work.count * input.shape[2:].numel() == 1:
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if not self.training or self.gather.rows is None:
+            return super().forward(input, mask)
+        # The count of all rows is on the device, which would have to be waited for; this one is on the host.
+        if self.gather.count * input.shape[2:].numel() == 1:
             raise ValueError("Expected more than 1 value per channel when training, got one in all processes")
         full, channels = input.to(torch.promote_types(input.dtype, torch.float32)), self.num_features
         others = [axis for axis in range(input.dim()) if axis != 1]
-        count = input.numel() // channels
-        variance, mean = torch.var_mean(full, others, correction=0) if count else (full.sum(others),) * 2
-        own = torch.cat([mean, variance, mean.new_tensor([count])])
-        place = torch.tensor([self.ranks.number], device=own.device)
-        table = summed(own.new_zeros(self.ranks.count, len(own)).index_copy(0, place, own[None]))
+        count = full.new_full((), input.numel() // channels) if mask is None else mask.sum().to(full)
+        masked = None if mask is None else ~mask[:, None]
+        at_least_one = count.clamp(min=1)
+        mean = (full if masked is None else full.masked_fill(masked, 0)).sum(others) / at_least_one
+        shape = (1, channels, *[1] * (input.dim() - 2))
+        deviation = (full - mean.view(shape)).square()
+        variance = (deviation if masked is None else deviation.masked_fill(masked, 0)).sum(others) / at_least_one
+        own = torch.cat([mean, variance, count[None]])
+        number, processes = self.gather.ranks.number, self.gather.ranks.count
+        before, after = own.new_zeros(number, len(own)), own.new_zeros(processes - 1 - number, len(own))
+        table = summed(torch.cat([before, own[None], after]))
         means, variances, counts = table[:, :channels], table[:, channels:-1], table[:, -1:]
         # The statistics of a union: Chan, Golub and LeVeque (1979), equation 2.1, for any number of parts.
         total = counts.sum()
         mean = (counts * means).sum(0) / total
         variance = (counts * (variances + (means - mean).square())).sum(0) / total
-        keep_statistics(self, mean.detach(), variance.detach() * (total / (total - 1)).detach())
-        shape = (1, channels, *[1] * (input.dim() - 2))
+        update_statistics(self, mean.detach(), variance.detach() * (total / (total - 1)).detach())
         scale = self.weight * (variance + self.eps).rsqrt()
         normalized: Tensor = (full - mean.view(shape)) * scale.view(shape) + self.bias.view(shape)
         return normalized.to(input.dtype)
 
 
-class _GlobalDropout(nn.Dropout):
-    """Draws for the whole batch, as one process would, and uses what falls on its rows."""
+class GlobalDropout(nn.Dropout):
+    """Draws for the whole batch, as one process would, and uses what falls on its own rows."""
 
-    def __init__(self, p: float, at_work: _RowsAtWork) -> None:
-        super().__init__(p)
-        self._at_work = at_work
+    gather: RowGather
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training or not self.p:
-            return input
-        kept = functional.dropout(input.new_ones(self._at_work.count, *input.shape[1:]), self.p)
-        return input * kept[self._at_work.places]
+        own = self.gather.rows
+        if own is None or not self.training or not self.p:
+            return super().forward(input)
+        kept = functional.dropout(input.new_ones(self.gather.count, *input.shape[1:]), self.p)
+        return input * kept[own.start : own.stop]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from deixis.metrics.protocols import Pictures
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store
 from deixis.training.recipe import FitRecipe
 
@@ -48,14 +47,7 @@ class Kind(ABC, Generic[R]):
         """
 
     @abstractmethod
-    def task(
-        self,
-        recipe: R,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
-    ) -> Task[Any] | Fits:
+    def task(self, recipe: R, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Task[Any] | Fits:
         """What the trainer trains, or what is fitted in one go.
 
         Args:
@@ -63,7 +55,6 @@ class Kind(ABC, Generic[R]):
             corpus: the whole corpus, of which the training and the validation split are read.
             stores: feature stores of it, as `features` asks for them.
             device: where it is trained.
-            ranks: the processes that train together; only a `distributed` kind is given more than one.
         """
 
     @abstractmethod

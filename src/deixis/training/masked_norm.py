@@ -1,10 +1,4 @@
-"""Texts of several lengths, padded to one: read by a recurrence, or taken word by word.
-
-How long each is, is known where its ids lie. A host that asks a GPU waits for all that it was told to do before, and a
-step that asks cannot be recorded (`deixis.training.cuda_graphs`). So where a GPU learns, padding is computed with and
-left
-out; elsewhere nothing is computed for it.
-"""
+"""Layers for batches of which a mask says what is there: batch norm over the rows that the mask names."""
 
 from __future__ import annotations
 
@@ -14,43 +8,43 @@ import torch
 from torch import Tensor, nn
 
 
-class Layers(nn.Sequential):
-    """One layer after another, for rows of which the first `count` `()` may be all that are real.
+class MaskedSequential(nn.Sequential):
+    """One layer after another; a mask `(rows,)` is given to the layers that take statistics of a batch.
 
-    What is added before a mean is taken off is not learned: its gradient is rounding, of which Adam makes whole steps.
+    A bias before batch norm has zero gradient; Adam would turn its rounding noise into full steps, so it is frozen.
     """
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__(*layers)
         for layer, following in pairwise(layers):
-            if isinstance(layer, nn.Linear) and isinstance(following, RowNorm):
+            if isinstance(layer, nn.Linear) and isinstance(following, MaskedBatchNorm):
                 layer.bias.requires_grad_(False)
 
-    def forward(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
+    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
         for layer in self:
-            rows = layer(rows, count) if isinstance(layer, RowNorm) else layer(rows)
+            rows = layer(rows, mask) if isinstance(layer, MaskedBatchNorm) else layer(rows)
         return rows
 
 
-class RowNorm(nn.BatchNorm1d):
-    """Batch normalization by the statistics of the real rows."""
+class MaskedBatchNorm(nn.BatchNorm1d):
+    """Batch norm by the statistics of the rows where a mask `(rows,)` is true; without a mask, of all rows."""
 
-    def forward(self, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        if count is None or not self.training:
+    def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None or not self.training or len(rows) < 2:
             return super().forward(rows)
         full = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        padding = (torch.arange(len(rows), device=rows.device) >= count)[:, None]
-        mean = full.masked_fill(padding, 0).sum(0) / count
+        count, masked = mask.sum().to(full.dtype), ~mask[:, None]
+        mean = full.masked_fill(masked, 0).sum(0) / count
         centred = full - mean
-        variance = centred.masked_fill(padding, 0).square().sum(0) / count
-        keep_statistics(self, mean.detach(), variance.detach() * (count / (count - 1)))
+        variance = centred.masked_fill(masked, 0).square().sum(0) / count
+        update_statistics(self, mean.detach(), variance.detach() * (count / (count - 1)))
         normalized: Tensor = centred * (self.weight * (variance + self.eps).rsqrt()) + self.bias
         return normalized.to(rows.dtype)
 
 
 @torch.no_grad()
-def keep_statistics(layer: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor) -> None:
-    """A layer's running statistics after a batch of this mean and unbiased variance."""
+def update_statistics(layer: nn.modules.batchnorm._BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Update a layer's running statistics by the mean and the unbiased variance of a batch."""
     assert layer.running_mean is not None
     assert layer.running_var is not None
     assert layer.num_batches_tracked is not None

@@ -43,7 +43,7 @@ class Learner:
         """One step down the gradient of `total`, at `factor` times the learning rate; gives the gradient's norm.
 
         Everything that several processes would have to agree on is decided between these lines. A factor on the device
-        is one that a recorded step reads.
+        is one that a captured step reads.
         """
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ def _optimizer(
     module: nn.Module, schedule: Schedule, groups: Mapping[ParameterGroup, list[str]]
 ) -> torch.optim.Optimizer:
     values = dict(module.named_parameters())
-    # One kernel for all parameters, and the count of steps on the device, where a recorded step finds it.
+    # One kernel for all parameters, and the count of steps on the device, where a captured step finds it.
     fused = all(value.is_cuda for value in values.values())
     settings = [
         {"params": [values[name] for name in names], "rate": group.rate, "capturable": fused}

@@ -3,8 +3,6 @@
 Everything is read from feature stores and text features once, some images at a time, straight into the tensors it
 stays in: 200 half-precision regions of 1,280 channels of 6,000 images are 3 GB, and little more is in memory.
 Nothing is learned here: what learns takes a training set, and validation uses the same tensors of another split.
-Of several processes that train together each reads the features of some consecutive images alone; numbers of images,
-captions, strings and regions count those of all.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from deixis.corpus import Corpus, Image, TrainingSet
 from deixis.corpus.boxes import box_array, iou_matrix, merge
@@ -27,7 +24,6 @@ from deixis.features.arrays import Ragged, RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.text.features import TextFeatures, Tokens
 from deixis.text.tokens import tokens_of
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.placing import place_of
 
 #: Overlap with the drawn box from which a region is a positive of a phrase, and below which a negative (paper 1, 4.1).
@@ -40,16 +36,13 @@ _IMAGES = 64
 class SentenceData:
     """Images and their captions. Build it with `sentence_data`."""
 
-    images: Tensor  # (images held here, channels) float
-    texts: Tensor  # (captions held here, dim) float, or ids (captions held here, longest) int64
+    images: Tensor  # (images, channels) float
+    texts: Tensor  # (captions, dim) float, or ids (captions, longest) int64
     image_of: Tensor  # (captions,) int64, ascending
     image_ids: tuple[str, ...]
     captions: tuple[Tokens, ...]
     #: Images that the store skipped, since their pictures are broken.
     without_features: int
-    #: The first image and the first caption that are held here.
-    first_image: int = 0
-    first_text: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +53,12 @@ class PhraseData:
     `image.chains`, then the proposals, best first. Images without a pair are left out.
     """
 
-    strings: Tensor  # (strings held here, dim) float, or ids (…, longest) int64: each phrase string once
+    strings: Tensor  # (strings, dim) float, or ids (strings, longest) int64: each phrase string once
     pair_string: Tensor  # (pairs,) int64
     pair_image: Tensor  # (pairs,)
     pair_chain: Tensor  # (pairs,), a number of its own for every chain of every image
     pair_region: Tensor  # (pairs,): the row of the chain's merged drawn box
-    regions: Tensor  # (rows held here, channels) float
+    regions: Tensor  # (rows, channels) float
     region_image: Tensor  # (rows,) int64
     region_boxes: Tensor  # (rows, 4) float32, in the original picture's pixels
     #: Where each image's rows begin, and, last, where they end; and how many of them are drawn.
@@ -82,9 +75,6 @@ class PhraseData:
     #: Visual phrases without a box, left out; images that a store skipped.
     without_box: int
     without_features: int
-    #: The first row and the first string that are held here.
-    first_region: int = 0
-    first_string: int = 0
 
 
 def sentence_data(
@@ -94,7 +84,6 @@ def sentence_data(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
-    ranks: Ranks = ALONE,
     may_stay: bool = False,
 ) -> SentenceData:
     """All images of a training set or split that have features, and their captions.
@@ -105,26 +94,21 @@ def sentence_data(
         text: fitted text features.
         device: where the tensors go.
         dtype: of images and of texts that are numbers; half precision saves memory where batches are cast.
-        ranks: the processes that share the images.
         may_stay: leave features in main memory where the device has no room for them.
     """
     images = _with_features(source, store)
     captions = [tokens_of(caption) for image in images for caption in image.captions]
     counts = torch.tensor([len(image.captions) for image in images])
-    own = ranks.share(len(images))
-    vectors = store.image_vectors().gather(store.numbers(image.id for image in images[own.start : own.stop]))
-    first_text, last_text = int(counts[: own.start].sum()), int(counts[: own.stop].sum())
-    numbers = vectors.size + (last_text - first_text) * text.dim
+    vectors = store.image_vectors().gather(store.numbers(image.id for image in images))
+    numbers = vectors.size + len(captions) * text.dim
     place = place_of(numbers * dtype.itemsize, device) if may_stay else device
     return SentenceData(
         images=torch.from_numpy(vectors).to(place, dtype),
-        texts=encode_texts(text, captions, range(first_text, last_text), device=place, dtype=dtype),
+        texts=encode_texts(text, captions, device=place, dtype=dtype),
         image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
         image_ids=tuple(image.id for image in images),
         captions=tuple(captions),
         without_features=len(source) - len(images),
-        first_image=own.start,
-        first_text=first_text,
     )
 
 
@@ -136,7 +120,6 @@ def phrase_data(
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
-    ranks: Ranks = ALONE,
     may_stay: bool = False,
 ) -> PhraseData:
     """Every phrase with a box of a training set or split, and the regions of its image.
@@ -148,7 +131,6 @@ def phrase_data(
         text: fitted text features.
         device: where the tensors go.
         dtype: of the regions; by default as they are stored, so that batches are cast. Strings are float32.
-        ranks: the processes that share the images and the strings.
         may_stay: leave the regions' features in main memory where the device has no room for them.
     """
     stores = (chains,) if proposals is None else (chains, proposals)
@@ -156,8 +138,7 @@ def phrase_data(
     mentions = _Mentions.of(present)
     images = [present[number] for number in mentions.images]
     merged = [_merged_boxes(image) for image in images]
-    own_images, own_strings = ranks.share(len(images)), ranks.share(len(mentions.strings))
-    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, own_images, may_stay)
+    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, may_stay)
     drawn = np.array([len(own) for own in merged], np.int64)
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
@@ -168,7 +149,7 @@ def phrase_data(
         return torch.from_numpy(array).to(device)
 
     return PhraseData(
-        strings=encode_texts(text, mentions.strings, own_strings, device=device),
+        strings=encode_texts(text, mentions.strings, device=device),
         pair_string=send(mentions.string),
         pair_image=send(mentions.image),
         pair_chain=send(mentions.chain),
@@ -186,31 +167,22 @@ def phrase_data(
         phrases=tuple(mentions.strings),
         without_box=mentions.without_box,
         without_features=len(source) - len(present),
-        first_region=int(offsets[own_images.start]),
-        first_string=own_strings.start,
     )
 
 
 def encode_texts(
     text: TextFeatures,
     texts: Sequence[Tokens],
-    own: range | None = None,
     *,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Texts, or those of them in the range `own`, as features on a device, block by block.
-
-    Ids stay whole numbers, as many as the longest of all texts has.
-    """
-    chosen = texts if own is None else texts[own.start : own.stop]
+    """Texts as features on a device, block by block; token ids stay integers."""
     if text.recipe.kind == "tokens":
-        ids = torch.from_numpy(text.transform(chosen))
-        longest = max(map(len, texts), default=0)
-        return functional.pad(ids, (0, longest - ids.shape[1])).to(device)
-    out = torch.empty((len(chosen), text.dim), dtype=dtype, device=device)
+        return torch.from_numpy(text.transform(texts)).to(device)
+    out = torch.empty((len(texts), text.dim), dtype=dtype, device=device)
     start = 0
-    for block in text.stream(chosen):
+    for block in text.stream(texts):
         out[start : start + len(block)] = torch.from_numpy(block).to(device, dtype)
         start += len(block)
     return out
@@ -285,10 +257,9 @@ def _read_regions(
     stores: Sequence[FeatureStore],
     device: str | torch.device,
     dtype: torch.dtype | None,
-    held: range,
     may_stay: bool,
 ) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
-    """Regions `(rows, channels)` of the images `held`, all images' boxes `(rows, 4)`, and where their rows begin.
+    """Regions `(rows, channels)` of images, their boxes `(rows, 4)`, and where the rows of each image begin.
 
     Of the stores the first has the drawn boxes' regions, in the order of `merged`.
     """
@@ -305,13 +276,11 @@ def _read_regions(
             )
     offsets = np.concatenate([[0], np.cumsum(sum(counts[1:], counts[0]))])
     stored = torch.from_numpy(np.empty(0, stores[-1].plan.arrays["regions"].numpy_dtype)).dtype
-    before, beyond = offsets[held.start], offsets[held.stop]
-    shape, chosen_type = (int(beyond - before), *shapes[0]), dtype or stored
+    shape, chosen_type = (int(offsets[-1]), *shapes[0]), dtype or stored
     place = place_of(int(np.prod(shape)) * chosen_type.itemsize, device) if may_stay else device
     regions = torch.empty(shape, dtype=chosen_type, device=place)
     boxes = np.empty((int(offsets[-1]), 4), np.float32)
-    edges = sorted({*range(0, len(images), _IMAGES), held.start, held.stop, len(images)})
-    for start, end in pairwise(edges):
+    for start, end in pairwise([*range(0, len(images), _IMAGES), len(images)]):
         chosen = slice(start, end)
         first, last = offsets[start], offsets[end]
         # Drawn rows before proposed ones, image by image.
@@ -323,11 +292,9 @@ def _read_regions(
             for store, own in zip(stores[1:], numbers[1:], strict=True)
         ]
         boxes[first:last] = np.concatenate([*merged[chosen], *found])[order]
-        if start not in held:
-            continue
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
         rows = np.concatenate([part.values for part in parts])[order]
-        regions[first - before : last - before] = torch.from_numpy(rows).to(place, regions.dtype)
+        regions[first:last] = torch.from_numpy(rows).to(place, regions.dtype)
     return regions, boxes, offsets
 
 

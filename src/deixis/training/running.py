@@ -47,10 +47,12 @@ def run_recipe(
         ranks = ALONE
     plan = make_run_plan(recipe, corpus, stores)
     with RunFolder(out, plan, file.text, kind.published_batch(recipe)) if ranks.first else FollowingRun(out) as run:
-        report = ranks.told(msgspec.json.encode(read_model(out).report) if run.finished else b"")
+        report = ranks.broadcast(msgspec.json.encode(read_model(out).report) if run.finished else b"")
         if report:
             return msgspec.json.decode(report, type=TrainingReport)
-        task = kind.task(recipe, corpus, stores, device, ranks)
+        # What the first process fits or trains on the way is in the cache when the others need it.
+        with ranks.in_turn():
+            task = kind.task(recipe, corpus, stores, device)
         if isinstance(task, Fits):
             assert isinstance(run, RunFolder)
             return fit(task, run, device=device, say=say)

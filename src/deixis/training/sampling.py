@@ -1,7 +1,7 @@
 """Mini-batches for the two-branch networks: Algorithm 1 of paper 1 (phrases) and its simpler form of section 5.1.
 
-A batch names rows of the data's tensors and who matches whom; features are gathered where they lie. All choices are
-made by NumPy from the seed and the epoch, so they are the same on every device. Phrases are in `phrase_sampling`.
+A batch names rows of the data's tensors and says which match; features are looked up where they are stored. All choices
+are made by NumPy from the seed and the epoch, so they are the same on every device. Phrases are in `phrase_sampling`.
 
 Readings of Algorithm 1:
 - A phrase matches a region if both belong to one chain or drawn box, or if its string is one that the chain goes by; a
@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deixis.errors import DeixisError
-from deixis.training.contrastive import Contrast, Direction, Neighbours
+from deixis.training.contrastive import Contrast
+from deixis.training.placing import rows_of, send
 from deixis.training.task import Batches
 
 Numbers = NDArray[np.int64]
 Neighbourhood = Literal["none", "sampling", "random"]
 Batch = TypeVar("Batch")
-#: By device: widths of texts that are read word by word are multiples of so many, for few graphs to record.
-COLUMNS = {"cpu": 1, "cuda": 8}
 
 
 class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,31 +40,40 @@ class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RankingBatch(NamedTuple):
-    """Rows to embed, and the contrast over them; `pairs` are the numbers of the pairs it was begun with."""
+    """Images and texts to embed, and which of them match."""
 
-    images: Tensor  # (rows,) of the data's images or regions
-    texts: Tensor  # (rows,) of the data's texts or strings
+    #: Rows of the data's images or regions, and of its texts or strings; masks are true where there is one.
+    images: Annotated[Tensor, "images"]
+    image_mask: Annotated[Tensor, "images"]
+    texts: Annotated[Tensor, "texts"]
+    text_mask: Annotated[Tensor, "texts"]
     contrast: Contrast
+    #: Numbers of the pairs that the batch began with.
     pairs: Numbers
-    statistics: Mapping[str, Tensor | float]
-    columns: Tensor | None = None  # (columns,) of the data's texts that hold all words of these; None: all
-    real_images: Tensor | None = None  # () how many of the rows are no padding; None: all
-    real_texts: Tensor | None = None
+    #: Figures to log.
+    statistics: Mapping[str, Tensor]
+    #: Which of the images are in matching pairs, and which texts are contrasted with; None: all of them.
+    targets: Annotated[Tensor, "targets"] | None = None
+    candidates: Annotated[Tensor, "candidates"] | None = None
+    #: The words of texts that are read word by word, 0 = padding at the end.
+    token_ids: Annotated[Tensor, "texts", "words"] | None = None
 
 
 class PairBatch(NamedTuple):
-    """Rows to embed, and pairs of them with labels +1 and −1, as many of each."""
+    """Images and texts to embed, and pairs of them with labels +1 and −1, as many of each."""
 
-    images: Tensor  # (rows,) of the data's images or regions
-    texts: Tensor  # (rows,) of the data's texts or strings
-    image: Tensor  # (pairs,) place in `images`
-    text: Tensor  # (pairs,) place in `texts`
-    labels: Tensor  # (pairs,)
+    images: Annotated[Tensor, "images"]
+    image_mask: Annotated[Tensor, "images"]
+    texts: Annotated[Tensor, "texts"]
+    text_mask: Annotated[Tensor, "texts"]
+    #: Of each pair the place in `images` and in `texts`.
+    image: Annotated[Tensor, "pairs"]
+    text: Annotated[Tensor, "pairs"]
+    labels: Annotated[Tensor, "pairs"]
+    pair_mask: Annotated[Tensor, "pairs"]
     pairs: Numbers
-    statistics: Mapping[str, Tensor | float]
-    columns: Tensor | None = None  # as in `RankingBatch`
-    real_images: Tensor | None = None
-    real_texts: Tensor | None = None
+    statistics: Mapping[str, Tensor]
+    token_ids: Annotated[Tensor, "texts", "words"] | None = None
 
 
 class Sentences(Protocol):
@@ -81,13 +89,14 @@ class SentenceSampler:
     """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row.
 
     Args:
-        lengths: (captions,) their words, where they are read word by word.
+        token_ids: `(captions, longest)`, where captions are read word by word.
     """
 
     def __init__(
-        self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int, lengths: Numbers | None = None
+        self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int, token_ids: Tensor | None = None
     ) -> None:
-        self.recipe, self.seed, self.device, self.lengths = recipe, seed, data.image_of.device, lengths
+        self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
+        self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
         self.image = as_numbers(data.image_of)
         numbers: dict[Hashable, int] = {}
         self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)
@@ -107,51 +116,81 @@ class SentenceSampler:
         start = len(base)
         added, texts, statistics = base[:0], base, {"pairs": float(start)}
         if self.recipe.neighbourhood != "none":
-            images, added, alone = seconds(self.image[base], self.string[base], self.choices.count(base))
+            images, added, alone = second_matches(self.image[base], self.string[base], self.choices.count(base))
             statistics |= {"images": float(images), "images_without_second": float(alone)}
         if self.recipe.neighbourhood == "random":
             base = texts = np.concatenate([base, following[: len(added)]])
             added = added[:0]
         elif len(added):
             texts = np.concatenate([base, self.choices.another(base[added], random)])
-        send = self._send
-        anchor = send(np.concatenate([np.arange(len(base)), added]))
-        initial = anchor[:start]
-        image, string = send(self.image[texts]), send(self.string[texts])
-        match = (image[:, None] == image) | (string[:, None] == string)
-        neighbours = None
-        if self.recipe.neighbourhood == "sampling":
-            one, other = together(self.image[texts])
-            apart = self.string[texts[one]] != self.string[texts[other]]
-            everyone = torch.arange(len(texts), device=self.device)
-            neighbours = Neighbours(everyone, send(one[apart]), send(other[apart]), ~match)
+        count = len(base)
+        # Each text matches the image of one pair; the first `start` pairs are also contrasted from text to image.
+        owner, image, string = self._send(np.stack([
+            np.concatenate([np.arange(count), added]), self.image[texts], self.string[texts]
+        ]))  # fmt: skip
+        places = torch.arange(len(texts), device=self.device)
+        same_image, same_string = image[:, None] == image, string[:, None] == string
+        different = ~(same_image | same_string)
+        match = owner == places[:count, None]
         contrast = Contrast(
-            Direction(anchor, torch.arange(len(texts), device=self.device), ~match[anchor]),
-            Direction(initial, initial, ~match[:start, : len(base)]),
-            texts=neighbours,
+            match_texts=match,
+            negative_texts=different[:count],
+            match_images=match.T & (places < start)[:, None],
+            negative_images=different[:, :count],
         )
-        rows = send(self.image[base]), send(texts)
-        return RankingBatch(*rows, contrast, base[:start], statistics, columns_of(self.lengths, texts, self.device))
+        if self.recipe.neighbourhood == "sampling":
+            contrast = contrast._replace(same_texts=same_image & ~same_string, different_texts=different)
+        rows = self._send(texts)
+        return RankingBatch(
+            images=image[:count],
+            image_mask=torch.ones_like(image[:count], dtype=torch.bool),
+            texts=rows,
+            text_mask=torch.ones_like(rows, dtype=torch.bool),
+            contrast=contrast,
+            pairs=base[:start],
+            statistics=as_statistics(statistics, self.device),
+            token_ids=self._token_ids(texts, rows),
+        )
 
     def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
         texts = np.concatenate([base, self.choices.elsewhere(base, random)])
-        places = np.arange(2 * len(base))
-        send = self._send
-        labels = torch.ones(len(places), device=self.device)
-        labels[len(base) :] = -1
+        places = torch.arange(len(texts), device=self.device)
+        images, rows = self._send(self.image[base]), self._send(texts)
         return PairBatch(
-            send(self.image[base]),
-            send(texts),
-            send(places % len(base)),
-            send(places),
-            labels,
-            base,
-            {"pairs": float(len(places))},
-            columns_of(self.lengths, texts, self.device),
+            images=images,
+            image_mask=torch.ones_like(images, dtype=torch.bool),
+            texts=rows,
+            text_mask=torch.ones_like(rows, dtype=torch.bool),
+            image=places % len(base),
+            text=places,
+            labels=torch.where(places < len(base), 1.0, -1.0),
+            pair_mask=torch.ones_like(places, dtype=torch.bool),
+            pairs=base,
+            statistics=as_statistics({"pairs": float(len(texts))}, self.device),
+            token_ids=self._token_ids(texts, rows),
         )
+
+    def _token_ids(self, texts: Numbers, rows: Tensor) -> Tensor | None:
+        return None if self.token_ids is None else self.token_ids.of(texts, rows)
 
     def _send(self, numbers: Numbers) -> Tensor:
         return torch.from_numpy(numbers).to(self.device, non_blocking=True)
+
+
+class TokenIdRows:
+    """Token ids of texts, of which those of a batch are cut to its longest text."""
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids, self.lengths = ids, as_numbers((ids != 0).sum(1))
+
+    def of(self, texts: Numbers, rows: Tensor) -> Tensor:
+        """`(texts, longest of them)`, of texts whose numbers are also on the device, as `rows`."""
+        return rows_of(self.ids[:, : max(1, int(self.lengths[texts].max(initial=1)))], rows)
+
+
+def as_statistics(values: Mapping[str, float], device: torch.device) -> dict[str, Tensor]:
+    """Figures of a batch as scalars on the device, sent together."""
+    return dict(zip(values, send(torch.tensor([*values.values()]), device).unbind(), strict=True))
 
 
 def shuffled(
@@ -179,12 +218,12 @@ def shuffled(
     return Batches(len(starts), made())
 
 
-def seconds(target: Numbers, match: Numbers, options: Numbers) -> tuple[int, Numbers, int]:
+def second_matches(target: Numbers, match: Numbers, options: Numbers) -> tuple[int, Numbers, int]:
     """How many different targets there are, where to add a second match, and how many targets stay without one.
 
-    A second is added to every target with one match alone, at a place where there are two `options` or more.
+    A second match is added to every target with a single one, at a place where there are two `options` or more.
 
-    >>> seconds(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]), np.array([2, 1, 2, 3, 1]))
+    >>> second_matches(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]), np.array([2, 1, 2, 3, 1]))
     (3, array([3]), 1)
     """
     order = np.argsort(-options, kind="stable")
@@ -217,7 +256,7 @@ class Choices:
     def has(self, pairs: Numbers, strings: Numbers) -> NDArray[np.bool_]:
         """(pairs, strings): whether the pair's target has the string."""
         different, column = np.unique(strings, return_inverse=True)
-        place, lengths = spread(self.first[pairs], self.last[pairs])
+        place, lengths = concatenated_ranges(self.first[pairs], self.last[pairs])
         known = self.string[self.rows[place]]
         found = np.searchsorted(different, known).clip(max=len(different) - 1)
         here = different[found] == known
@@ -236,10 +275,10 @@ class Choices:
         return found
 
 
-def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """All places of the ranges [first, last) one after another, and the length of each range.
+def concatenated_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
+    """All numbers of the ranges [first, last) one after another, and the length of each range.
 
-    >>> spread(np.array([4, 9]), np.array([6, 12]))
+    >>> concatenated_ranges(np.array([4, 9]), np.array([6, 12]))
     (array([ 4,  5,  9, 10, 11]), array([2, 3]))
     """
     lengths = last - first
@@ -247,37 +286,10 @@ def spread(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths
 
 
-def together(owner: Numbers) -> tuple[Numbers, Numbers]:
-    """All ordered pairs of places with one owner, a place with itself included.
-
-    >>> together(np.array([7, 3, 7]))
-    (array([0, 0, 1, 2, 2]), array([0, 2, 1, 0, 2]))
-    """
-    order = np.argsort(owner, kind="stable")
-    sides = (np.searchsorted(owner, owner, side=side, sorter=order) for side in ("left", "right"))
-    place, lengths = spread(*sides)
-    return np.repeat(np.arange(len(owner)), lengths), order[place]
-
-
 def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.Generator) -> Numbers:
     """A random place in [first, last) that is not `place`; there must be one."""
     drawn = random.integers(first, last - 1)
     return drawn + (drawn >= place)
-
-
-def columns_of(lengths: Numbers | None, texts: Numbers, device: torch.device) -> Tensor | None:
-    """`(columns,)`: those of some texts that hold words, where their lengths are given."""
-    return None if lengths is None else torch.arange(width_of(lengths[texts], device), device=device)
-
-
-def width_of(lengths: Numbers, device: torch.device) -> int:
-    """How many columns texts of these lengths are given.
-
-    >>> [width_of(np.array([2, 9]), torch.device(kind)) for kind in ("cpu", "cuda")]
-    [9, 16]
-    """
-    step = COLUMNS[device.type]
-    return step * max(1, -(-int(lengths.max(initial=1)) // step))
 
 
 def as_numbers(tensor: Tensor) -> Numbers:

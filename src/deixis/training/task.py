@@ -6,9 +6,9 @@ knows none of them. Each paper's learning is a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -48,6 +48,20 @@ class SizedBatches(Protocol[One]):
     def __iter__(self) -> Iterator[One]: ...
 
 
+class Gather(Protocol):
+    """Computes `function(*rows)`, where row i of the result depends on row i of the inputs, and on batch statistics.
+
+    Several processes that train together each compute some of the rows; all of them get all rows, with gradient.
+    """
+
+    def __call__(self, function: Callable[..., Any], *rows: Any) -> Any: ...
+
+
+def compute_all(function: Callable[..., Any], *rows: Any) -> Any:
+    """`Gather` in one process."""
+    return function(*rows)
+
+
 class Task(Protocol[Batch]):
     """Something to learn. Epochs are counted from 1.
 
@@ -69,7 +83,12 @@ class Task(Protocol[Batch]):
         """
         ...
 
-    def loss(self, batch: Batch) -> Loss: ...
+    def loss(self, batch: Batch) -> Loss:
+        """The loss of a batch.
+
+        One that declares its dimensions (`deixis.training.bucket_padding`) may come padded with zeros and False.
+        """
+        ...
 
     def validate(self) -> Mapping[str, float]:
         """Figures on the validation split, by name; the schedule names the one that decides.
@@ -84,16 +103,11 @@ class Task(Protocol[Batch]):
         ...
 
 
-@runtime_checkable
-class OfOneForm(Protocol):
-    """A task whose step may be recorded and repeated (`deixis.training.cuda_graphs`)."""
+class SharedTask(Task[Batch], Protocol[Batch]):
+    """A task that several processes can train together."""
 
-    @property
-    def one_form(self) -> bool:
-        """Whether losses of batches with tensors of equal shapes differ by the numbers in these tensors alone.
-
-        Then nothing in the loss waits for the device, or is made otherwise from one epoch to the next.
-        """
+    def loss(self, batch: Batch, gather: Gather = compute_all) -> Loss:
+        """The loss of the whole batch; what is computed row by row is computed by `gather`."""
         ...
 
 

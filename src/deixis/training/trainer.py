@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import torch
@@ -23,13 +23,13 @@ from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
 from deixis.training.checkpoints import Mean, Position
-from deixis.training.cuda_graphs import Graphed, TakeStep, can_be_recorded
-from deixis.training.distributed import ALONE, FollowingRun, Ranks, agreed_loss
+from deixis.training.distributed import ALONE, FollowingRun, Ranks, shared_loss
+from deixis.training.graph_capture import GraphedSteps, TakeStep, can_capture_graphs
 from deixis.training.optimization import Learner
 from deixis.training.run_records import EpochRecord, StepRecord, TrainingReport
 from deixis.training.runs import RunFolder, read_model
 from deixis.training.schedule import Schedule
-from deixis.training.task import KeepsFiles, Loss, Task
+from deixis.training.task import KeepsFiles, Loss, SharedTask, Task
 
 #: Steps between looks at the losses. A look waits for the GPU, which should have work queued; the CPU waits anyway.
 LOOK_EVERY: Final = {"cpu": 1, "cuda": 25}
@@ -77,12 +77,12 @@ def train(
         task: what to learn; its module is on `device`.
         run: entered. A finished one is left as it is.
         seed: of what is drawn in a step (dropout); the task's batches have the task's own.
-        ranks: the processes that train it together; the task is this one's share of it.
+        ranks: the processes that train it together.
         progress: told after every look at the losses, and at the end of every epoch.
         say: told where a run that was begun goes on.
         checkpoint_minutes: between two checkpoints inside an epoch.
         checkpoint_steps: the same by count.
-        graphs: on a GPU, and in one process, take steps as CUDA graphs where the task allows it.
+        graphs: on a GPU, and in one process, capture steps as CUDA graphs (`deixis.training.graph_capture`).
 
     Raises:
         DeixisError: the loss or its gradient became NaN or infinite; the epoch, step and batch are named. Checkpoints
@@ -93,8 +93,8 @@ def train(
     with torch.random.fork_rng([device] if device.type == "cuda" else []), _set_for(device), ExitStack() as held:
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
-        if graphs and not ranks.together and can_be_recorded(task, schedule, device):
-            training.take = held.enter_context(Graphed(training.take))
+        if not ranks.together and can_capture_graphs(schedule, device):
+            training.take = held.enter_context(GraphedSteps(training.take, device, capture=graphs))
         if training.resume():
             say(f"going on after {training.position.reached}")
         while not training.over:
@@ -160,7 +160,7 @@ class _Training:
         self.task, self.schedule, self.run = task, schedule, run
         self.seed, self.device, self.progress, self.saving = seed, device, progress, saving
         self.ranks = ranks
-        self.loss_of = agreed_loss(task) if ranks.together else task.loss
+        self.loss_of = shared_loss(cast(SharedTask[Any], task), ranks) if ranks.together else task.loss
         self.learner = Learner(task.module, schedule)
         self.take: TakeStep = self._take
         self.position = Position()
@@ -172,7 +172,7 @@ class _Training:
 
     def resume(self) -> bool:
         """Go on from the last checkpoint; whether there is one."""
-        checkpoint = self.ranks.told_checkpoint(self.run.resume(self.device))
+        checkpoint = self.ranks.broadcast_checkpoint(self.run.resume(self.device))
         if checkpoint is None:
             if self.schedule.figure is not None:
                 # A figure that the validation does not have is told now, not after the first epochs.
@@ -307,9 +307,9 @@ class _Training:
                 figures = {name: float(value) for name, value in self.task.validate().items()}
         if self.ranks.together:
             # As hexadecimals, since JSON has no NaN.
-            told = self.ranks.told(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
+            sent = self.ranks.broadcast(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
             figures = {
-                name: float.fromhex(value) for name, value in msgspec.json.decode(told, type=dict[str, str]).items()
+                name: float.fromhex(value) for name, value in msgspec.json.decode(sent, type=dict[str, str]).items()
             }
         name = self.schedule.figure
         if name is not None and name not in figures:

@@ -56,10 +56,11 @@ def test_states_and_gradients_are_those_of_the_plan(shape: Shape) -> None:
         framed += 1
         forms.add((filled.levels, filled.rows, *(tuple(own.shape) for own in filled[2:-2] if isinstance(own, Tensor))))
         assert filled.rows > plan.rows
-        assert torch.equal(filled.phrase_tree, plan.phrase_tree)
+        assert torch.equal(filled.phrase_tree[: len(plan.phrase)], plan.phrase_tree)
         found = []
         for own in (plan, filled):
-            hidden = lstm(vectors[own.word], own)[torch.cat([own.root, own.phrase])]
+            hidden = lstm(vectors[own.word], own)
+            hidden = hidden[torch.cat([own.root[: len(plan.root)], own.phrase[: len(plan.phrase)]])]
             weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
             found.append([hidden, *torch.autograd.grad((hidden * weights).sum(), list(lstm.parameters()))])
         for one, other in zip(*found, strict=True):
@@ -93,3 +94,14 @@ def test_what_is_larger_has_no_room() -> None:
     frame = Frame([forest.plan(np.arange(4))])
     assert frame.fill(forest.plan(np.arange(4))) is not None
     assert frame.fill(forest.plan(np.arange(200))) is None
+
+
+def test_a_frame_grows_with_what_it_is_given_and_keeps_its_room() -> None:
+    forest = drawn_forest("h-lstm")
+    small, large = forest.plan(np.arange(4)), forest.plan(np.arange(200))
+    first, frame = small.padded(None)
+    second, larger = large.padded(frame)
+    again, kept = small.padded(larger)
+    assert kept is larger is not frame
+    assert first.rows < second.rows == again.rows
+    assert again.levels == second.levels

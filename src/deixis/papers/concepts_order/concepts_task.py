@@ -35,7 +35,6 @@ from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
@@ -204,12 +203,7 @@ class ConceptsKind(Kind[ConceptRecipe]):
         return [recipe.region_features]
 
     def task(
-        self,
-        recipe: ConceptRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: ConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> ConceptTask:
         return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 

@@ -5,7 +5,7 @@ The last is not in the paper: training captions with two roles exchanged are mis
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,10 +20,10 @@ from deixis.papers.concepts_order.network import ConceptsOrderNetwork
 from deixis.text.features import TokenIds
 from deixis.text.twins import corpus_twins
 from deixis.text.vocabulary import PAD
-from deixis.training.contrastive import Contrast, Direction
+from deixis.training.contrastive import cosines
 from deixis.training.pair_data import SentenceData
 from deixis.training.sampling import Numbers, as_numbers
-from deixis.training.task import Loss
+from deixis.training.task import Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
 
@@ -45,37 +45,53 @@ class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.sampling * min(1.0, (epoch - 1) / (self.sampling_epochs - 1))
 
 
+class Captions(NamedTuple):
+    """The captions of a batch of images."""
+
+    #: Words, 0 = padding at the end, and where there is a caption.
+    ids: Annotated[Tensor, "captions", "words"]
+    mask: Annotated[Tensor, "captions"]
+    #: The place of each one's image in the batch.
+    owner: Annotated[Tensor, "captions"]
+    #: The same words with two roles exchanged, zeros where there is no such twin; None where twins do not count.
+    twins: Annotated[Tensor, "captions", "words"] | None = None
+
+
 def order_loss(
     network: ConceptsOrderNetwork,
     settings: OrderLossRecipe,
     fused: Tensor,
-    ids: Tensor,
-    twins: Tensor | None,
-    contrast: Contrast,
+    captions: Captions,
+    mismatch: Tensor,
     share: Tensor | None = None,
+    gather: Gather = compute_all,
 ) -> Loss:
     """Eq. 4 of a batch, with what exchanged captions add.
 
     Args:
         fused: `(images, hidden)`.
-        ids, twins: `(captions, longest)`, the twins zeros where there is none; None where exchanges do not count.
-        contrast: over these rows.
+        captions: of these images.
+        mismatch: `(captions, images)` true where they do not match.
         share: `()` of scheduled sampling; None: none.
+        gather: computes embeddings and likelihoods.
     """
-    ids = ids[:, : network.longest]
-    images, texts = nn.functional.normalize(fused), network.embed_texts(ids)
-    parts = {"matching": structured_ranking(images, texts, contrast, settings.margin) / len(ids)}
+    ids, mask, count = captions.ids[:, : network.longest], captions.mask, captions.mask.sum()
+    images, texts = nn.functional.normalize(fused), gather(network.embed_texts, ids)
+    matching = structured_ranking(images, texts, captions.owner, mismatch, mask, settings.margin)
+    parts = {"matching": matching / count}
     total = settings.matching * parts["matching"]
-    place = contrast.image_to_text.anchor
-    if twins is not None:
-        parts["order"] = exchanged_ranking(images[place], texts, network.embed_texts(twins), twins, settings.margin)
+    if captions.twins is not None:
+        twins = gather(network.embed_texts, captions.twins)
+        hinges = exchanged_ranking(images[captions.owner], texts, twins, captions.twins, settings.margin)
+        parts["order"] = hinges / count
         total = total + settings.order * parts["order"]
     if network.generator is not None:
         if share is None:
-            losses = network.generator.negative_log_likelihood(fused[place], ids)
+            losses = gather(network.generator.negative_log_likelihood, fused[captions.owner], ids)
         else:
-            losses = network.generator.sampled_negative_log_likelihood(fused[place], ids, share)
-        parts["generation"] = losses.mean()
+            likelihood = network.generator.sampled_negative_log_likelihood
+            losses = gather(lambda pictures, own: likelihood(pictures, own, share), fused[captions.owner], ids)
+        parts["generation"] = losses.masked_fill(~mask, 0).sum() / count
         total = total + settings.generation * parts["generation"]
     return Loss(total, parts)
 
@@ -103,27 +119,28 @@ def order_figures(
     return figures
 
 
-def structured_ranking(images: Tensor, texts: Tensor, contrast: Contrast, margin: float) -> Tensor:
+def structured_ranking(
+    images: Tensor, texts: Tensor, owner: Tensor, mismatch: Tensor, mask: Tensor, margin: float
+) -> Tensor:
     """L_mat of section 3.4: Σ_ik max(0, m − s_ii + s_ik) + max(0, m − s_ii + s_ki), over the mismatched pairs.
 
     Args:
-        images, texts: unit rows; s are their cosines.
-        contrast: who matches whom, and who does not.
+        images, texts: `(images, d)`, `(texts, d)` unit embeddings; s are their cosines.
+        owner: `(texts,)` the image that each text matches.
+        mismatch: `(texts, images)` true where they do not match.
+        mask: `(texts,)` where there is a text.
     """
-    # Under mixed precision too, half precision would blur the cosines.
-    with torch.autocast(images.device.type, enabled=False):
-        full = torch.promote_types(images.dtype, torch.float32)
-        cosines = images.to(full) @ texts.to(full).T
-    total = cosines.new_zeros(())
-    for table, direction in ((cosines, contrast.image_to_text), (cosines.T, contrast.text_to_image)):
-        total = total + _hinges(table, direction, margin).sum()
-    return total
+    scores = cosines(images, texts)
+    matched = scores[owner, torch.arange(len(owner), device=owner.device)][:, None]
+    other_texts = (margin - matched + scores[owner]).relu().masked_fill(~mismatch.T[owner], 0)
+    other_images = (margin - matched + scores.T).relu().masked_fill(~mismatch, 0)
+    return (other_texts.sum(1) + other_images.sum(1)).masked_fill(~mask, 0).sum()
 
 
 def exchanged_ranking(images: Tensor, texts: Tensor, twins: Tensor, ids: Tensor, margin: float) -> Tensor:
-    """Σ max(0, m − s_ii + s_i′) over the captions whose twin i′ has `ids`, meaned over all; rows are unit vectors."""
+    """Σ max(0, m − s_ii + s_i′) over the captions whose twin i′ has `ids`; all are unit embeddings."""
     hinges = nn.functional.relu(margin - (images * (texts - twins)).sum(1))
-    return hinges.masked_fill((ids == 0).all(1), 0.0).mean()
+    return hinges.masked_fill((ids == 0).all(1), 0.0).sum()
 
 
 def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
@@ -136,14 +153,7 @@ def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
     return torch.from_numpy(text.transform(texts))
 
 
-def words_of_captions(data: SentenceData, twins: Tensor | None) -> Numbers:
+def caption_lengths(data: SentenceData, twins: Tensor | None) -> Numbers:
     """`(captions,)`: how many words a caption has, or its twin where that has more."""
     lengths = np.array([len(text) for text in data.captions], np.int64)
     return lengths if twins is None else np.maximum(lengths, as_numbers((twins != PAD).sum(1)))
-
-
-def _hinges(cosines: Tensor, direction: Direction, margin: float) -> Tensor:
-    """`(pairs, candidates)`, 0 where a candidate is no mismatch."""
-    matched = cosines[direction.anchor, direction.positive]
-    hinges = nn.functional.relu(margin - matched[:, None] + cosines[direction.anchor])
-    return hinges.masked_fill(~direction.negative, 0.0)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.text.beam_search import Spoken, State, beam_search
-from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, Share, read, words_of
+from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, Share, flat_words, read
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN
 
 #: Sentences that beam search keeps in the making.
@@ -98,8 +98,8 @@ class SentenceGenerator(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def logits(self, states: Tensor) -> Tensor:
-        """`(n, hidden)` to `(n, words)`."""
-        return F.linear(self.map(self.dropout(states)), self.words.weight, self.bias)
+        """States `(n, hidden)`, of which dropout has been taken, to `(n, words)`."""
+        return F.linear(self.map(states), self.words.weight, self.bias)
 
     def begin(self, pictures: Tensor) -> State:
         """The state before the first word: hidden and memory, `(pictures, hidden)` each."""
@@ -109,7 +109,7 @@ class SentenceGenerator(nn.Module):
         """The logits of the next words `(rows, words)` after these last ones `(rows,)`."""
         hidden, memory = state
         _, (hidden, memory) = self.recurrence(self.dropout(self.words(last))[:, None], (hidden[None], memory[None]))
-        return self.logits(hidden[0]), (hidden[0], memory[0])
+        return self.logits(self.dropout(hidden[0])), (hidden[0], memory[0])
 
     def negative_log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
         """−Σ_t log P(w_t | w_0 … w_{t−1}, picture) of each sentence with its picture, `(sentences,)`.
@@ -124,7 +124,7 @@ class SentenceGenerator(nn.Module):
         words = self.dropout(self.words(torch.cat([torch.full_like(ids[:, :1], START), ids], 1)))
         hidden, memory = self.begin(pictures)
         states, _ = read(self.recurrence, words, lengths, (hidden[None], memory[None]))
-        (rows, sentence), (wanted, _) = (words_of(values, told != PAD) for values in (states, told))
+        (rows, sentence), (wanted, _) = (flat_words(values, told != PAD) for values in (self.dropout(states), told))
         losses = F.cross_entropy(self.logits(rows), wanted, ignore_index=PAD, reduction="none")
         return losses.new_zeros(len(ids) + 1).index_add(0, sentence, losses)[:-1]
 

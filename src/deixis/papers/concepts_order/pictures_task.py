@@ -33,7 +33,14 @@ from deixis.metrics.concept_prediction import concept_precision, concept_predict
 from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concept_model import CellConceptModel
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, concept_loss
-from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
+from deixis.papers.concepts_order.loss import (
+    Captions,
+    OrderLossRecipe,
+    caption_lengths,
+    order_figures,
+    order_loss,
+    twin_ids,
+)
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
@@ -50,8 +57,6 @@ from deixis.training.augmentation import (
     squashed_pictures,
     view_pictures,
 )
-from deixis.training.contrastive import Contrast, Direction
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, fitted_text
 from deixis.training.kind import Kind
 from deixis.training.pair_data import SentenceData
@@ -65,8 +70,8 @@ from deixis.training.run_protocols import (
     word_order,
 )
 from deixis.training.runs import read_weights
-from deixis.training.sampling import shuffled, width_of
-from deixis.training.task import Batches, Loss
+from deixis.training.sampling import shuffled
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from deixis.vision.proposer import normalize
@@ -148,13 +153,16 @@ def _network(recipe: OrderPictureRecipe, concepts: int, words: int) -> ConceptsO
 
 
 class PictureBatch(NamedTuple):
-    images: Tensor  # (images,) rows of the pictures
-    texts: Tensor  # (captions,) rows of the captions
-    owner: Tensor  # (captions,) place in `images`
-    columns: int  # of the captions that are read
-    views: Views
-    colours: Tensor  # as `random_colours` has them
-    share: Tensor | None  # () of scheduled sampling
+    """Pictures are never padded: the batch norm of the backbone would see the padding."""
+
+    #: Rows of the pictures, and which windows and colours of them are seen.
+    images: Annotated[Tensor, None]
+    views: Annotated[Views, None]
+    colours: Annotated[Tensor, None]
+    captions: Captions
+    mismatch: Annotated[Tensor, "captions", None]
+    #: () of scheduled sampling.
+    share: Tensor | None
 
 
 class OrderPictureTask:
@@ -184,7 +192,7 @@ class OrderPictureTask:
             twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
             for data, source in ((self.data, training.corpus), (self.held_out, held_out))
         )
-        self.lengths = words_of_captions(self.data, self.twins)
+        self.lengths = caption_lengths(self.data, self.twins)
 
     def _read(self, corpus: Corpus, side: int) -> SentenceData:
         skipped = Skipped()
@@ -202,11 +210,6 @@ class OrderPictureTask:
             without_features=len(skipped),
         )
 
-    @property
-    def one_form(self) -> bool:
-        """Captions are padded to few widths; forms differ by these, and by how many captions there are."""
-        return True
-
     def batches(self, epoch: int) -> Batches[PictureBatch]:
         return shuffled(len(self.data.image_ids), self.recipe.images, self.recipe.seed, epoch, self._batch)
 
@@ -216,41 +219,56 @@ class OrderPictureTask:
         chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
         texts = np.concatenate(chosen)
         owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
-        send = [torch.from_numpy(rows).to(self.device, non_blocking=True) for rows in (images, texts, owner)]
+        rows, of, place = (
+            torch.from_numpy(numbers).to(self.device, non_blocking=True) for numbers in (images, texts, owner)
+        )
         generator = torch.Generator(self.device).manual_seed(int(random.integers(1 << 62)))
         share = self.recipe.loss.sampled(epoch)
+        views = random_views(len(images), self.recipe.looking.zoom, generator)
+        flipped = (views.flip < 0)[place]
         return PictureBatch(
-            send[0],
-            send[1],
-            send[2],
-            width_of(self.lengths[texts], self.device),
-            random_views(len(images), self.recipe.looking.zoom, generator),
+            rows,
+            views,
             random_colours(len(images), generator),
+            self._captions(of, place, flipped, int(self.lengths[texts].max(initial=1))),
+            mismatched_pictures(place, self.string[flipped.long(), of], len(images)),
             torch.full((), share, device=self.device) if share else None,
         )
 
-    def loss(self, batch: PictureBatch) -> Loss:
-        windows = view_pictures(self.data.images[batch.images], batch.views, self.recipe.looking.side)
-        pictures = recoloured(windows, batch.colours)
-        context, logits = self.module.look(pictures.contiguous(memory_format=torch.channels_last))
-        mirrored = batch.views.flip < 0
-        flipped = mirrored[batch.owner]
+    def _captions(self, texts: Tensor, owner: Tensor, flipped: Tensor, longest: int) -> Captions:
+        """What is said of the pictures, some of which are mirrored."""
 
         def said(ids: Tensor) -> Tensor:
-            own = ids[batch.texts, : batch.columns]
+            own = ids[texts, :longest]
             return torch.where(flipped[:, None], self.mirrored[own], own)
 
-        texts, twins = said(self.data.texts), None if self.twins is None else said(self.twins)
-        string = self.string[flipped.long(), batch.texts]
-        contrast = picture_contrast(batch.owner, string, len(batch.images))
+        return Captions(
+            ids=said(self.data.texts),
+            mask=torch.ones_like(flipped),
+            owner=owner,
+            twins=None if self.twins is None else said(self.twins),
+        )
+
+    def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
+        context, logits = gather(self._look, batch.images, *batch.views, batch.colours.transpose(0, 1))
         # Half precision is for looking: gradients through the words of a sentence would vanish in it.
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.fuse(context, logits)
-            loss = order_loss(self.module.network, self.recipe.loss, fused, texts, twins, contrast, batch.share)
+            loss = order_loss(
+                self.module.network, self.recipe.loss, fused, batch.captions, batch.mismatch, batch.share, gather
+            )
             if logits is None or self.labels is None:
                 return loss
+            mirrored = batch.views.flip < 0
             named = concept_loss(logits, self.labels[mirrored.long(), batch.images].float(), "cross-entropy")
             return Loss(loss.total + self.recipe.concept_weight * named, {**loss.parts, "concepts": named})
+
+    def _look(
+        self, rows: Tensor, start: Tensor, sides: Tensor, flip: Tensor, colours: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        windows = view_pictures(self.data.images[rows], Views(start, sides, flip), self.recipe.looking.side)
+        pictures = recoloured(windows, colours.transpose(0, 1))
+        return self.module.look(pictures.contiguous(memory_format=torch.channels_last))
 
     @torch.no_grad()
     def validate(self) -> Mapping[str, float]:
@@ -287,16 +305,14 @@ def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
     return torch.from_numpy(labels)
 
 
-def picture_contrast(owner: Tensor, string: Tensor, images: int) -> Contrast:
-    """Every caption of a batch against the other pictures, every picture against captions that are none of its own.
+def mismatched_pictures(owner: Tensor, string: Tensor, images: int) -> Tensor:
+    """`(captions, images)`: true where no caption of a picture is read like this one.
 
     Args:
         owner, string: `(captions,)` the place of a caption's picture, and a number that captions read alike share.
     """
     own = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (captions, images)
-    mismatch = (string[:, None] == string).float() @ own == 0  # (captions, images)
-    captions = torch.arange(len(owner), device=owner.device)
-    return Contrast(Direction(owner, captions, mismatch.T[owner]), Direction(captions, owner, mismatch))
+    return (string[:, None] == string).float() @ own == 0
 
 
 def mirrored_words(vocabulary: Vocabulary) -> Tensor:
@@ -314,6 +330,7 @@ def mirrored_words(vocabulary: Vocabulary) -> Tensor:
 
 class OrderPicturesKind(Kind[OrderPictureRecipe]):
     recipe_type = OrderPictureRecipe
+    distributed = True
     makes_features = True
 
     def features(self, recipe: OrderPictureRecipe, run: Path | None = None) -> list[FeatureRecipe]:
@@ -321,12 +338,7 @@ class OrderPicturesKind(Kind[OrderPictureRecipe]):
         return [] if run is None else [FeatureRecipe(backbone=f"{TOWER_PREFIX}{run / TOWER}", crops="squash")]
 
     def task(
-        self,
-        recipe: OrderPictureRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: OrderPictureRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> OrderPictureTask:
         return OrderPictureTask(recipe, training_set(corpus), corpus, device)
 

@@ -33,12 +33,18 @@ from deixis.metrics.protocols import Pictures
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
-from deixis.papers.concepts_order.loss import OrderLossRecipe, order_figures, order_loss, twin_ids, words_of_captions
+from deixis.papers.concepts_order.loss import (
+    Captions,
+    OrderLossRecipe,
+    caption_lengths,
+    order_figures,
+    order_loss,
+    twin_ids,
+)
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text
 from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
@@ -54,8 +60,8 @@ from deixis.training.run_protocols import (
     word_order,
 )
 from deixis.training.runs import is_finished, read_weights
-from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
-from deixis.training.task import Batches, Loss
+from deixis.training.sampling import Numbers, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.task import Batches, Gather, Loss, compute_all
 
 #: The recipe of the speaker in a run that stands on one.
 SPEAKER = "speaker.json"
@@ -122,8 +128,14 @@ def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words
 
 
 class OrderBatch(NamedTuple):
-    ranking: RankingBatch
-    share: Tensor | None  # () of scheduled sampling
+    #: Rows of the data's images: one for each caption.
+    images: Annotated[Tensor, "captions"]
+    captions: Captions
+    mismatch: Annotated[Tensor, "captions", "captions"]
+    #: Numbers of the captions.
+    pairs: Numbers
+    #: () of scheduled sampling.
+    share: Tensor | None
 
 
 class ConceptsOrderTask:
@@ -176,8 +188,8 @@ class ConceptsOrderTask:
                 for data, source in ((self.data, training.corpus), (self.held_out, held_out))
             )
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
-        lengths = words_of_captions(self.data, self.twins[0])
-        self.sampler = SentenceSampler(self.data, sampler, recipe.seed, lengths)
+        self.sampler = SentenceSampler(self.data, sampler, recipe.seed)
+        self._lengths = caption_lengths(self.data, self.twins[0])
 
     def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
         recipe = recipe_of(str(folder)).recipe
@@ -188,34 +200,39 @@ class ConceptsOrderTask:
             raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
         return recipe, model.network
 
-    @property
-    def one_form(self) -> bool:
-        """Texts are padded to few different widths: there is a form for each."""
-        return True
-
     def batches(self, epoch: int) -> Batches[OrderBatch]:
         made, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
         sent = torch.tensor(share, device=self.device) if share else None
-        return Batches(len(made), (OrderBatch(batch, sent) for batch in made))
+
+        def ready(own: RankingBatch) -> OrderBatch:
+            return OrderBatch(own.images, self._captions(own), own.contrast.negative_images, own.pairs, sent)
+
+        return Batches(len(made), map(ready, made))
+
+    def _captions(self, batch: RankingBatch) -> Captions:
+        longest = max(1, int(self._lengths[batch.pairs].max()))
+        return Captions(
+            ids=self.data.texts[batch.texts, :longest],
+            mask=batch.text_mask,
+            owner=torch.arange(len(batch.texts), device=self.device),
+            twins=None if self.twins[0] is None else self.twins[0][batch.texts, :longest],
+        )
 
     def _training_sources(self, rows: Tensor) -> tuple[Tensor | None, ...]:
         """Concepts and context of some pictures."""
         return tuple(None if source is None else source[rows] for source in (self.predicted[0], self.context[0]))
 
-    def loss(self, batch: OrderBatch) -> Loss:
-        ranking, network = batch.ranking, self.module.network
-        assert ranking.columns is not None
-        fused, width = network.fuse(*self._training_sources(ranking.images)), len(ranking.columns)
-        ids = self.data.texts[ranking.texts, :width]
-        twins = None if self.twins[0] is None else self.twins[0][ranking.texts, :width]
-        return order_loss(network, self.recipe.loss, fused, ids, twins, ranking.contrast, batch.share)
+    def loss(self, batch: OrderBatch, gather: Gather = compute_all) -> Loss:
+        network = self.module.network
+        fused = gather(lambda rows: network.fuse(*self._training_sources(rows)), batch.images)
+        return order_loss(network, self.recipe.loss, fused, batch.captions, batch.mismatch, batch.share, gather)
 
     def validate(self) -> Mapping[str, float]:
         fused = self.module.network.fuse(self.predicted[1], self.context[1])
         return order_figures(self.module.network, fused, self.held_out, self.twins[1])
 
     def describe(self, batch: OrderBatch) -> str:
-        images = self.data.image_of.cpu()[batch.ranking.pairs[:5]].tolist()
+        images = self.data.image_of.cpu()[batch.pairs[:5]].tolist()
         return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
 
     def save(self, folder: Path) -> None:
@@ -255,6 +272,7 @@ def _concepts_of(
 
 class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
     recipe_type = ConceptsOrderRecipe
+    distributed = True
 
     def features(self, recipe: ConceptsOrderRecipe, run: Path | None = None) -> list[FeatureRecipe]:
         features = [] if recipe.features is None else [recipe.feature_recipe]
@@ -264,12 +282,7 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
         return features
 
     def task(
-        self,
-        recipe: ConceptsOrderRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: ConceptsOrderRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> ConceptsOrderTask:
         return ConceptsOrderTask(recipe, training_set(corpus), corpus, stores, device)
 

@@ -37,7 +37,6 @@ from deixis.training.augmentation import (
     squashed_pictures,
     view_pictures,
 )
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.kind import Kind
 from deixis.training.run_protocols import Evaluation, RunProtocol
 from deixis.training.runs import read_weights
@@ -157,12 +156,7 @@ class ConceptPicturesKind(Kind[TunedConceptRecipe]):
         return [msgspec.structs.replace(recipe.region_features, backbone=f"{TOWER_PREFIX}{run / TOWER}")]
 
     def task(
-        self,
-        recipe: TunedConceptRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: TunedConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> TunedConceptTask:
         return TunedConceptTask(recipe, training_set(corpus), corpus, device)
 

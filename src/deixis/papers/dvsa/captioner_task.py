@@ -38,7 +38,6 @@ from deixis.text.coreference import DETERMINERS
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
 from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
@@ -109,8 +108,8 @@ class CaptionData:
 
 
 class CaptionBatch(NamedTuple):
-    texts: Tensor  # (texts,)
-    ids: Tensor  # (texts, longest of them)
+    texts: Annotated[Tensor, "captions"]
+    ids: Annotated[Tensor, "captions", "words"]
 
 
 class CaptioningTask:
@@ -150,11 +149,6 @@ class CaptioningTask:
                 centre=centres(self.data.inputs, recipe.context),
             )
         self.module: nn.Module = network.to(device)
-
-    @property
-    def one_form(self) -> bool:
-        """Texts are padded to the longest of their batch: there are as many forms as lengths."""
-        return True
 
     def batches(self, epoch: int) -> Batches[CaptionBatch]:
         data, recipe = self.data, self.recipe
@@ -263,12 +257,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
 
     def task(
-        self,
-        recipe: CaptioningRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> CaptioningTask:
         if recipe.pairs == "pictures":
             return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from deixis.errors import DeixisError
 from deixis.features.centring import centred
 from deixis.papers.dvsa.packing import packed_regions, packed_words
-from deixis.text.recurrent import Share, Width, words_of
+from deixis.text.recurrent import Share, Width, flat_words
 
 #: Numbers that one block of region-word products may hold: 64 MB in float32.
 BLOCK = 1 << 24
@@ -173,7 +173,7 @@ class AlignmentNetwork(nn.Module):
         """
         real = ids[..., 0] != 0
         pool: Pool = "best" if self.recipe.score == "best" else "positive"
-        totals = pooled_products(regions, present, *words_of(fragments, real), len(ids), pool)
+        totals = pooled_products(regions, present, *flat_words(fragments, real), len(ids), pool)
         if self.recipe.score == "best":
             return totals
         return totals / (present.sum(1)[:, None] * (real.sum(1) + self.recipe.smoothing))

@@ -30,9 +30,8 @@ from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, pooled
 from deixis.papers.dvsa.protocols import evaluate_aligner
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.features import TextRecipe, TokenIds, training_captions
-from deixis.text.recurrent import words_of
+from deixis.text.recurrent import flat_words
 from deixis.text.tokens import tokens_of
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
@@ -44,8 +43,8 @@ from deixis.training.run_protocols import (
     image_text_ranking,
 )
 from deixis.training.runs import read_weights
-from deixis.training.sampling import Numbers, shuffled, width_of
-from deixis.training.task import Batches, Loss
+from deixis.training.sampling import Numbers, shuffled
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
 
@@ -87,8 +86,12 @@ class AlignmentData:
 
 
 class AlignmentBatch(NamedTuple):
-    pairs: Tensor  # (pairs,) captions, each with its image
-    ids: Tensor  # (pairs, longest, width) their fragments
+    """Captions, each with its image."""
+
+    captions: Annotated[Tensor, "captions"]
+    #: Their fragments, and where there is a caption.
+    ids: Annotated[Tensor, "captions", "words", None]
+    mask: Annotated[Tensor, "captions"]
 
 
 def alignment_data(
@@ -152,33 +155,30 @@ class AlignmentTask:
         channels = self.data.regions.shape[2]
         self.module: nn.Module = make_network(recipe, channels, self.fragments, vectors, scale, centre).to(device)
 
-    @property
-    def one_form(self) -> bool:
-        """Fragments are padded to few different lengths: there is a form for each."""
-        return True
-
     def batches(self, epoch: int) -> Batches[AlignmentBatch]:
         data, recipe = self.data, self.recipe
 
-        def make(epoch: int, pairs: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
-            rows = torch.from_numpy(pairs).to(data.image_of.device, non_blocking=True)
-            return AlignmentBatch(rows, data.ids[rows, : width_of(data.lengths[pairs], rows.device)])
+        def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
+            rows = torch.from_numpy(captions).to(data.image_of.device, non_blocking=True)
+            ids = data.ids[rows, : max(1, int(data.lengths[captions].max()))]
+            return AlignmentBatch(rows, ids, torch.ones_like(rows, dtype=torch.bool))
 
         return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
 
-    def loss(self, batch: AlignmentBatch) -> Loss:
-        data, network = self.data, self.module
+    def loss(self, batch: AlignmentBatch, gather: Gather = compute_all) -> Loss:
+        data, network, mask = self.data, self.module, batch.mask
         assert isinstance(network, AlignmentNetwork)
-        images, ids = data.image_of[batch.pairs], batch.ids
-        present, string = data.present[images], data.string[batch.pairs]
-        regions = network.embed_regions(data.regions[images].float())
-        fragments = network.embed_fragments(ids)
-        scores = network.score(regions, present, fragments, ids)
-        same = (images[:, None] == images) | (string[:, None] == string)
-        ranking, parts = max_margin(scores, same, self.recipe.margin)
+        images, string = data.image_of[batch.captions], data.string[batch.captions]
+        present = data.present[images]
+        regions = gather(lambda rows: network.embed_regions(data.regions[rows].float()), images)
+        fragments = gather(network.embed_fragments, batch.ids)
+        scores = network.score(regions, present, fragments, batch.ids)
+        different = (images[:, None] != images) & (string[:, None] != string) & mask & mask[:, None]
+        ranking, parts = max_margin(scores, different, mask, self.recipe.margin)
         if not self.recipe.fragment_weight:
             return Loss(ranking, parts)
-        hinge = fragment_hinge(regions, present, fragments, ids[..., 0] != 0, same)
+        words = batch.ids[..., 0] != 0
+        hinge = fragment_hinge(regions, present, fragments, words, different)
         return Loss(ranking + self.recipe.fragment_weight * hinge, {**parts, "fragments": hinge})
 
     def validate(self) -> Mapping[str, float]:
@@ -188,46 +188,52 @@ class AlignmentTask:
         return retrieval_figures(scores, held_out.image_of)
 
     def describe(self, batch: AlignmentBatch) -> str:
-        images = self.data.image_of[batch.pairs[:5]].tolist()
+        images = self.data.image_of[batch.captions[:5]].tolist()
         return "sentences of images " + ", ".join(self.data.image_ids[number] for number in images) + ", …"
 
     def save(self, folder: Path) -> None:
         self.fragments.save(folder / TEXT)
 
 
-def max_margin(scores: Tensor, same: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """Ranking over the rows and columns of scores (pairs, pairs) whose diagonal matches; `same` are no negatives."""
+def max_margin(scores: Tensor, negative: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of section 3.1.3 over scores `(pictures, sentences)` whose diagonal matches, averaged over the pairs.
+
+    Args:
+        negative: `(pictures, sentences)` those that are ranked behind.
+        mask: `(pairs,)` where there is a pair.
+    """
     right = scores.diagonal()
     parts = {
-        "image_to_text": (scores - right[:, None] + margin).relu().masked_fill(same, 0).sum() / len(scores),
-        "text_to_image": (scores - right[None, :] + margin).relu().masked_fill(same, 0).sum() / len(scores),
+        "image_to_text": (scores - right[:, None] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
+        "text_to_image": (scores - right[None, :] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
     }
     return parts["image_to_text"] + parts["text_to_image"], parts
 
 
-def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, real: Tensor, same: Tensor) -> Tensor:
+def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, words: Tensor, different: Tensor) -> Tensor:
     """DeFrag's hinge max(0, 1 − y v·s) with labels chosen by multiple-instance learning.
 
     A fragment may be shown by the regions of its own picture alone: there y is the sign of the product, and the best
-    region is +1 where none is positive. Regions of other pictures are −1, those of `same` ones are left out.
+    region is +1 where none is positive. Regions of `different` pictures are −1, those of others are left out.
 
     Args:
-        regions: (pairs, regions, dim); fragments (pairs, longest, dim), of which `real` are there.
-        same: (pairs, pairs).
+        regions: (pairs, regions, dim), of which `present` are there.
+        fragments: (pairs, longest, dim), of which `words` are there.
+        different: (pairs, pairs).
     """
     with torch.autocast(regions.device.type, enabled=False):
         regions, fragments = regions.float(), fragments.float()
         own = fragments @ regions.transpose(1, 2)  # (pairs, longest, regions)
-        there = real[..., None] & present[:, None]
+        there = words[..., None] & present[:, None]
         ranked = own.detach().masked_fill(~present[:, None], -torch.inf)
         labels = (ranked > 0).scatter(-1, ranked.argmax(-1, keepdim=True), True)
         positive, negative = there & labels, there & ~labels
         # (pairs as pictures, pairs as sentences): Σ over regions and fragments.
-        totals = pooled_products(regions, present, *words_of(fragments, real), len(real), "hinge")
-        counts = present.sum(1)[:, None] * real.sum(1)
-        missed = totals.masked_fill(same, 0).sum() + (1 + own).relu().masked_fill(~negative, 0).sum()
+        totals = pooled_products(regions, present, *flat_words(fragments, words), len(words), "hinge")
+        counts = present.sum(1)[:, None] * words.sum(1)
+        missed = totals.masked_fill(~different, 0).sum() + (1 + own).relu().masked_fill(~negative, 0).sum()
         shown = (1 - own).relu().masked_fill(~positive, 0).sum()
-        others = counts.masked_fill(same, 0).sum() + negative.sum()
+        others = counts.masked_fill(~different, 0).sum() + negative.sum()
         return shown / positive.sum().clamp(min=1) + missed / others.clamp(min=1)
 
 
@@ -274,17 +280,13 @@ def make_network(
 
 class AlignmentKind(Kind[AlignmentTaskRecipe]):
     recipe_type = AlignmentTaskRecipe
+    distributed = True
 
     def features(self, recipe: AlignmentTaskRecipe, run: Path | None = None) -> list[FeatureRecipe]:
         return [recipe.region_features]
 
     def task(
-        self,
-        recipe: AlignmentTaskRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: AlignmentTaskRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> AlignmentTask:
         return AlignmentTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 

@@ -25,7 +25,6 @@ from deixis.papers.entities_cca.model import CCAModel
 from deixis.papers.entities_cca.resampling import resample
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
 from deixis.text.features import TextRecipe, load_text_features
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted_text, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
@@ -206,12 +205,7 @@ class CCAKind(Kind[CorrelationRecipe]):
         return [recipe.feature_recipe, *(region_recipes(recipe.auxiliary.features) if recipe.auxiliary else [])]
 
     def task(
-        self,
-        recipe: CorrelationRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: CorrelationRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> CorrelationFit:
         return CorrelationFit(recipe, training_set(corpus), corpus, stores, device)
 

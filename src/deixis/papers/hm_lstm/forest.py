@@ -90,8 +90,16 @@ class Plan(NamedTuple):
     phrase: Tensor
     phrase_tree: Tensor
 
+    def padded(self, room: Any) -> tuple[Plan, Any]:
+        """The same plan with room for larger ones (`deixis.papers.hm_lstm.frames`); it must be on the host."""
+        from deixis.papers.hm_lstm.frames import fit
+
+        return fit(self, room)
+
     def to(self, device: torch.device | str) -> Plan:
-        """All arrays go in one piece, and nobody waits for them."""
+        """All arrays go to a device in one piece, without waiting for it."""
+        if self.root.device == torch.device(device):
+            return self
         arrays = {name: value for name, value in self._asdict().items() if isinstance(value, Tensor)}
         moved = send(torch.cat(list(arrays.values())), device)
         parts = torch.split(moved, [len(value) for value in arrays.values()])

@@ -1,7 +1,8 @@
-"""Plans of one form: those of many batches of trees padded to the same numbers of nodes and edges, level by level.
+"""Plans of one shape: those of many batches of trees padded to the same numbers of nodes and edges, level by level.
 
-Nodes that are added stand behind the real ones of their kind, and nobody real is above them; edges that are added go
-from the added nodes of a level to added leaves. So the states of real nodes and their gradients stay as they are.
+Nodes that are added come behind the real ones of their kind, and no real node is above them; edges that are added go
+from the added nodes of a level to added leaves. So the states of real nodes and their gradients stay as they are. Only
+`deixis.training.bucket_padding` asks for it, by `Plan.padded`.
 """
 
 from __future__ import annotations
@@ -15,22 +16,40 @@ import torch
 from numpy.typing import NDArray
 
 from deixis.papers.hm_lstm.forest import NO_WORD, Level, Plan, starts_of
+from deixis.training.bucket_padding import bucket_size
 
 Numbers = NDArray[np.int64]
 #: Sizes are multiples of so many.
 STEP = 8
 
 
-class Frame:
-    """Room for plans that are no larger, level by level, than some others were, or by a tenth."""
+def fit(plan: Plan, frame: Frame | None) -> tuple[Plan, Frame]:
+    """A plan in a frame, and that frame; a plan that is too large for it gets a larger one."""
+    if frame is None or (filled := frame.fill(plan)) is None:
+        frame = Frame([plan], smaller=frame)
+        filled = frame.fill(plan)
+        assert filled is not None
+    return filled, frame
 
-    def __init__(self, plans: Iterable[Plan]) -> None:
+
+class Frame:
+    """Room for plans that are no larger, level by level, than some others were, or by a fifth.
+
+    Args:
+        plans: for which there is to be room.
+        smaller: a frame whose room it has, too.
+    """
+
+    def __init__(self, plans: Iterable[Plan], smaller: Frame | None = None) -> None:
         counts = [_counts(plan.levels) for plan in plans]
-        most = np.max([_extended(own, max(map(len, counts))) for own in counts], axis=0)
-        sizes = STEP * -(-(most * 11 // 10) // STEP)
+        if smaller is not None:
+            counts.append(smaller.most)
+        #: By level: noun phrases, other nodes, edges, words.
+        self.most: Numbers = np.max([_extended(own, max(map(len, counts))) for own in counts], axis=0)
+        sizes = STEP * -(-(self.most * 6 // 5) // STEP)
         #: By level. At least one other node is added to each, for edges to begin at.
         self.nouns, self.others, self.edges = sizes[:, 0], sizes[:, 1] + STEP, sizes[:, 2]
-        self.worded = most[:, 3] > 0
+        self.worded = self.most[:, 3] > 0
         self.row_start, self.edge_start = starts_of(self.nouns + self.others), starts_of(self.edges)
 
     @cached_property
@@ -52,7 +71,7 @@ class Frame:
         return tuple(Level(*line) for line in np.stack(bounds, 1).tolist()), arrays
 
     def fill(self, plan: Plan) -> Plan | None:
-        """A plan on the host in this form; None where there is no room for it."""
+        """A plan on the host in this shape; None where there is no room for it."""
         if len(plan.levels) > len(self.nouns):
             return None
         nouns, others, edges, words = _extended(_counts(plan.levels), len(self.nouns)).T
@@ -84,11 +103,17 @@ class Frame:
             "down_start": starts_of(np.bincount(parent, minlength=rows)),
             "up_start": starts_of(np.bincount(child, minlength=rows)),
             "upward": np.argsort(child, kind="stable"),
-            "root": new[plan.root.numpy()],
-            "phrase": new[plan.phrase.numpy()],
+            "root": _padded(new[plan.root.numpy()], "sentences"),
+            "phrase": _padded(new[plan.phrase.numpy()], "phrases"),
+            "phrase_tree": _padded(plan.phrase_tree.numpy(), "phrases"),
         }
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return plan._replace(levels=levels, rows=rows, **tensors)
+
+
+def _padded(numbers: Numbers, dimension: str) -> Numbers:
+    """As the batch around the plan is padded."""
+    return np.pad(numbers, (0, bucket_size(len(numbers), dimension) - len(numbers)))
 
 
 def _counts(levels: Sequence[Level]) -> Numbers:

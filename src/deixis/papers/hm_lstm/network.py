@@ -22,7 +22,7 @@ from deixis.papers.hm_lstm.forest import Forest, Plan, Shape
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
-from deixis.training.masked_norm import Layers, RowNorm
+from deixis.training.masked_norm import MaskedBatchNorm, MaskedSequential
 
 #: Texts that go through the network together where nothing is learned.
 TEXTS = 1024
@@ -91,20 +91,19 @@ class HMLSTM(nn.Module):
         self.words = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
         self.words.weight.requires_grad_(recipe.learn_words)
         self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder)
-        self.images = Layers(nn.Linear(visual_dim, recipe.dim), RowNorm(recipe.dim))  # eq. 1
-        self.texts = Layers(nn.Linear(recipe.hidden, recipe.dim), RowNorm(recipe.dim))
+        self.dropout, self.text_dropout = nn.Dropout(recipe.dropout), nn.Dropout(recipe.text_dropout)
+        self.images = MaskedSequential(nn.Linear(visual_dim, recipe.dim), MaskedBatchNorm(recipe.dim))  # eq. 1
+        self.texts = MaskedSequential(nn.Linear(recipe.hidden, recipe.dim), MaskedBatchNorm(recipe.dim))
 
-    def embed_visual(self, features: Tensor, count: Tensor | None = None) -> Tensor:
-        """Pictures or regions `(n, visual_dim)`, the first `count` or all of them real, to unit rows `(n, dim)`."""
+    def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Pictures or regions `(n, visual_dim)` to unit embeddings `(n, dim)`; batch norm leaves out what is masked."""
         given = centred(features, self.centre) if self.recipe.centred_regions else features
-        kept = functional.dropout(given, self.recipe.dropout, self.training)
-        return functional.normalize(self.images(kept, count), dim=-1)
+        return functional.normalize(self.images(self.dropout(given), mask), dim=-1)
 
-    def embed_nodes(self, plan: Plan, rows: Tensor, count: Tensor | None = None) -> Tensor:
-        """Nodes of a plan, by row, to unit rows `(rows, dim)`."""
+    def embed_nodes(self, plan: Plan, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Nodes of a plan, by row, to unit embeddings `(rows, dim)`."""
         states = self.encoder(self.words(plan.word), plan)[rows]
-        kept = functional.dropout(states, self.recipe.text_dropout, self.training)
-        return functional.normalize(self.texts(kept, count), dim=-1)
+        return functional.normalize(self.texts(self.text_dropout(states), mask), dim=-1)
 
     def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
         """Whole texts `(trees, dim)`, some at a time."""

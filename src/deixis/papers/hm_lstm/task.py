@@ -37,7 +37,6 @@ from deixis.papers.hm_lstm.correspondences import (
     tree_data,
 )
 from deixis.papers.hm_lstm.forest import NOUN_PHRASE, Plan
-from deixis.papers.hm_lstm.frames import Frame
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
@@ -45,8 +44,6 @@ from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
 from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
 from deixis.text.vocabulary import SPECIALS, Vocabulary
-from deixis.training.bucket_padding import larger, longer, pays, size_for
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.placing import send
@@ -60,8 +57,8 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.running import TOWER_FILE, trained_backbone, with_backbone
 from deixis.training.runs import read_weights
-from deixis.training.sampling import shuffled, spread
-from deixis.training.task import Batches, Loss
+from deixis.training.sampling import concatenated_ranges, shuffled
+from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
 VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
@@ -75,8 +72,6 @@ PLACES = frozenset(
 NOT_FIRST = frozenset({"VB", "IN", "TO", "CC", "EX", "MD", "WD", "WR"})
 NOT_LAST = frozenset({"IN", "TO", "DT", "CC", "PO"})
 Count = Annotated[int, Meta(ge=1)]
-#: Batches by which it is found how much room others need.
-FRAMED = 64
 
 
 class TreeRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,23 +130,28 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class HMBatch(NamedTuple):
-    """Sentences as a plan, the rows of visual features, and who contrasts with whom."""
+    """Sentences as a plan, the visual features that they match, and what contrasts with what."""
 
+    #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage).
     plan: Plan
     captions: Numbers
-    visual: Tensor  # rows of the whole pictures, then of the regions of all phrases (none in the coarse stage)
-    root_contrast: Tensor  # (sentences, sentences)
-    phrase_contrast: Tensor  # (phrases, phrases)
-    weights: Tensor  # (phrases,): confidences
-    real: Tensor | None = None  # () how many of the rows of `visual` are no padding; None: all
+    #: Rows of visual features: whole pictures of the sentences, regions of the phrases. Masks: where there is one.
+    pictures: Annotated[Tensor, "sentences"]
+    sentence_mask: Annotated[Tensor, "sentences"]
+    regions: Annotated[Tensor, "phrases"]
+    phrase_mask: Annotated[Tensor, "phrases"]
+    root_contrast: Annotated[Tensor, "sentences", "sentences"]
+    phrase_contrast: Annotated[Tensor, "phrases", "phrases"]
+    #: Confidences.
+    weights: Annotated[Tensor, "phrases"]
 
 
 def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:
     """Eq. 9 by pair `(pairs,)`.
 
     Args:
-        visual, texts: unit rows, the first of one with the first of the other.
-        contrast: `(pairs, pairs)`, whether the second is a contrast to the first; symmetric.
+        visual, texts: `(pairs, d)` unit embeddings; those of one place match.
+        contrast: `(pairs, pairs)` true where the second is contrasted with the first; symmetric.
     """
     scores = visual @ texts.T
     own = scores.diagonal()[:, None]
@@ -188,18 +188,6 @@ class HMTask:
         #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
         self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
-        self.frame = self._frame() if pays(recipe.schedule, device) else None
-
-    def _frame(self) -> Frame:
-        """Room for most batches, as some are."""
-        random, count = np.random.default_rng(self.recipe.seed), min(self.recipe.batch, len(self.data.tree))
-        some = (random.choice(self.data.tree, count, replace=False) for _ in range(FRAMED))
-        return Frame(map(self.texts.forest.plan, some))
-
-    @property
-    def one_form(self) -> bool:
-        """The few batches that have no room in the frame are of forms of their own, and stepped as ever."""
-        return self.frame is not None
 
     def batches(self, epoch: int) -> Batches[HMBatch]:
         number = self.recipe.round_of(epoch)
@@ -218,43 +206,48 @@ class HMTask:
         """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device."""
         data, found = self.data, self.module.correspondences
         plan = self.texts.forest.plan(data.tree[captions])
-        framed = self.frame.fill(plan) if self.frame else None
-        plan = (framed or plan).to(self.device)
-        first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
-        sent = np.concatenate([captions, spread(first, last if number else first)[0]])
-        caption, mention = send(torch.from_numpy(sent), self.device).tensor_split([len(captions)])
-        image, string = self.image_of[caption], self.string_of[caption]
-        root = (image[:, None] != image) & (string[:, None] != string)
-        rows = self.first_row[image]
         if not number:
-            # Which no loss asks for.
             plan = plan._replace(phrase=plan.phrase[:0], phrase_tree=plan.phrase_tree[:0])
-            return HMBatch(plan, captions, rows, root, root[:0, :0], rows.new_zeros(0, dtype=torch.float32))
-        owner, name = image[plan.phrase_tree], self.name_of[mention]
-        chosen = self.first_row[owner] + found.region[number - 1, mention]
-        # Rows of `visual` are different regions, of whatever image.
-        phrase = (name[:, None] != name) & (chosen[:, None] != chosen)
+        first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
+        mentions = concatenated_ranges(first, last if number else first)[0]
+        parts = [len(captions), len(mentions), len(mentions)]
+        sent = np.concatenate([captions, mentions, plan.phrase_tree.numpy()])
+        caption, mention, tree = torch.split(send(torch.from_numpy(sent), self.device), parts)
+        image, string = self.image_of[caption], self.string_of[caption]
+        pictures, owner, name = self.first_row[image], image[tree], self.name_of[mention]
+        regions, weights = pictures[:0], pictures.new_zeros(0, dtype=torch.float32)
+        if number:
+            regions = self.first_row[owner] + found.region[number - 1, mention]
+            weights = found.confidence[number - 1, mention].clamp(min=0)
+        # Rows of the visual features are different regions, of whatever image.
+        phrase_contrast = (name[:, None] != name) & (regions[:, None] != regions)
         if self.recipe.loss.contrasts == "image":
-            phrase &= owner[:, None] == owner
-        weights = found.confidence[number - 1, mention].clamp(min=0)
-        if framed is None:
-            return HMBatch(plan, captions, torch.cat([rows, chosen]), root, phrase, weights)
-        size, real = size_for(len(chosen)), torch.full((), len(captions) + len(chosen), device=self.device)
-        plan = plan._replace(phrase=longer(plan.phrase, size), phrase_tree=longer(plan.phrase_tree, size))
-        visual, phrase = torch.cat([rows, longer(chosen, size)]), larger(phrase, size, size)
-        return HMBatch(plan, captions, visual, root, phrase, longer(weights, size), real)
+            phrase_contrast &= owner[:, None] == owner
+        return HMBatch(
+            plan=plan,
+            captions=captions,
+            pictures=pictures,
+            sentence_mask=torch.ones_like(pictures, dtype=torch.bool),
+            regions=regions,
+            phrase_mask=torch.ones_like(regions, dtype=torch.bool),
+            root_contrast=(image[:, None] != image) & (string[:, None] != string),
+            phrase_contrast=phrase_contrast,
+            weights=weights,
+        )
 
-    def loss(self, batch: HMBatch) -> Loss:
+    def loss(self, batch: HMBatch, gather: Gather = compute_all) -> Loss:
         """Eq. 10, divided by the number of sentences."""
-        network, sentences, margin = self.module.network, len(batch.captions), self.recipe.loss.margin
-        plan = batch.plan
-        nodes = torch.cat([plan.root, plan.phrase]) if len(batch.visual) > sentences else plan.root
-        texts = network.embed_nodes(plan, nodes, batch.real)
-        visual = network.embed_visual(self.data.visual[batch.visual].float(), batch.real)
-        root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin).sum() / sentences
+        network, margin, plan = self.module.network, self.recipe.loss.margin, batch.plan.to(self.device)
+        sentences, count = len(batch.pictures), batch.sentence_mask.sum()
+        mask = torch.cat([batch.sentence_mask, batch.phrase_mask])
+        nodes, rows = torch.cat([plan.root, plan.phrase]), torch.cat([batch.pictures, batch.regions])
+        texts = gather(lambda own, there: network.embed_nodes(plan, own, there), nodes, mask)
+        visual = gather(lambda own, there: network.embed_visual(self.data.visual[own].float(), there), rows, mask)
+        by_root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin)
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
-        phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / sentences
-        return Loss(root + phrases, {"roots": root, "noun_phrases": phrases})
+        roots = by_root.sum() / count
+        phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / count
+        return Loss(roots + phrases, {"roots": roots, "noun_phrases": phrases})
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out
@@ -325,6 +318,7 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
 
 class HMLSTMKind(Kind[HMLSTMRecipe]):
     recipe_type = HMLSTMRecipe
+    distributed = True
 
     def features(self, recipe: HMLSTMRecipe, run: Path | None = None) -> list[FeatureRecipe]:
         """Those of a run by the trained backbone that it keeps, if it has one."""
@@ -334,12 +328,7 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
         return [with_backbone(each, run / TOWER_FILE) for each in features]
 
     def task(
-        self,
-        recipe: HMLSTMRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> HMTask:
         return HMTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
 

@@ -25,7 +25,6 @@ from deixis.papers.two_branch.phrase_sampling import PhraseSamplerRecipe
 from deixis.papers.two_branch.phrases_task import PhraseRecipe, PhraseTask
 from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, make_network
-from deixis.training.distributed import ALONE, Ranks
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.run_protocols import (
     Evaluation,
@@ -38,7 +37,7 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.runs import read_weights
 from deixis.training.sampling import SentenceSamplerRecipe
-from deixis.training.task import Batches, Loss, SizedBatches
+from deixis.training.task import Batches, Gather, Loss, SizedBatches, compute_all
 
 #: What of the weights is the sentences' own.
 NORMS, CENTRE = "sentence_norms.", "sentence_centre"
@@ -109,17 +108,13 @@ class JointTask:
         self.sentences, self.phrases, self._weight = sentences, phrases, recipe.phrase_weight
         self.module = JointModule(sentences, phrases)
 
-    @property
-    def one_form(self) -> bool:
-        return self.sentences.one_form and self.phrases.one_form
-
     def batches(self, epoch: int) -> Batches[JointBatch]:
         """Every pair of both once; as many steps as the one has batches that has more, the other's spread evenly."""
         both = self.sentences.batches(epoch), self.phrases.batches(epoch)
         steps = max(map(len, both))
         return Batches(steps, map(JointBatch, *(spread_evenly(batches, steps) for batches in both)))
 
-    def loss(self, batch: JointBatch) -> Loss:
+    def loss(self, batch: JointBatch, gather: Gather = compute_all) -> Loss:
         total = torch.zeros((), device=self.phrases.device)
         parts: dict[str, Tensor | float] = {}
         for name, task, own, weight in (
@@ -127,7 +122,7 @@ class JointTask:
             ("phrases", self.phrases, batch.phrases, self._weight),
         ):
             if own is not None:
-                loss = task.loss(own)
+                loss = task.loss(own, gather)
                 total = total + weight * loss.total
                 parts |= {f"{name}.{part}": value for part, value in loss.parts.items()}
         return Loss(total, parts)
@@ -163,12 +158,7 @@ class JointKind(TwoBranchKind[JointRecipe]):
         return region_recipes(recipe.feature_recipe)
 
     def task(
-        self,
-        recipe: JointRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: JointRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> JointTask:
         training, (sentences, phrases) = training_set(corpus), recipe.alone()
         chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")

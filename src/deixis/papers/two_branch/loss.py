@@ -1,8 +1,8 @@
-"""Losses over images and texts: eq. 6 and eq. 7 of paper 1, and two later ones with the same interface.
+"""The losses of two-branch networks: eqs. 4 to 7 of Wang et al. (TPAMI 2018), on unit embeddings and masks.
 
-A ranking loss is given unit rows of images and of texts, and a `Contrast`: which pairs match, and what each may be told
-apart from. Who is whose negative is the sampler's business (`deixis.training.sampling`), so every loss here knows
-several matches of one image, phrase or chain. Nothing loops over pairs.
+`ranking_loss` has the first two sums of eq. 6, `neighbourhood_loss` is one of its last two (eqs. 4, 5),
+`logistic_loss` is eq. 7. `RankingLoss` and `LogisticLoss` are these as a recipe sets them, with parts to log. Which
+pairs match is the sampler's business (`deixis.training.sampling`).
 """
 
 from __future__ import annotations
@@ -10,37 +10,99 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deixis.errors import DeixisError
 from deixis.training.contrastive import (
     Contrast,
-    Direction,
     HardestNegativeLoss,
     HardestNegativeRecipe,
     InfoNCELoss,
     InfoNCERecipe,
-    _cosines,
-    _hardest,
+    contrast_of,
+    cosines,
 )
 from deixis.training.task import Loss
 
 
-def _distances(cosines: Tensor) -> Tensor:
-    # Unit rows: d² = 2 − 2 cos. At d = 0 the root has no slope; the floor gives it none.
-    return (2 - 2 * cosines).clamp(min=1e-12).sqrt()
+def ranking_loss(
+    images: Tensor,
+    texts: Tensor,
+    match: Tensor,
+    negative: Tensor | None = None,
+    *,
+    margin: float = 0.05,
+    weights: tuple[float, float] = (1.0, 4.0),
+    hardest: int = 30,
+) -> Tensor:
+    """The first two sums of eq. 6: each matching pair against its nearest negatives, in both directions.
 
-
-def triplet_hinges(anchors: Tensor, others: Tensor, direction: Direction, margin: float, hardest: int) -> Tensor:
-    """[m + d(anchor, positive) − d(anchor, negative)]₊ of the hardest triplets of each pair, (pairs, ≤ hardest).
-
-    The loss of a triplet falls with the distance of its negative, so the hardest are the nearest negatives.
+    Args:
+        images, texts: `(n, d)`, `(m, d)` unit embeddings.
+        match: `(n, m)` true where an image and a text belong together.
+        negative: `(n, m)` true where they may be contrasted; by default where they do not match.
+        margin: m.
+        weights: λ₁ and λ₂, of image to text and of text to image.
+        hardest: K; each matching pair is compared with its K nearest negatives.
     """
-    positive, cosines = _cosines(anchors, others, direction)
-    nearest = _hardest(cosines, direction.negative, hardest)
-    return functional.relu(margin + _distances(positive)[:, None] - _distances(nearest))
+    distance, contrast = pairwise_distance(images, texts), contrast_of(match, negative)
+    image_to_text = hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest)
+    text_to_image = hardest_triplets(distance.T, contrast.match_images, contrast.negative_images, margin, hardest)
+    return weights[0] * image_to_text.sum() + weights[1] * text_to_image.sum()
+
+
+def neighbourhood_loss(
+    embeddings: Tensor, same: Tensor, different: Tensor, *, margin: float = 0.05, hardest: int = 30
+) -> Tensor:
+    """The third or the fourth sum of eq. 6: the constraints within images (eq. 4) or within texts (eq. 5).
+
+    Args:
+        embeddings: `(n, d)` unit embeddings of images, or of texts.
+        same: `(n, n)` true where two are in one neighbourhood: they match the same text, or the same image.
+        different: `(n, n)` true where they are not.
+        margin, hardest: as in `ranking_loss`.
+    """
+    return hardest_triplets(pairwise_distance(embeddings, embeddings), same, different, margin, hardest).sum()
+
+
+def logistic_loss(logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Eq. 7: Σ log(1 + exp(−z p)) over pairs with logits p and labels z of +1 and −1, where a mask is true."""
+    losses = functional.softplus(-labels * logits.float())
+    return losses.sum() if mask is None else losses.masked_fill(~mask, 0).sum()
+
+
+def pairwise_distance(rows: Tensor, others: Tensor) -> Tensor:
+    """Euclidean distances `(rows, others)` of unit vectors: d² = 2 − 2 cos."""
+    # The root has no slope at 0; the floor gives it none.
+    return (2 - 2 * cosines(rows, others)).clamp(min=1e-12).sqrt()
+
+
+def hardest_triplets(
+    distance: Tensor,
+    match: Tensor,
+    negative: Tensor,
+    margin: float,
+    hardest: int,
+    candidate_distance: Tensor | None = None,
+) -> Tensor:
+    """[m + d(x, y) − d(x, y′)]₊ of every anchor x, match y and each of its `hardest` nearest negatives y′.
+
+    Args:
+        distance: `(anchors, others)`.
+        match: `(anchors, others)`.
+        negative: `(anchors, candidates)`.
+        candidate_distance: `(anchors, candidates)`; by default `distance`, whose columns are the candidates.
+
+    Returns:
+        `(anchors, others, ≤ hardest)`, 0 where there is no match or no such negative.
+    """
+    candidates = distance if candidate_distance is None else candidate_distance
+    far = candidates.masked_fill(~negative, torch.inf)
+    nearest = far.topk(min(hardest, far.shape[1]), largest=False, sorted=False).values
+    near = distance.masked_fill(~match, -torch.inf)
+    return ((margin + near)[:, :, None] - nearest[:, None]).relu()
 
 
 class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid_unknown_fields=True):
@@ -67,50 +129,40 @@ class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid
 
 
 class RankingLoss(nn.Module):
-    """Eq. 6 of paper 1: a sum over the K hardest triplets of every matching pair, in up to four directions.
+    """Eq. 6 with the weights of a recipe; sums of weight 0, or without masks in the batch, are left out.
 
     Algorithm 1 names K for the two cross-modal sums; the two sums of the constraints keep as many. The part `triplets`
-    counts those of the cross-modal sums that cost something (the paper's means: 5,378 and 10,756 a batch).
+    counts the cross-modal triplets with a loss above 0 (the paper's means: 5,378 and 10,756 per batch).
     """
 
     def __init__(self, recipe: RankingRecipe) -> None:
         super().__init__()
         self.recipe = recipe
 
-    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast) -> Loss:
-        sums: dict[str, Tensor] = {}
-        triplets = images.new_zeros(())
-        total = images.new_zeros(())
-        sides = ((images, texts), (texts, images), (images, images), (texts, texts))
-        for (name, direction), (anchors, others), weight in zip(
-            self._directions(contrast).items(), sides, self.recipe.weights, strict=True
+    def forward(self, images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None = None) -> Loss:
+        margin, hardest = self.recipe.margin, self.recipe.hardest
+        to_text, to_image, among_images, among_texts = self.recipe.weights
+        total, triplets = images.new_zeros(()), images.new_zeros(())
+        parts: dict[str, Tensor] = {}
+        distance = pairwise_distance(images, texts)
+        if to_text:
+            hinges = hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest)
+            parts["image_to_text"] = hinges.sum()
+            total, triplets = total + to_text * parts["image_to_text"], triplets + (hinges.detach() > 0).sum()
+        if to_image:
+            others = None if candidates is None else pairwise_distance(texts, candidates)
+            masks = contrast.match_images, contrast.negative_images
+            hinges = hardest_triplets(distance.T, *masks, margin, hardest, others)
+            parts["text_to_image"] = hinges.sum()
+            total, triplets = total + to_image * parts["text_to_image"], triplets + (hinges.detach() > 0).sum()
+        for name, weight, embeddings, same, different in (
+            ("image_to_image", among_images, images, contrast.same_images, contrast.different_images),
+            ("text_to_text", among_texts, texts, contrast.same_texts, contrast.different_texts),
         ):
-            if direction is None:
-                continue
-            hinges = triplet_hinges(anchors, others, direction, self.recipe.margin, self.recipe.hardest)
-            sums[name] = hinges.sum()
-            total = total + weight * sums[name]
-            if anchors is not others:
-                triplets += (hinges.detach() > 0).sum()
-        return Loss(total, {name: value.detach() for name, value in sums.items()} | {"triplets": triplets})
-
-    def _directions(self, contrast: Contrast) -> dict[str, Direction | None]:
-        """The sums of eq. 6 in its order; None where the weight is 0."""
-        weights = self.recipe.weights
-        directions: dict[str, Direction | None] = {
-            "image_to_text": contrast.image_to_text if weights[0] else None,
-            "text_to_image": contrast.text_to_image if weights[1] else None,
-        }
-        for side, neighbours, weight in (("image", contrast.images, weights[2]), ("text", contrast.texts, weights[3])):
-            directions[f"{side}_to_{side}"] = None
-            if weight and contrast.constrained:
-                if neighbours is None:
-                    raise DeixisError(
-                        f"loss.weights ask for a constraint among {side}s, but the batches have no neighbours there: "
-                        "they come with sampler.neighbourhood = 'sampling', and for sentences among texts alone"
-                    )
-                directions[f"{side}_to_{side}"] = neighbours.direction()
-        return directions
+            if weight and same is not None and different is not None:
+                parts[name] = neighbourhood_loss(embeddings, same, different, margin=margin, hardest=hardest)
+                total = total + weight * parts[name]
+        return Loss(total, {name: value.detach() for name, value in parts.items()} | {"triplets": triplets})
 
 
 class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forbid_unknown_fields=True):
@@ -118,15 +170,11 @@ class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forb
 
 
 class LogisticLoss(nn.Module):
-    """Eq. 7 of paper 1: Σ log(1 + exp(−z p)) over pairs with logits p and labels z of +1 and −1, as many of each.
+    """Eq. 7; the part `right` is the share of pairs on the right side of 0."""
 
-    A label of 0 is none: such a pair is padding.
-    """
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Loss:
-        right, padding = labels * logits.float(), labels == 0
-        share = (right.detach() > 0).sum() / (len(labels) - padding.sum())
-        return Loss(functional.softplus(-right).masked_fill(padding, 0).sum(), {"right": share})
+    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor) -> Loss:
+        right = (labels * logits.detach() > 0) & mask
+        return Loss(logistic_loss(logits, labels, mask), {"right": right.sum() / mask.sum()})
 
 
 LossRecipe = RankingRecipe | HardestNegativeRecipe | InfoNCERecipe | LogisticRecipe

@@ -17,7 +17,7 @@ from torch.nn import functional
 from deixis.errors import DeixisError
 from deixis.features.centring import centred
 from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, Share, Width
-from deixis.training.masked_norm import Layers, RowNorm
+from deixis.training.masked_norm import MaskedBatchNorm, MaskedSequential
 
 Widths = Annotated[tuple[Width, ...], Meta(min_length=1)]
 
@@ -49,8 +49,8 @@ class SimilarityRecipe(EmbeddingRecipe, tag="similarity", tag_field="kind", froz
     layers: Literal[1, 2, 3] = 3
 
 
-class Branch(Layers):
-    """FC–ReLU–dropout–…–FC–BN (3.2.1); a single FC stands alone (4.2, "linear"). The caller makes rows unit length."""
+class Branch(MaskedSequential):
+    """FC–ReLU–dropout–…–FC–BN (3.2.1); a single FC stands alone (4.2, "linear"). The caller normalizes."""
 
     def __init__(self, inputs: int, widths: tuple[int, ...], dropout: float) -> None:
         layers: list[nn.Module] = []
@@ -59,7 +59,7 @@ class Branch(Layers):
             inputs = width
         layers.append(nn.Linear(inputs, widths[-1]))
         if len(widths) > 1:
-            layers.append(RowNorm(widths[-1]))
+            layers.append(MaskedBatchNorm(widths[-1]))
         super().__init__(*layers)
 
 
@@ -87,16 +87,16 @@ class TwoBranchEmbedding(nn.Module):
         self.images = Branch(image_dim, recipe.image, recipe.dropout)
         self.texts = Branch(self.encoder.dim if self.encoder else text_dim, recipe.text, recipe.dropout)
 
-    def embed_images(self, images: Tensor, count: Tensor | None = None) -> Tensor:
-        """(images, image_dim), of which the first `count` may be all that are real, to unit rows (images, dim)."""
+    def embed_images(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Features `(images, image_dim)` to unit embeddings `(images, dim)`; batch norm leaves out what is masked."""
         if self.centre is not None:
             # About as large, number by number, as what the first layer's initial weights are made for.
             images = centred(images, self.centre) * len(self.centre) ** 0.5
-        return functional.normalize(self.images(images, count), dim=-1)
+        return functional.normalize(self.images(images, mask), dim=-1)
 
-    def embed_texts(self, texts: Tensor, count: Tensor | None = None) -> Tensor:
-        """(texts, text_dim) features, or (texts, longest) token ids, to unit rows (texts, dim)."""
-        return functional.normalize(self.texts(self.encoder(texts) if self.encoder else texts, count), dim=-1)
+    def embed_texts(self, texts: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Features `(texts, text_dim)` or token ids `(texts, longest)` to unit embeddings `(texts, dim)`."""
+        return functional.normalize(self.texts(self.encoder(texts) if self.encoder else texts, mask), dim=-1)
 
 
 class SimilarityNetwork(TwoBranchEmbedding):

@@ -14,19 +14,20 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deixis.training.contrastive import Contrast, Direction, Neighbours
+from deixis.training.contrastive import Contrast
 from deixis.training.sampling import (
     Choices,
     Neighbourhood,
     Numbers,
     PairBatch,
     RankingBatch,
+    TokenIdRows,
     as_numbers,
-    columns_of,
+    as_statistics,
+    concatenated_ranges,
     other_than,
-    seconds,
+    second_matches,
     shuffled,
-    spread,
 )
 from deixis.training.task import Batches
 
@@ -89,11 +90,12 @@ class PhraseSampler:
     """Batches of region-phrase pairs.
 
     Args:
-        lengths: (strings,) their words, where they are read word by word.
+        token_ids: `(strings, longest)`, where strings are read word by word.
     """
 
-    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, lengths: Numbers | None = None) -> None:
-        self.recipe, self.seed, self.device, self.lengths = recipe, seed, data.pair_string.device, lengths
+    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, token_ids: Tensor | None = None) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
+        self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
         self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
         drawn = as_numbers(data.pair_region)
         # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.
@@ -124,10 +126,39 @@ class PhraseSampler:
         rows, place = self._number(np.concatenate([targets.regions, negatives[real]]))
         candidates = np.zeros_like(negatives)
         candidates[real] = place[len(targets.regions) :]
-        contrast = self._contrast(targets, place[: len(targets.regions)], candidates, real)
         statistics |= {"negative_regions": float(real.sum()), "rows": float(len(rows))}
-        columns = columns_of(self.lengths, targets.strings, self.device)
-        return RankingBatch(self._send(rows), self._send(targets.strings), contrast, base, statistics, columns)
+        place = place[: len(targets.regions)]
+        images, texts, target_rows = self._send(rows), self._send(targets.strings), self._send(place)
+        # A row of the mask for every text, though only those of `base` have negatives.
+        negative = torch.zeros(len(texts), len(rows) + 1, dtype=torch.bool, device=self.device)
+        at = self._send(np.where(real, candidates, len(rows)))
+        negative[: len(at)].scatter_(1, at, True)
+        batch = RankingBatch(
+            images=images,
+            image_mask=torch.ones_like(images, dtype=torch.bool),
+            texts=texts,
+            text_mask=torch.ones_like(texts, dtype=torch.bool),
+            contrast=self._contrast(targets, place, negative[:, :-1]),
+            pairs=base,
+            statistics=as_statistics(statistics, self.device),
+            targets=target_rows,
+            token_ids=self._token_ids(targets.strings, texts),
+        )
+        return batch if self.picture_choices is None else self._with_other_pictures(batch, targets)
+
+    def _with_other_pictures(self, batch: RankingBatch, targets: _Targets) -> RankingBatch:
+        """The batch with the target regions of pictures without a phrase among the candidates of that phrase."""
+        assert self.picture_choices is not None
+        assert batch.targets is not None
+        pairs = len(targets.base)
+        spoken = np.ones((len(targets.strings), pairs), bool)
+        spoken[:pairs] = self.picture_choices.has(targets.base, targets.strings[:pairs]).T
+        negative = torch.cat([batch.contrast.negative_images, self._send(~spoken)], 1)
+        everyone = torch.arange(len(batch.images), device=self.device)
+        return batch._replace(
+            contrast=batch.contrast._replace(negative_images=negative),
+            candidates=torch.cat([everyone, batch.targets[:pairs]]),
+        )
 
     def _targets(
         self, base: Numbers, following: Numbers, random: np.random.Generator
@@ -139,8 +170,8 @@ class PhraseSampler:
         statistics = {"pairs": float(count)}
         if self.recipe.neighbourhood == "none":
             return _Targets(base, strings, everyone, regions, everyone, count, count), statistics
-        regions_seen, second_text, alone = seconds(regions, strings, self.choices.count(base))  # step 3.c.i
-        phrases_seen, second_region, lone = seconds(strings, regions, last - first)  # step 3.c.ii
+        regions_seen, second_text, alone = second_matches(regions, strings, self.choices.count(base))  # step 3.c.i
+        phrases_seen, second_region, lone = second_matches(strings, regions, last - first)  # step 3.c.ii
         statistics |= {
             "regions": float(regions_seen),
             "regions_without_second": float(alone),
@@ -166,35 +197,28 @@ class PhraseSampler:
             region_pairs,
         ), statistics
 
-    def _contrast(
-        self, targets: _Targets, place: Numbers, negatives: Numbers, real_negatives: NDArray[np.bool_]
-    ) -> Contrast:
-        """Triplets as tensors on the data's device, which nothing here waits for.
+    def _contrast(self, targets: _Targets, place: Numbers, negative_images: Tensor) -> Contrast:
+        """Masks on the data's device, which nothing here waits for.
 
         Args:
-            place: (regions,) rows of the batch where the targets' regions are.
-            negatives: (pairs, longest) rows of the batch with the negative regions of the pairs, where they are real.
+            place: `(regions,)` rows of the batch where the targets' regions are.
+            negative_images: `(texts, rows of the batch)`.
         """
-        pairs = len(targets.base)
+        pairs, regions, texts = len(targets.base), len(place), len(targets.strings)
         target = self.target[targets.base]
         named = self.choices.has(targets.base, targets.strings)
-        matching = named | (target[:, None] == target[targets.text_owner])
-        match, region = self._send(matching), self._send(place)
-        candidates, real = self._send(negatives), self._send(real_negatives)
-        text_owner, region_owner = self._send(targets.text_owner), self._send(targets.region_owner)
-        if self.picture_choices is not None:
-            spoken = self.picture_choices.has(targets.base, targets.strings[:pairs])
-            candidates = torch.cat([candidates, region[:pairs].expand(pairs, pairs)], 1)
-            real = torch.cat([real, ~self._send(spoken.T)], 1)
-        texts = torch.arange(len(text_owner), device=self.device)
-        region_anchor, text_anchor = text_owner[: targets.text_pairs], region_owner[: targets.region_pairs]
+        matching = named | (target[:, None] == target[targets.text_owner])  # (pairs, texts)
+        match_texts, negative_texts = np.zeros((2, regions, texts), bool)
+        match_texts[targets.text_owner[: targets.text_pairs], np.arange(targets.text_pairs)] = True
+        negative_texts[:pairs] = ~matching
+        match_images = np.zeros((texts, regions), bool)
+        match_images[targets.region_owner[: targets.region_pairs], np.arange(targets.region_pairs)] = True
         contrast = Contrast(
-            Direction(region[region_anchor], texts[: targets.text_pairs], ~match[region_anchor]),
-            Direction(text_anchor, region[: targets.region_pairs], real[text_anchor], candidates[text_anchor]),
+            self._send(match_texts), self._send(negative_texts), self._send(match_images), negative_images
         )
         if self.recipe.neighbourhood != "sampling":
             return contrast
-        # Eq. 4: regions described by the same text. Of regions that are in no pair nobody knows what describes them.
+        # Eq. 4: regions described by the same text. What describes a region that is in no pair is not known.
         related = matching[:, :pairs] | matching[:, :pairs].T
         described = related[targets.region_owner][:, targets.region_owner]
         distinct = place[:, None] != place
@@ -203,17 +227,15 @@ class PhraseSampler:
         alike = (owner_target[:, None] == owner_target) & (strings[:, None] != strings)
         naming = matching[targets.text_owner]
         return contrast._replace(
-            images=self._neighbours(region, described & distinct, ~described & distinct),
-            texts=self._neighbours(texts, alike, ~(naming | naming.T)),
+            same_images=self._send(described & distinct),
+            different_images=self._send(~described & distinct),
+            same_texts=self._send(alike),
+            different_texts=self._send(~(naming | naming.T)),
         )
-
-    def _neighbours(self, rows: Tensor, same: NDArray[np.bool_], apart: NDArray[np.bool_]) -> Neighbours:
-        anchor, positive = same.nonzero()
-        return Neighbours(rows, self._send(anchor), self._send(positive), self._send(apart))
 
     def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
         """Rows of the same picture with IoU < 0.3, padded (pairs, longest), and which of them are real."""
-        place, lengths = spread(self.negative_offsets[base], self.negative_offsets[base + 1])
+        place, lengths = concatenated_ranges(self.negative_offsets[base], self.negative_offsets[base + 1])
         real = np.arange(lengths.max(initial=0)) < lengths[:, None]
         padded = np.zeros(real.shape, np.int64)
         padded[real] = self.negative_rows[place]
@@ -224,7 +246,7 @@ class PhraseSampler:
         return np.take_along_axis(padded, order, 1), np.take_along_axis(real, order, 1)
 
     def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
-        place, lengths = spread(self.positive_offsets[base], self.positive_offsets[base + 1])
+        place, lengths = concatenated_ranges(self.positive_offsets[base], self.positive_offsets[base + 1])
         text = np.repeat(np.arange(len(base)), lengths)
         first, last = self.negative_offsets[base][text], self.negative_offsets[base + 1][text]
         # To stay balanced, a phrase whose box fills the picture, with no region to tell it from, gives no pair.
@@ -232,19 +254,26 @@ class PhraseSampler:
         positive, text = self.positive_rows[place[paired]], text[paired]
         negative = self.negative_rows[random.integers(first[paired], last[paired])]
         rows, numbered = self._number(np.concatenate([positive, negative]))
-        labels = torch.ones(len(numbered), device=self.device)
-        labels[len(positive) :] = -1
         unpaired = len(base) - len(np.unique(text))
+        images, texts, places = self._send(rows), self._send(self.string[base]), self._send(numbered)
+        number = torch.arange(len(places), device=self.device)
+        statistics = {"pairs": float(len(numbered)), "phrases_without_negative": float(unpaired)}
         return PairBatch(
-            self._send(rows),
-            self._send(self.string[base]),
-            self._send(numbered),
-            self._send(np.concatenate([text, text])),
-            labels,
-            base,
-            {"pairs": float(len(numbered)), "phrases_without_negative": float(unpaired)},
-            columns_of(self.lengths, self.string[base], self.device),
+            images=images,
+            image_mask=torch.ones_like(images, dtype=torch.bool),
+            texts=texts,
+            text_mask=torch.ones_like(texts, dtype=torch.bool),
+            image=places,
+            text=self._send(np.concatenate([text, text])),
+            labels=torch.where(number < len(positive), 1.0, -1.0),
+            pair_mask=torch.ones_like(places, dtype=torch.bool),
+            pairs=base,
+            statistics=as_statistics(statistics, self.device),
+            token_ids=self._token_ids(self.string[base], texts),
         )
+
+    def _token_ids(self, texts: Numbers, rows: Tensor) -> Tensor | None:
+        return None if self.token_ids is None else self.token_ids.of(texts, rows)
 
     def _number(self, rows: Numbers) -> tuple[Numbers, Numbers]:
         """The different rows, and for each given row its place among them; as `np.unique`, without sorting."""

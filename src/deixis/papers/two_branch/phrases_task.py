@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import torch
 from msgspec import Meta
+from torch import Tensor
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.feature_recipe import FeatureRecipe
@@ -17,7 +17,6 @@ from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
-from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import phrase_data
 from deixis.training.run_protocols import Evaluation, RunProtocol, phrase_localization, phrase_presence
@@ -53,32 +52,23 @@ class PhraseTask(TwoBranchTask):
         chains: FeatureStore,
         proposals: FeatureStore,
         device: torch.device,
-        ranks: Ranks = ALONE,
     ) -> None:
-        # What is fitted is kept in the cache, and found there.
-        with ranks.in_turn():
-            text = fitted_text(recipe.text, training, corpus, device)
-        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device, ranks)
-        self.data = phrase_data(training, chains, proposals, text, device=device, ranks=ranks, may_stay=True)
-        if ranks.first:
-            self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
-            self.check = LocalizationCheck(self.held_out, recipe.regions)
-        self.centre_visual()
-        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.phrases])
-        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, lengths)
+        text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device)
+        self.data = phrase_data(training, chains, proposals, text, device=device, may_stay=True)
+        self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
+        self.check = LocalizationCheck(self.held_out, recipe.regions)
+        self.set_centre()
+        token_ids = self.data.strings if recipe.model.recurrent else None
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, token_ids)
 
     @property
-    def visual(self) -> Held:
-        return Held(self.data.regions, self.data.first_region)
+    def visual(self) -> Tensor:
+        return self.data.regions
 
     @property
-    def texts(self) -> Held:
-        return Held(self.data.strings, self.data.first_string)
-
-    @property
-    def one_form(self) -> bool:
-        """Regions come in other numbers every time, unless these are padded."""
-        return self.pads
+    def texts(self) -> Tensor:
+        return self.data.strings
 
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
@@ -98,21 +88,15 @@ class PhraseTask(TwoBranchTask):
 
 class PhrasesKind(TwoBranchKind[PhraseRecipe]):
     recipe_type = PhraseRecipe
-    distributed = True
 
     def features(self, recipe: PhraseRecipe, run: Path | None = None) -> list[FeatureRecipe]:
         return region_recipes(recipe.feature_recipe)
 
     def task(
-        self,
-        recipe: PhraseRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> PhraseTask:
         chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
-        return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, ranks)
+        return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
 
     def protocols(self, evaluation: Evaluation[PhraseRecipe]) -> Sequence[RunProtocol]:
         # The similarity network compares every pair of phrase and region: too many over all pictures for `presence`.

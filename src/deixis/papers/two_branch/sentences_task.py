@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.feature_recipe import FeatureRecipe
@@ -14,7 +14,6 @@ from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
-from deixis.training.distributed import ALONE, Held, Ranks
 from deixis.training.inputs import find_store, fitted_text, region_recipes
 from deixis.training.pair_data import sentence_data
 from deixis.training.run_protocols import (
@@ -54,38 +53,22 @@ class SentenceTask(TwoBranchTask):
         corpus: Corpus,
         store: FeatureStore,
         device: torch.device,
-        ranks: Ranks = ALONE,
     ) -> None:
-        # What is fitted is kept in the cache, and found there.
-        with ranks.in_turn():
-            text = fitted_text(recipe.text, training, corpus, device)
-        super().__init__(recipe, training, text, store.image_vectors().shape[1], device, ranks)
-        self.data = sentence_data(training, store, text, device=device, ranks=ranks, may_stay=True)
-        self.held_out = sentence_data(corpus.split("val"), store, text, device=device) if ranks.first else None
-        self.centre_visual()
-        lengths = None if recipe.model.recurrent is None else np.array([len(text) for text in self.data.captions])
-        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed, lengths)
+        text = fitted_text(recipe.text, training, corpus, device)
+        super().__init__(recipe, training, text, store.image_vectors().shape[1], device)
+        self.data = sentence_data(training, store, text, device=device, may_stay=True)
+        self.held_out = sentence_data(corpus.split("val"), store, text, device=device)
+        self.set_centre()
+        token_ids = self.data.texts if recipe.model.recurrent else None
+        self.sampler = SentenceSampler(self.data, recipe.sampler, recipe.seed, token_ids)
 
     @property
-    def visual(self) -> Held:
-        return Held(self.data.images, self.data.first_image)
+    def visual(self) -> Tensor:
+        return self.data.images
 
     @property
-    def texts(self) -> Held:
-        return Held(self.data.texts, self.data.first_text)
-
-    @property
-    def adds(self) -> bool:
-        """Whether batches have more than their pairs, in other numbers every time."""
-        return self.sampler.recipe.neighbourhood != "none" and not isinstance(self.module.network, SimilarityNetwork)
-
-    @property
-    def pads(self) -> bool:
-        return self.adds and super().pads
-
-    @property
-    def one_form(self) -> bool:
-        return self.pads or (self.stays and not self.adds)
+    def texts(self) -> Tensor:
+        return self.data.texts
 
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         pairs = isinstance(self.module.network, SimilarityNetwork)
@@ -93,7 +76,6 @@ class SentenceTask(TwoBranchTask):
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out
-        assert held_out is not None, "the first process validates"
         if isinstance(network, SimilarityNetwork):
             return retrieval_figures(network.score_all(held_out.images, held_out.texts), held_out.image_of)
         texts = torch.cat([network.embed_texts(part) for part in torch.split(held_out.texts, 4096)])
@@ -106,20 +88,14 @@ class SentenceTask(TwoBranchTask):
 
 class SentencesKind(TwoBranchKind[SentenceRecipe]):
     recipe_type = SentenceRecipe
-    distributed = True
 
     def features(self, recipe: SentenceRecipe, run: Path | None = None) -> list[FeatureRecipe]:
         return region_recipes(recipe.feature_recipe) if recipe.drawn_regions else [recipe.feature_recipe]
 
     def task(
-        self,
-        recipe: SentenceRecipe,
-        corpus: Corpus,
-        stores: Sequence[FeatureStore],
-        device: torch.device,
-        ranks: Ranks = ALONE,
+        self, recipe: SentenceRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> SentenceTask:
-        return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device, ranks)
+        return SentenceTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), device)
 
     def protocols(self, evaluation: Evaluation[SentenceRecipe]) -> Sequence[RunProtocol]:
         protocols = [image_text_ranking]

@@ -20,16 +20,15 @@ from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRec
 from deixis.papers.two_branch.model import SimilarityModel, TwoBranchModel
 from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
 from deixis.text.features import TextFeatures, TextRecipe, load_text_features
-from deixis.training.bucket_padding import padded, pays
-from deixis.training.contrastive import InfoNCERecipe
-from deixis.training.distributed import ALONE, Held, Ranks, Sharing, summed
+from deixis.training.contrastive import Contrast
 from deixis.training.inputs import TEXT, check_caption_count, initial_vectors
 from deixis.training.kind import Kind
+from deixis.training.placing import rows_of
 from deixis.training.recipe import Recipe
 from deixis.training.run_records import batch_means
 from deixis.training.runs import read_log, read_weights
 from deixis.training.sampling import PairBatch, RankingBatch
-from deixis.training.task import Batches, Loss
+from deixis.training.task import Batches, Gather, Loss, compute_all
 
 #: Rows of visual features worked on together: 32,768 of 1,280 float32 are 168 MB.
 ROWS = 1 << 15
@@ -55,7 +54,7 @@ class TwoBranchRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TwoBranchTask(ABC):
-    """A `Task`: the network, its loss, and the rows of visual and text features that its batches name."""
+    """A `Task`: the network, its loss, and the visual and text features that its batches name rows of."""
 
     def __init__(
         self,
@@ -64,65 +63,41 @@ class TwoBranchTask(ABC):
         text: TextFeatures,
         visual_dim: int,
         device: torch.device,
-        ranks: Ranks = ALONE,
     ) -> None:
         self.recipe, self.text, self.device = recipe, text, device
-        with ranks.in_turn():
-            vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
+        vectors = initial_vectors(recipe.text, training, text) if recipe.word_vectors else None
         self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
-        self.sharing = Sharing(ranks, self.module)
 
-    def centre_visual(self) -> None:
-        """Tell the network the mean direction of the training data's visual features, all processes' together."""
-        centre, rows = self.module.network.centre, self.visual.values
-        if centre is None:
-            return
-        total = torch.zeros(len(centre) + 1, dtype=torch.float64, device=self.device)
-        if len(rows):
-            total[:-1], total[-1] = mean_direction(torch.split(rows, ROWS)).double() * len(rows), len(rows)
-        if self.sharing.ranks.together:
-            total = summed(total)
-        centre.copy_(total[:-1] / total[-1])
+    def set_centre(self) -> None:
+        """Give the network the mean direction of the training data's visual features, if it centres them."""
+        if self.module.network.centre is not None:
+            self.module.network.centre.copy_(mean_direction(torch.split(self.visual, ROWS)))
 
     @property
     @abstractmethod
-    def visual(self) -> Held:
+    def visual(self) -> Tensor:
         """Visual features of the training data."""
 
     @property
     @abstractmethod
-    def texts(self) -> Held:
+    def texts(self) -> Tensor:
         """Text features, or token ids, of the training data."""
-
-    @property
-    def stays(self) -> bool:
-        """Whether all that a step needs is on the device, and nothing is asked of it
-        (`deixis.training.masked_norm`)."""
-        recurrent = self.recipe.model.recurrent
-        here = all(held.values.device.type == self.device.type for held in (self.texts, self.visual))
-        return here and not (recurrent and recurrent.bidirectional)
-
-    @property
-    def pads(self) -> bool:
-        """Whether batches are brought to few forms: a mean over pairs would count those that are padding."""
-        sums, alone = not isinstance(self.recipe.loss, InfoNCERecipe), not self.sharing.ranks.together
-        return self.stays and sums and alone and pays(self.recipe.schedule, self.device)
 
     @abstractmethod
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
         """An epoch's batches as the sampler makes them."""
 
     def batches(self, epoch: int) -> Batches[Any]:
-        loss, made, pads = self.recipe.loss, self.sampled(epoch), self.pads
-        constrained = isinstance(loss, RankingRecipe) and any(loss.weights[2:]) and epoch > loss.constraints_after
+        loss, made = self.recipe.loss, self.sampled(epoch)
+        if isinstance(loss, RankingRecipe) and any(loss.weights[2:]) and epoch > loss.constraints_after:
+            return made
 
-        def ready(batch: Batch) -> Batch:
-            if isinstance(batch, RankingBatch) and not constrained:
-                # Which no loss asks for.
-                batch = batch._replace(contrast=batch.contrast._replace(images=None, texts=None, constrained=False))
-            return padded(batch) if pads else batch
+        def unconstrained(batch: Batch) -> Batch:
+            if isinstance(batch, PairBatch):
+                return batch
+            return batch._replace(contrast=Contrast(*batch.contrast[:4]))
 
-        return Batches(len(made), map(ready, made))
+        return Batches(len(made), map(unconstrained, made))
 
     @abstractmethod
     def validate(self) -> Mapping[str, float]: ...
@@ -130,25 +105,29 @@ class TwoBranchTask(ABC):
     @abstractmethod
     def describe(self, batch: Batch) -> str: ...
 
-    def loss(self, batch: Batch) -> Loss:
+    def loss(self, batch: Batch, gather: Gather = compute_all) -> Loss:
         network = self.module.network
-        columns = None if batch.columns is None else len(batch.columns)
-        images = self.sharing.embedded(
-            batch.images, self.visual, lambda rows: network.embed_images(rows.float(), batch.real_images)
-        )
-        texts = self.sharing.embedded(
-            batch.texts, self.texts, lambda rows: network.embed_texts(rows[:, :columns], batch.real_texts)
-        )
+        images = gather(self._embed_images, batch.images, batch.image_mask)
+        if batch.token_ids is None:
+            texts = gather(self._embed_texts, batch.texts, batch.text_mask)
+        else:
+            texts = gather(network.embed_texts, batch.token_ids, batch.text_mask)
         if isinstance(batch, PairBatch):
             assert isinstance(network, SimilarityNetwork)
-            compare, image, text = network.compare, batch.image, batch.text
-            logits = self.sharing.divided(
-                len(image), self.device, lambda pairs: compare(images[image[pairs]], texts[text[pairs]])
-            )
-            total, parts = self.module.loss(logits, batch.labels)
-        else:
+            logits = gather(network.compare, images[batch.image], texts[batch.text])
+            total, parts = self.module.loss(logits, batch.labels, batch.pair_mask)
+        elif batch.targets is None:
             total, parts = self.module.loss(images, texts, batch.contrast)
+        else:
+            candidates = images if batch.candidates is None else images[batch.candidates]
+            total, parts = self.module.loss(images[batch.targets], texts, batch.contrast, candidates)
         return Loss(total, {**parts, **batch.statistics})
+
+    def _embed_images(self, rows: Tensor, mask: Tensor) -> Tensor:
+        return self.module.network.embed_images(rows_of(self.visual, rows).float(), mask)
+
+    def _embed_texts(self, rows: Tensor, mask: Tensor) -> Tensor:
+        return self.module.network.embed_texts(rows_of(self.texts, rows), mask)
 
     def save(self, folder: Path) -> None:
         self.text.save(folder / TEXT)
@@ -180,6 +159,8 @@ R = TypeVar("R", bound=TwoBranchRecipe)
 
 class TwoBranchKind(Kind[R]):
     """What the kinds `sentences`, `phrases` and `joint` have in common."""
+
+    distributed = True
 
     def load_model(self, folder: Path, recipe: R, device: torch.device) -> TwoBranchModel:
         text = load_text_features(folder / TEXT, device=device.type)

@@ -1,0 +1,164 @@
+"""A training step as one CUDA graph: the adaptor between a trainer's step and batches of many shapes.
+
+A step of a small network keeps a GPU busy for less time than it takes to launch its kernels one by one. Captured once,
+forward pass, backward pass, clipping, optimizer and averaging are launched together. Batches that declare their
+dimensions are padded to few shapes (`deixis.training.bucket_padding`), and each shape that comes up often enough gets a
+graph. The trainer seeds torch before every step as always, so a graph draws what the step it was captured from would
+draw. Batches that declare nothing, and steps that cannot be captured, are stepped kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from deixis.training.bucket_padding import Padding, has_dimensions
+from deixis.training.placing import to_device
+from deixis.training.schedule import Schedule
+from deixis.training.task import Loss
+
+#: Steps before a graph is captured: libraries choose their kernels, and optimizer and average begin.
+WARM_UP: Final = 3
+#: What batches of one graph have in common.
+Shapes = tuple[torch.Size | int | None, ...]
+#: Of a batch and the factor of the learning rate: the figures of the step that it takes, and the gradient's norm.
+TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
+
+
+def can_capture_graphs(schedule: Schedule, device: torch.device) -> bool:
+    """Whether steps of a schedule can be captured: not while parts are frozen, and not with every optimizer."""
+    thawing = any(group.frozen_epochs for group in schedule.groups)
+    return device.type == "cuda" and not thawing and schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd")
+
+
+class GraphedSteps:
+    """Takes steps like `step`, by CUDA graphs of it, which share their memory: no two are at work at once.
+
+    On exit the graphs are freed at once instead of waiting to be collected: a forked process would try to free them,
+    and freeing one while another is captured ends that capture.
+
+    Args:
+        step: takes a step.
+        device: where it is taken.
+        capture: with False batches are padded all the same, but stepped kernel by kernel, for comparison.
+    """
+
+    def __init__(self, step: TakeStep, device: torch.device, *, capture: bool = True) -> None:
+        self._step, self._device, self._capture = step, device, capture
+        self._pad = Padding()
+        self._seen: Counter[Shapes] = Counter()
+        #: By shapes, the batch that a graph reads, into which others are copied.
+        self._inputs: dict[Shapes, Any] = {}
+        self._graphs: dict[Shapes, _Graph] = {}
+        self._pool: Any = None
+
+    def __enter__(self) -> GraphedSteps:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._graphs.clear()
+        self._inputs.clear()
+
+    def __call__(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        if not has_dimensions(batch):
+            return self._step(batch, factor)
+        batch = to_device(self._pad(batch), self._device)
+        shapes = shapes_of(batch)
+        self._seen[shapes] += 1
+        if not self._capture or self._seen[shapes] < WARM_UP:
+            return self._step(batch, factor)
+        if self._seen[shapes] == WARM_UP:
+            # The last step before the capture already reads the graph's own batch: kernels may depend on addresses.
+            self._inputs[shapes] = tree_map_only(Tensor, torch.clone, batch)
+            # Figures that are part of the batch would be overwritten by the next one.
+            loss, norm = self._step(self._inputs[shapes], factor)
+            return tree_map_only(Tensor, torch.clone, loss), norm
+        if shapes not in self._graphs:
+            self._capture_step(shapes)
+        return self._graphs[shapes].step(batch, factor) if shapes in self._graphs else self._step(batch, factor)
+
+    def _capture_step(self, shapes: Shapes) -> None:
+        # While it is captured, a step computes nothing: after a fault the weights are as before.
+        try:
+            self._graphs[shapes] = _Graph(self._step, self._inputs[shapes], self._pool)
+            self._pool = self._graphs[shapes].pool
+        except RuntimeError as fault:
+            # Older graphs draw from a generator that is no longer the one that is seeded.
+            self._capture = False
+            self._forget()
+            reason = str(fault).partition("\n")[0]
+            warnings.warn(f"steps are taken kernel by kernel: capturing a CUDA graph failed ({reason})", stacklevel=2)
+
+
+class _Graph:
+    """A step that was captured with a batch of its own, into which others are copied.
+
+    Args:
+        pool: the memory of a graph to share it with.
+    """
+
+    def __init__(self, step: TakeStep, batch: Any, pool: Any) -> None:
+        self._batch = batch
+        self._factor = torch.ones((), device=_tensors(batch)[0].device)
+        self._graph = torch.cuda.CUDAGraph()
+        with _no_garbage_collection(), _restored_after_a_fault(), torch.cuda.graph(self._graph, pool=pool):
+            self._loss, norm = step(self._batch, self._factor)
+            parts = {name: value for name, value in self._loss.parts.items() if isinstance(value, Tensor)}
+            self._figures = torch.stack([value.float() for value in (self._loss.total, norm, *parts.values())])
+        self._parts = [*parts]
+        self.pool = self._graph.pool()
+
+    def step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        for input_, value in zip(_tensors(self._batch), _tensors(batch), strict=True):
+            input_.copy_(value)
+        self._factor.fill_(factor)
+        self._graph.replay()
+        # The next step writes to the same place, and those of other graphs may.
+        total, norm, *parts = self._figures.clone()
+        return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Freeing graphs of an earlier run while another is captured would end the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def _restored_after_a_fault() -> Iterator[None]:
+    """A capture that fails leaves PyTorch on its stream, with a generator that waits for its end."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.clone_state()
+    with torch.cuda.stream(torch.cuda.current_stream()):
+        try:
+            yield
+        except RuntimeError:
+            generator.graphsafe_set_state(before)
+            raise
+
+
+def shapes_of(batch: Any) -> Shapes:
+    """The shapes of a batch's tensors, its integers and which fields are None: a step may have branched by these."""
+    leaves = (leaf for leaf in tree_leaves(batch) if leaf is None or isinstance(leaf, Tensor | int))
+    return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
