@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from deixis.papers.dvsa.network import AlignmentNetwork
     from deixis.papers.entities_cca.cca import NormalizedCCA
     from deixis.papers.hm_lstm.network import HMLSTM
+    from deixis.papers.two_branch.loss import ranking_loss
     from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
     from deixis.search.engine import SearchEngine
     from deixis.training.train_recipe import train
@@ -63,9 +64,10 @@ _HOMES = {
     "deixis.metrics.evaluation": ("evaluate",),
     "deixis.metrics.results": ("Result",),
     "deixis.search.engine": ("SearchEngine",),
-    # The papers' networks.
+    # The papers' networks and losses.
     "deixis.papers.entities_cca.cca": ("NormalizedCCA",),
     "deixis.papers.two_branch.network": ("SimilarityNetwork", "TwoBranchEmbedding"),
+    "deixis.papers.two_branch.loss": ("ranking_loss",),
     "deixis.papers.hm_lstm.network": ("HMLSTM",),
     "deixis.papers.concepts_order.network": ("ConceptsOrderNetwork",),
     "deixis.papers.dvsa.network": ("AlignmentNetwork",),
@@ -105,6 +107,7 @@ __all__ = [
     "load_model",
     "metrics",
     "open_corpus",
+    "ranking_loss",
     "train",
     "training_set",
     "write_corpus",

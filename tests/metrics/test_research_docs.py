@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import deixis
 from deixis.vision.reading import read_picture
@@ -29,11 +30,14 @@ def test_snippets_run_and_print_what_they_promise(
         assert len(code) <= 10
         exec(compile(snippet, "research.md", "exec"), names)  # noqa: S102
         printed.append(capsys.readouterr().out)
-    recall, result, matched, grounded = printed
+    recall, result, matched, loss, grounded = printed
     assert 0 < float(recall.split()[0]) < 20
     assert 30 < float(recall.split()[1]) < 70
     assert result.startswith("image-text ranking on scenes test (5 images")
     assert matched == "[0 1 2 3 4 5 6 7 8 9]\n"
+    fresh = deixis.TwoBranchEmbedding(50, 50, names["EmbeddingRecipe"](image=(64, 16), text=(64, 16)))
+    sides = (fresh.embed_images(names["pictures"][:100]), fresh.embed_texts(names["texts"][:100]))
+    assert float(loss) < deixis.ranking_loss(*sides, torch.eye(100).bool()).item() / 10
     assert [line.split(" (")[0] for line in grounded.splitlines()] == ["a man", "a red car"]
 
 
