@@ -47,7 +47,7 @@ def paths(pictures: Path, folder: Path) -> dict[str, list[str]]:
         "extract vectors of 48 pictures": [
             "deixis", "extract", str(pictures), "--features", "image", "--limit", "48", "--out", str(folder / "i"),
         ],
-        "index 100 pictures": ["deixis", "index", str(pictures), "--into", str(folder / "index")],
+        "index 100 pictures": ["deixis", "index", str(pictures), "--index", str(folder / "index")],
         "rank 5,000 pictures and 25,000 captions": [ranking, "--turns", "3", "--out", str(folder / "ranking.json")],
         "collect all tests": ["pytest", "--collect-only", "-q", "-p", "no:cacheprovider"],
     }  # fmt: skip

@@ -97,7 +97,7 @@ def main() -> None:
             "deixis-base": lambda some: [
                 "index",
                 str(folder / f"pictures {some}"),
-                "--into",
+                "--index",
                 f"{folder}/index {next(numbers)}",
             ],
             "deixis-base, pointing": lambda some: ["ground", *files[some], SENTENCE, "--json"],

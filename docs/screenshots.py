@@ -100,7 +100,7 @@ def prepare(work: Path) -> Path:
     scenes = open_corpus("scenes")
     for image in scenes.split("test"):
         read_picture(scenes, image).save(pictures / f"{image.id}.png")
-    deixis("index", pictures, "--into", index, "--model", f"onnx:{encoder}")
+    deixis("index", pictures, "--index", index, "--model", f"onnx:{encoder}")
     return index
 
 

@@ -77,7 +77,7 @@ def collection(place: Path) -> list[object]:
 def test_a_sentence_is_laid_over_a_picture(place: Path, corpus: Corpus, tmp_path: Path) -> None:
     image = corpus.split("test").images[0]
     picture = place / "corpus" / "images" / image.file
-    arguments = ["align", picture, "Two dogs chase a ball .", "--run", place / "aligner", "--count", "--json"]
+    arguments = ["align", picture, "Two dogs chase a ball .", "--model", place / "aligner", "--count", "--json"]
     done = run(*arguments, "--out", tmp_path / "aligned.png")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -102,16 +102,16 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
     write_corpus(open_corpus(place / "corpus"), tmp_path / "elsewhere")
     elsewhere, drawing = ["--corpus", tmp_path / "elsewhere", "--features", place / "store"], tmp_path / "drawing.png"
     for arguments, kind, words in [
-        (["align", picture, "a dog", "--run", place / "captioner"], DeixisError, "does not align"),
-        (["align", picture, "  ", "--run", place / "aligner"], DeixisError, "no words"),
-        (["align", picture, ". !", "--run", place / "aligner"], DeixisError, "no words"),
-        (["align", picture, "xyzzy qwrt", "--run", place / "aligner"], DeixisError, "knows no word of 'xyzzy qwrt'"),
-        (["align", tmp_path / "no.png", "a dog", "--run", place / "aligner"], InputError, r"no\.png"),
-        (["align", picture, "a dog", "--run", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
-        (["figures", "snippets", "xyzzy", "--run", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
+        (["align", picture, "a dog", "--model", place / "captioner"], DeixisError, "cannot align"),
+        (["align", picture, "  ", "--model", place / "aligner"], DeixisError, "no words"),
+        (["align", picture, ". !", "--model", place / "aligner"], DeixisError, "no words"),
+        (["align", picture, "xyzzy qwrt", "--model", place / "aligner"], DeixisError, "knows no word of 'xyzzy qwrt'"),
+        (["align", tmp_path / "no.png", "a dog", "--model", place / "aligner"], InputError, r"no\.png"),
+        (["align", picture, "a dog", "--model", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
+        (["figures", "snippets", "xyzzy", "--model", place / "aligner", *collection(place)], DeixisError, "xyzzy"),
         (["figures", "site", place / "aligner", *elsewhere, "--out", tmp_path / "site"], DeixisError, "--pictures-in"),
         (
-            ["figures", "snippets", "a dog", "--run", place / "aligner", *elsewhere, "--out", drawing],
+            ["figures", "snippets", "a dog", "--model", place / "aligner", *elsewhere, "--out", drawing],
             DeixisError,
             "--pictures-in",
         ),
@@ -124,7 +124,7 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
 
 def test_pieces_of_text_find_regions_of_a_collection(place: Path, corpus: Corpus, tmp_path: Path) -> None:
     done = run(
-        *["figures", "snippets", "a man", "a dog", "--run", place / "aligner", *collection(place)],
+        *["figures", "snippets", "a man", "a dog", "--model", place / "aligner", *collection(place)],
         *["--count", 3, "--out", tmp_path / "found.png", "--json"],
     )
     assert done.exit_code == 0, done.output
@@ -155,7 +155,7 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
 
     monkeypatch.setattr("deixis.vision.alignment_drawing.draw_regions", draw)
     asked = ["--corpus", tmp_path / "small", "--features", place / "store", "--out", tmp_path / "cut.png", "--json"]
-    done = run("figures", "snippets", "a man", "--run", place / "aligner", "--count", 3, *asked)
+    done = run("figures", "snippets", "a man", "--model", place / "aligner", "--count", 3, *asked)
     assert done.exit_code == 0, done.output
     [(_, cuts)] = drawn
     for cut, told in zip(cuts, json.loads(done.stdout)["a man"], strict=True):
@@ -197,7 +197,7 @@ def test_a_site_appears_whole_and_replaces_none_unasked(place: Path, tmp_path: P
 def test_regions_are_described_by_what_a_captioner_makes_of_them(place: Path, tmp_path: Path) -> None:
     """With the records of phrases that are found (`--by retrieval`), and a heading that tells what scores are."""
     picture = next((place / "corpus" / "images").iterdir())
-    ask = ["describe", picture, "--run", place / "captioner", "--by", "generation", "--count", 1]
+    ask = ["describe", picture, "--model", place / "captioner", "--by", "generation", "--count", 1]
     done = run(*ask, "--regions", "--most", 3, "--out", tmp_path / "said.png", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

@@ -111,7 +111,7 @@ def _concepts(folder: Path, corpus: Corpus) -> dict[str, Any]:
 
 def test_regions_are_described_from_the_phrases_of_the_training_captions(run: Run, made: Path, tmp_path: Path) -> None:
     picture = made / "picture.png"
-    ask = ("describe", picture, "--run", made / "hm", "--regions", "--count", 2, "--most", 3, "--json")
+    ask = ("describe", picture, "--model", made / "hm", "--regions", "--count", 2, "--most", 3, "--json")
     code, out, _ = run(*ask, "--out", tmp_path / "drawn.png")
     assert code == 0
     found = json.loads(out)
@@ -134,7 +134,7 @@ def test_regions_are_described_from_the_phrases_of_the_training_captions(run: Ru
 
 def test_a_bank_can_be_given(run: Run, made: Path, tmp_path: Path) -> None:
     (tmp_path / "bank.txt").write_text("A red dog\nsnow\n")
-    ask = ("describe", made / "picture.png", "--run", made / "hm", "--bank", tmp_path / "bank.txt", "--json")
+    ask = ("describe", made / "picture.png", "--model", made / "hm", "--bank", tmp_path / "bank.txt", "--json")
     found = json.loads(run(*ask)[1])
     assert {each["text"] for each in found["captions"]} == {"a red dog", "snow"}
     (tmp_path / "bank.txt").write_text("\n")
@@ -145,7 +145,7 @@ def test_a_bank_can_be_given(run: Run, made: Path, tmp_path: Path) -> None:
 def test_pictures_are_described_by_what_a_run_generates(run: Run, made: Path, tmp_path: Path) -> None:
     pictures = [made / "picture.png", tmp_path / "other.png"]
     Pillow.new("RGB", (50, 40), "red").save(pictures[1])
-    ask = ("describe", *pictures, "--run", made / "order", "--count", 2)
+    ask = ("describe", *pictures, "--model", made / "order", "--count", 2)
     code, out, _ = run(*ask, "--json", "--out", tmp_path / "drawings")
     assert code == 0
     for picture, found in zip(pictures, map(json.loads, out.splitlines()), strict=True):
@@ -162,7 +162,7 @@ def test_pictures_are_described_by_what_a_run_generates(run: Run, made: Path, tm
 def test_a_picture_that_cannot_be_read_leaves_the_others_described(run: Run, made: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
     good = made / "picture.png"
-    ask = ("describe", tmp_path / "broken.jpg", good, tmp_path / "gone.jpg", "--run", made / "hm", "--json")
+    ask = ("describe", tmp_path / "broken.jpg", good, tmp_path / "gone.jpg", "--model", made / "hm", "--json")
     code, out, err = run(*ask)
     assert code == 2
     assert [json.loads(line)["picture"] for line in out.splitlines()] == [str(good)]
@@ -173,7 +173,7 @@ def test_a_picture_that_cannot_be_read_leaves_the_others_described(run: Run, mad
 
 def test_concepts_are_listed_with_the_place_where_they_fire(run: Run, made: Path, tmp_path: Path) -> None:
     for name in ("concepts", "order"):
-        ask = ("concepts", made / "picture.png", "--run", made / name, "--count", 4)
+        ask = ("concepts", made / "picture.png", "--model", made / name, "--count", 4)
         code, out, _ = run(*ask, "--json", "--out", tmp_path / f"{name}.png")
         assert code == 0
         found = json.loads(out)["concepts"]
@@ -183,7 +183,7 @@ def test_concepts_are_listed_with_the_place_where_they_fire(run: Run, made: Path
         assert all(each["box"] is None or len(each["box"]) == 4 for each in found)
         assert _size(tmp_path / f"{name}.png")[0] > 800
     assert found[0]["concept"] in run(*ask)[1]
-    code, _, err = run("concepts", made / "picture.png", "--run", made / "hm")
+    code, _, err = run("concepts", made / "picture.png", "--model", made / "hm")
     assert (code, "cannot list concepts" in err) == (2, True)
 
 
@@ -206,7 +206,7 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
         "explain",
         made / "picture.png",
         sentence,
-        "--run",
+        "--model",
         made / "order",
         "--against",
         "A dog and a zebra see a man.",
@@ -225,12 +225,12 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     assert order["leads"] == (order["matters"] and order["score"] > order["exchanged_score"])
     code, out, _ = run(*ask)
     assert (code, "No concepts of this run: zebra, see" in out, "Order:" in out) == (0, True, True)
-    same = run("explain", made / "picture.png", sentence, "--run", made / "order", "--against", sentence, "--json")[1]
+    same = run("explain", made / "picture.png", sentence, "--model", made / "order", "--against", sentence, "--json")[1]
     assert json.loads(same)["order"]["matters"] is False
-    alone = json.loads(run("explain", made / "picture.png", sentence, "--run", made / "concepts", "--json")[1])
+    alone = json.loads(run("explain", made / "picture.png", sentence, "--model", made / "concepts", "--json")[1])
     assert alone["order"] is None
     assert "reads no sentence" in alone["no_order"]
-    ask = ("explain", made / "picture.png", sentence, "--run", made / "context", "--against", "A dog.")
+    ask = ("explain", made / "picture.png", sentence, "--model", made / "context", "--against", "A dog.")
     assert json.loads(run(*ask, "--json")[1])["concepts"] == []
     assert run(*ask)[1].startswith("Order:")
 
@@ -283,7 +283,17 @@ def test_order_is_scored_from_a_file(run: Run, made: Path, tmp_path: Path) -> No
     image = open_corpus(made / "corpus").split("val").images[0]
     pairs = [Twins(image.id, "on", "a man on a dog", "a dog on a man"), Twins(image.id, "on", "a dog", "a dog")]
     write_twins(tmp_path / "twins.jsonl", pairs)
-    ask = ("evaluate", "order", made / "order", "--corpus", made / "corpus", "--twins", tmp_path / "twins.jsonl")
+    ask = (
+        "evaluate",
+        "order",
+        made / "order",
+        "--corpus",
+        made / "corpus",
+        "--twins",
+        tmp_path / "twins.jsonl",
+        "--split",
+        "val",
+    )
     code, out, _ = run(*ask, "--json", "--out", tmp_path / "order.json")
     assert code == 0
     order = json.loads(out)["metrics"]["order"]

@@ -138,7 +138,7 @@ def test_another_model_is_refused_with_what_to_run(
     (other / "manifest.json").write_text(json.dumps({**manifest, "weights_sha256": "0" * 64}))
     told = deixis("search", "a dog", "--model", f"onnx:{other}", code=2).stderr.decode()
     assert f"--model onnx:{bundle}" in told
-    assert "deixis index --into" in told
+    assert "deixis index --index" in told
     deixis("index", "--model", f"onnx:{other}")
     deixis("search", "a dog")
     assert b"--model" in deixis("search", "a dog", "--model", f"onnx:{bundle}", code=2).stderr

@@ -105,7 +105,7 @@ def test_an_empty_collection_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_another_model_is_refused(engine: SearchEngine) -> None:
-    with pytest.raises(DeixisError, match="deixis index --into"):
+    with pytest.raises(DeixisError, match="deixis index --index"):
         SearchEngine(engine.collection.index, ColourModel("other"))
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_embeds_indexes_a_folder(
     name: str, runs: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(runs)
-    report = ask("index", photos, "--into", tmp_path / "index", "--model", name, "--json")
+    report = ask("index", photos, "--index", tmp_path / "index", "--model", name, "--json")
     assert report["pictures"] == 4
     assert report["model"].startswith(f"{name} (")
     # It is found again from any folder, by the name that the index kept.
@@ -102,6 +102,6 @@ def test_a_run_that_does_not_embed_says_so(runs: Path, photos: Path, tmp_path: P
     with pytest.raises(
         CannotError, match="cannot index photos: it does not embed pictures and texts; it can: describe"
     ):
-        ask("index", photos, "--into", tmp_path / "index", "--model", runs / "captioner", "--json")
+        ask("index", photos, "--index", tmp_path / "index", "--model", runs / "captioner", "--json")
     with pytest.raises(DeixisError, match="unknown model 'nowhere'; known: deixis-base, "):
-        ask("index", photos, "--into", tmp_path / "index", "--model", "nowhere", "--json")
+        ask("index", photos, "--index", tmp_path / "index", "--model", "nowhere", "--json")

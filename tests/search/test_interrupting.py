@@ -31,7 +31,7 @@ def test_the_first_interrupt_ends_indexing_while_pictures_are_decoded(tmp_path: 
         whole = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
         (tmp_path / "pictures" / f"{number:02}.png").write_bytes(whole)
     index = tmp_path / "index"
-    command = [sys.executable, "-m", "deixis", "index", tmp_path / "pictures", "--into", index]
+    command = [sys.executable, "-m", "deixis", "index", tmp_path / "pictures", "--index", index]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             deadline = time.monotonic() + 120

@@ -21,7 +21,7 @@ def index(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("serve")
     paint_many(folder / "pictures", 5)
     into, model = folder / "index", f"onnx:{bundle}"
-    command = [sys.executable, "-m", "deixis", "index", folder / "pictures", "--into", into, "--model", model]
+    command = [sys.executable, "-m", "deixis", "index", folder / "pictures", "--index", into, "--model", model]
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return into
 

@@ -44,7 +44,7 @@ def check(seed: int, indexes: dict[str, Path], work: Path, capsys: pytest.Captur
     arguments: dict[str, list[object]] = {
         "search": ["search", "red", "--index", index],
         "doctor": ["doctor", "--index", index],
-        "index": ["index", pictures, "--into", index],
+        "index": ["index", pictures, "--index", index],
         "status": ["status", "--index", index],
         "similar": ["similar", pictures / "0000.png", "--index", index],
     }

@@ -31,7 +31,7 @@ def index(untrained_bundle: Path, corpus: Corpus, tmp_path: Path) -> Path:
     assert corpus.pictures is not None
     for name, image in zip((b"one.png", b"odd\xff.png"), corpus, strict=False):
         Path(os.fsdecode(folder + b"/" + name)).write_bytes(corpus.pictures.read(image))
-    ask("index", os.fsdecode(folder), "--into", tmp_path / "index", "--model", f"onnx:{bundle}")
+    ask("index", os.fsdecode(folder), "--index", tmp_path / "index", "--model", f"onnx:{bundle}")
     return tmp_path / "index"
 
 

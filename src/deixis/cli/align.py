@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deixis.cli.options import Device, Force, Json, RunModel
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from deixis.model import Alignment
     from deixis.papers.dvsa.model import AlignmentModel
 
-RunOption = Annotated[Path, typer.Option("--run", metavar="RUN", help="The folder of a finished aligner.")]
-DeviceOption = Annotated[str, typer.Option(help="cpu or cuda.")]
 BetaOption = Annotated[
     float | None, typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's")
 ]
@@ -25,33 +24,31 @@ TemperatureOption = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Above 0, a word gets the region that shares most with all that suit it; at 0, that of the best chain.",
+        help="0: the best path (Viterbi). Above 0: the region of largest expected overlap under the chain posterior.",
         show_default="the recipe's",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 def align(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")],
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of it.")],
-    run: RunOption,
+    run: RunModel,
     beta: BetaOption = None,
     temperature: TemperatureOption = None,
     count: Annotated[
         bool, typer.Option("--count", help="Give phrases with a number (three people) as many different regions.")
     ] = False,
     out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw it.", show_default=False)] = None,
-    device: DeviceOption = "cpu",
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    device: Device = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Align a sentence with a picture: a box and a score for each snippet (DVSA).
 
     A snippet is a run of words that lie on one region, or on the picture as a whole.
 
-    Example: deixis align dog.jpg "A brown dog jumps over two logs" --run runs/brnn --count --out aligned.png
+    Example: deixis align dog.jpg "A brown dog jumps over two logs" --model runs/brnn --count --out aligned.png
     """
     if out is not None:
         check_drawing(out, force)

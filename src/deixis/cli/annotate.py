@@ -12,6 +12,7 @@ import typer
 
 from deixis.cli.annotate_serve import ProjectPath, invite, serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
+from deixis.cli.options import Force, Json
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ def _needs() -> None:
         raise DeixisError("annotation projects need SQLAlchemy: pip install 'deixis[annotation]'")
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 TaskName = Annotated[str, typer.Argument(metavar="TASK", help="link, chain, requirement, drawing, quality, coverage.")]
 WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
 
@@ -108,7 +107,7 @@ def init(
 
 
 @app.command()
-def status(project: ProjectPath, json: JsonOption = False) -> None:
+def status(project: ProjectPath, json: Json = False) -> None:
     """Show how far a project is and what it took.
 
     Example: deixis annotate status project.db
@@ -132,7 +131,7 @@ app.command()(invite)
 
 
 @app.command()
-def workers(project: ProjectPath, json: JsonOption = False) -> None:
+def workers(project: ProjectPath, json: Json = False) -> None:
     """List the workers: what they answered, how well, and where they stand in each task.
 
     Example: deixis annotate workers project.db
@@ -191,7 +190,7 @@ def reinstate(
 def review(
     project: ProjectPath,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """List what waits for a reviewer: chains that cycle, comments, questions that nobody is left for.
 
@@ -217,8 +216,8 @@ def export(
     to: Annotated[str, typer.Option(help="The format; `deixis corpus formats` lists them.")] = "flickr30k-entities",
     finished_only: Annotated[bool, typer.Option(help="Leave out images with open questions.")] = False,
     pictures: Annotated[bool, typer.Option(help="Copy the pictures too.")] = False,
-    force: ForceOption = False,
-    json: JsonOption = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Write what was annotated as a corpus, boxes and chains merged.
 
@@ -238,7 +237,7 @@ def export(
 def stats(
     project: ProjectPath,
     chart: Annotated[Path | None, typer.Option(help="Also draw Fig. 2 here (.svg).", show_default=False)] = None,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Table 1 of the Entities paper for what was annotated so far.
 

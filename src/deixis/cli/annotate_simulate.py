@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deixis.cli.options import Json
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def links(
         Path | None, typer.Option(help="Another scorer than the package's own.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a result file here.", show_default=False)] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Measure how well words alone link mentions: the coreference scorer, and the same head noun.
 

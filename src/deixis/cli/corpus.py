@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import Force, Json
 from deixis.cli.output import busy, print_json, print_table
 from deixis.cli.output_files import check_free, system_faults, write_out
 from deixis.errors import DeixisError
@@ -36,7 +37,6 @@ ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace what is at OUT; a folder there is set aside as OUT.old, not deleted.")
 ]
 SplitOption = Annotated[list[str] | None, typer.Option("--split", help="Only this split; may be given several times.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 @app.command()
@@ -45,8 +45,8 @@ def stats(
     split: SplitOption = None,
     format: FormatOption = None,
     out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    json: JsonOption = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Count images, captions, phrases, chains and boxes, by type as in Table 1 of Flickr30k Entities.
 
@@ -79,7 +79,7 @@ def show(
     caption: Annotated[int | None, typer.Option(min=0, help="Only this caption; the first is 0.")] = None,
     format: FormatOption = None,
     pictures_in: PicturesOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Force = False,
 ) -> None:
     """Draw a picture with its phrases and boxes in matching colours.
 
@@ -115,7 +115,7 @@ def convert(
     pictures: CopyOption = False,
     pictures_in: PicturesOption = None,
     force: ForceOption = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Write a corpus in another format, and tell what that format cannot hold.
 
@@ -139,7 +139,7 @@ def join(
     to: ToOption = "deixis",
     pictures: CopyOption = False,
     force: ForceOption = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Give the images of one corpus the phrases, chains and boxes that another has for the same photos.
 
@@ -164,7 +164,7 @@ def concat(
     to: ToOption = "deixis",
     pictures: CopyOption = False,
     force: ForceOption = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Write all images of several corpora as one, to train on them together.
 
@@ -191,7 +191,7 @@ def cut(
     pictures: CopyOption = False,
     pictures_in: PicturesOption = None,
     force: ForceOption = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Write part of a corpus: some splits, some ids, some images.
 
@@ -216,7 +216,7 @@ def cut(
 
 
 @app.command()
-def formats(json: JsonOption = False) -> None:
+def formats(json: Json = False) -> None:
     """List the formats that can be read and written."""
     from deixis.corpus.formats import FORMATS, get_format
 

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from deixis.cli.options import Json
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for the page, the drawing and the results.")] = Path(
         "deixis-demo"
     ),
-    json: Annotated[bool, typer.Option("--json", help="Print where everything is as JSON, and no tables.")] = False,
+    json: Json = False,
 ) -> None:
     """Walk through everything Deixis does, on pictures that it draws itself. No download, a minute or two.
 

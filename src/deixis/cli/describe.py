@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import drawing_targets, system_faults
 from deixis.errors import DeixisError, InputError
 
@@ -36,15 +37,10 @@ class By(StrEnum):
 
 def describe(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
-    run: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The folder of a finished run.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="Where no run is named: `deixis-base` or `onnx:FOLDER`.")
-    ] = "deixis-base",
+    model: ModelName = None,
     by: Annotated[
         By | None,
-        typer.Option(help="Find phrases in a bank, or make sentences.", show_default="what the run can do"),
+        typer.Option(help="Find phrases in a bank, or make sentences.", show_default="what the model can do"),
     ] = None,
     regions: Annotated[bool, typer.Option("--regions", help="Describe regions, not the whole picture.")] = False,
     count: Annotated[int, typer.Option(min=1, max=50, help="Texts of a picture, or of a region.")] = 3,
@@ -54,32 +50,33 @@ def describe(
         typer.Option(
             metavar="FILE",
             help="Phrases to choose from, one a line.",
-            show_default="those of the run's training captions",
+            show_default="those of the model's training captions",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="PNG", help="Draw what is said of one picture; of several, a folder.", show_default=False),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
+    device: ModelDevice = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Describe pictures in sentences, or their regions in phrases.
 
     Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
-    cat"), and no two say nearly the same. A picture that cannot be read is told at the end, with exit code 2.
+    cat"), and no two say nearly the same. Pictures that cannot be read are listed at the end, with exit code 2.
 
-    Examples: deixis describe cat.jpg; deixis describe cat.jpg --run runs/hm-lstm --regions --out cat.png
+    Examples: deixis describe cat.jpg; deixis describe cat.jpg --model runs/hm-lstm --regions --out cat.png
     """
+    from deixis.adapters.bundles import DEFAULT
     from deixis.cli.output import busy, print_json_line, track
     from deixis.loading import load_model
 
-    if run is None and (regions or bank or by is By.RETRIEVAL):
-        raise DeixisError("what comes with the package makes sentences of whole pictures; name a run with --run RUN")
+    if model is None and (regions or bank or by is By.RETRIEVAL):
+        raise DeixisError("deixis-base describes whole pictures only; name a trained run with --model RUN")
     targets = drawing_targets(images, out, force)
     with busy("Loading the model"):
-        look = _describer(load_model(run or model, device), by, regions, count, most, bank)
+        look = _describer(load_model(model or DEFAULT, device), by, regions, count, most, bank)
     described: list[PictureDescription] = []
     faults: list[str] = []
     for image, target in track(zip(images, targets, strict=True), "Describing", len(images)):

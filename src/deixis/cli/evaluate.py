@@ -12,7 +12,8 @@ import typer
 from deixis.cli.evaluate_captions import captions
 from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
-from deixis.cli.result_record import Force, Json, Out, Record
+from deixis.cli.options import Force, Json
+from deixis.cli.result_record import Out, Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.result_record import Force, Json, Out, Record
+from deixis.cli.options import Force, Json
+from deixis.cli.result_record import Out, Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun, RunFolder, StoresOfIt
+from deixis.cli.options import SCORED_SPLIT, Device, Force, Json, Split
 from deixis.cli.output_files import check_free, system_faults
-from deixis.cli.result_record import Force, Json, Out
+from deixis.cli.result_record import Out
 
 if TYPE_CHECKING:
     from deixis.metrics.results import Result
@@ -27,8 +28,8 @@ def order(
         ),
     ] = None,
     features: StoresOfIt = None,
-    split: Annotated[str, typer.Option(help="The split that is scored; `all` for all of it.")] = "val",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    split: Split = SCORED_SPLIT,
+    device: Device = "auto",
     out: Out = None,
     force: Force = False,
     as_json: Json = False,
@@ -66,7 +67,7 @@ def order(
 
 def random(
     corpus: Annotated[str, typer.Argument(metavar="PATH", help="A corpus.")],
-    split: Annotated[str, typer.Option(help="The split that is ranked; `all` for all of it.")] = "test",
+    split: Split = SCORED_SPLIT,
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
     regions: Annotated[bool, typer.Option("--regions", help="Drawn regions and phrases, not images and captions.")] = (
         False

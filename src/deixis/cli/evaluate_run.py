@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from deixis.cli.grouped_help import GroupedHelp
+from deixis.cli.options import SCORED_SPLIT, Device, Force, Json, Split
 from deixis.cli.output_files import check_free, system_faults
 
 #: Figures by type, relation and the like are many, and in the result file; `by_picture` is one.
@@ -52,7 +53,7 @@ def run(
             metavar="PATH", help="A folder or zip of its pictures, where they are not beside it.", show_default=False
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split that is scored; `all` for all of it.")] = "val",
+    split: Split = SCORED_SPLIT,
     folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
     drawn_regions: Annotated[
         bool,
@@ -61,12 +62,12 @@ def run(
             help="Also rank drawn regions and phrases (HM-LSTM, Table 4), by features of the recipe `chains`.",
         ),
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write result records into this folder.", show_default=False)
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Score a trained run: retrieval and sentence to sentence, or phrase localization and presence.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -18,32 +19,21 @@ if TYPE_CHECKING:
     from deixis.vision.findings_drawing import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
-Run = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="RUN",
-        help="The folder of a finished run that has a concept network.",
-        show_default="that of photos which comes with Deixis",
-    ),
-]
 Out = Annotated[Path | None, typer.Option(metavar="PNG", help="Draw what was found.", show_default=False)]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def concepts(
     image: Picture,
-    run: Run = None,
+    model: ModelName = None,
     count: Annotated[int, typer.Option(min=1, help="How many concepts, the most certain ones.")] = 10,
     out: Out = None,
-    device: Device = "cpu",
+    device: ModelDevice = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """List the concepts in a picture, with confidences and regions.
 
-    Examples: deixis concepts street.jpg; deixis concepts street.jpg --run runs/concepts --out street.png
+    Examples: deixis concepts street.jpg; deixis concepts street.jpg --model runs/concepts --out street.png
     """
     from deixis.cli.output import busy, print_json, print_table
     from deixis.loading import CONCEPTS, load_model
@@ -52,7 +42,7 @@ def concepts(
     _check_target(out, force)
     with busy("Looking"):
         picture = read_picture_file(image)
-        found = load_model(run or CONCEPTS, device).concepts(image)[:count]
+        found = load_model(model or CONCEPTS, device).concepts(image)[:count]
     if out is not None:
         _draw(picture, _by_place(found), image.name, out)
     if as_json:
@@ -65,7 +55,7 @@ def concepts(
 def explain(
     image: Picture,
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of the picture.")],
-    run: Run = None,
+    model: ModelName = None,
     least: Annotated[float, typer.Option(min=0, max=1, help="Confidence from which on a concept is supported.")] = 0.5,
     against: Annotated[
         str | None,
@@ -76,19 +66,19 @@ def explain(
         ),
     ] = None,
     out: Out = None,
-    device: Device = "cpu",
+    device: ModelDevice = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show which concepts of a sentence a picture supports or lacks, and whether word order matters to the model.
 
-    A run of context alone knows no concepts, and tells of order; one of concepts alone reads no order. Without a run
-    deixis-base scores the sentences.
+    A run trained on context alone has no concepts, and one trained on concepts alone reads no order. Without --model,
+    the bundled concept network finds concepts and deixis-base scores the sentences.
 
     Order is measured by the score of the sentence against the same words with two roles exchanged ("a cheetah chases
     a gazelle", "a gazelle chases a cheetah"), which a parser makes; or against what --against says.
 
-    Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --run runs/cnp-ctx-gen
+    Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --model runs/cnp-ctx-gen
     """
     from deixis.cli.explanation import Explanation, asked_concepts
     from deixis.cli.output import busy, print_json
@@ -102,12 +92,14 @@ def explain(
         raise DeixisError("the sentence has no word")
     with busy("Looking"):
         picture = read_picture_file(image)
-        model = load_model(run or CONCEPTS, device)
-        seen = model.look(image)
-        reads_order_alone = "score" in model.abilities and "concepts" not in model.abilities
-        asked, others = ([], []) if reads_order_alone else asked_concepts(model, seen, tokens, least)
+        opened = load_model(model or CONCEPTS, device)
+        seen = opened.look(image)
+        reads_order_alone = "score" in opened.abilities and "concepts" not in opened.abilities
+        asked, others = ([], []) if reads_order_alone else asked_concepts(opened, seen, tokens, least)
         # The concept network that comes with the package reads no sentences: deixis-base scores them.
-        order, reason = _order(model, seen, tokens, against) if run else _order(load_model(), picture, tokens, against)
+        order, reason = (
+            _order(opened, seen, tokens, against) if model else _order(load_model(), picture, tokens, against)
+        )
     told = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
     if out is not None:
         _draw(picture, _findings(told), sentence, out)

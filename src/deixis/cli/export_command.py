@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.options import Force, Json
 from deixis.cli.output import busy, print_json
 from deixis.cli.output_files import check_free, put_in_place, system_faults
 from deixis.errors import DeixisError
@@ -55,8 +56,6 @@ PicturesOption = Annotated[
     Path | None,
     typer.Option(help="A folder or zip with that corpus' pictures, if they are kept elsewhere.", show_default=False),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing folder.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
@@ -70,8 +69,8 @@ def onnx(
     word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Write a bundle for search: picture tower and text branch for onnxruntime, weights, vocabulary, manifest.
 
@@ -104,8 +103,8 @@ def base(
     word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Write a bundle that searches, points and describes, with a model card: what `deixis-base` is made by.
 

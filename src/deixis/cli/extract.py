@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deixis.cli.options import Device, Json
+
 
 def extract(
     corpus: Annotated[Path, typer.Argument(help="A corpus with pictures: folder, zip or file; or `scenes`.")],
@@ -23,7 +25,7 @@ def extract(
     pictures_in: Annotated[
         Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     runtime: Annotated[
         str,
         typer.Option(
@@ -35,7 +37,7 @@ def extract(
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster, host:port or auto; without it, Ray runs on this machine.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: Json = False,
 ) -> None:
     """Compute the features of a corpus and store them: whole pictures, and regions if the recipe has them.
 

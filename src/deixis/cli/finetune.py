@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import Force, Json, ModelDevice
 from deixis.cli.output_files import check_free, put_in_place, system_faults
 from deixis.errors import DeixisError
 
@@ -32,9 +33,9 @@ def finetune(
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, max=1000, help="At most; it stops before it overfits.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Of what is held out, and of all that is drawn.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: ModelDevice = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Fine-tune a model on your own captioned pictures (a few hundred or more), and report whether it helped.
 

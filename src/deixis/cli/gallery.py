@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.options import Device, Force, Json
 from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: Columns of a sheet, and the longer side of a picture on a page.
 COLUMNS, LONGER_SIDE = 3, 480
 
@@ -43,7 +42,7 @@ def gallery(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where the page goes.", show_default="gallery in the last run")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import drawing_targets
 from deixis.errors import InputError
 
@@ -15,16 +16,14 @@ from deixis.errors import InputError
 def ground(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to point at: a phrase or a sentence.")],
-    model: Annotated[
-        str, typer.Option(metavar="NAME", help="`deixis-base`, a run folder or `onnx:FOLDER`.")
-    ] = "deixis-base",
+    model: ModelName = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="PNG", help="Draw the boxes of one picture; of several, a folder.", show_default=False),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one line a picture.")] = False,
+    device: ModelDevice = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Find the phrases of a sentence in pictures: a box in pixels and a score from 0 to 1 for each.
 
@@ -33,6 +32,7 @@ def ground(
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
     targets = drawing_targets(images, out, force)
+    from deixis.adapters.bundles import DEFAULT
     from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, print_json_line, print_table
     from deixis.figures.grounding_drawing import draw_grounded
@@ -43,7 +43,7 @@ def ground(
     # A command line may hold bytes that are no text.
     sentence = sentence.encode(errors="replace").decode()
     with busy("Loading the model"):
-        opened = load_model(model, device)
+        opened = load_model(model or DEFAULT, device)
     if "ground" not in opened.abilities:
         raise opened.cannot("ground")
     find_phrases(sentence)

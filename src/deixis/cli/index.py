@@ -7,23 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import Index, Json, ModelName
+
 if TYPE_CHECKING:
     from deixis.search.indexing import IndexReport
-
-IndexOption = Annotated[
-    Path | None,
-    typer.Option("--index", metavar="INDEX", help="The index.", show_default="$DEIXIS_INDEX, or the user's own"),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="MODEL",
-        help="`deixis-base`, a run folder, `onnx:FOLDER`, `open_clip:NAME`.",
-        show_default="the index' own, or deixis-base",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def index(
@@ -31,11 +18,8 @@ def index(
         list[Path] | None,
         typer.Argument(metavar="[DIR]…", help="Folders with pictures.", show_default="those it knows"),
     ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(metavar="INDEX", help="The index' folder.", show_default="$DEIXIS_INDEX, or the user's own"),
-    ] = None,
-    model: ModelOption = None,
+    index_folder: Index = None,
+    model: ModelName = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Forget what was indexed of folders that are gone or empty.")
     ] = False,
@@ -47,13 +31,13 @@ def index(
             show_default="as it is; at first exact up to a million pictures, then approximate",
         ),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: Json = False,
 ) -> None:
     """Index the pictures in folders. Run it again to pick up new, changed and deleted files.
 
-    Pictures are told by their content: renaming or copying costs nothing. Links are not followed, hidden files and
-    folders are left out. A run that is interrupted goes on where it was. Another model builds a second index beside
-    the first, which serves until the second is whole.
+    Pictures are identified by the SHA-256 of their contents, so renamed or copied files are not encoded again. Links
+    are not followed; hidden files and folders are skipped. An interrupted run continues where it stopped. With another
+    --model a second index is built; the first one serves until the second is complete.
 
     Example: deixis index ~/Pictures /media/camera --model onnx:my-model
     """
@@ -63,7 +47,7 @@ def index(
     from deixis.search.generations import default_index, model_name_of
     from deixis.search.indexing import index_folders
 
-    where = into or default_index()
+    where = index_folder or default_index()
     name = absolute_name(model or model_name_of(where) or DEFAULT)
     with busy("Loading the model"):
         opened = load_search_model(name)
@@ -91,7 +75,7 @@ def _print(report: IndexReport) -> None:
             typer.echo(f"  {printable(each.path)}: {printable(each.reason)}")
 
 
-def status(index: IndexOption = None, as_json: JsonOption = False) -> None:
+def status(index: Index = None, as_json: Json = False) -> None:
     """Show what an index holds: its folders, pictures and model.
 
     Example: deixis status --json

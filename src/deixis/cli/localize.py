@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.options import Device, Force, Json
 from deixis.cli.output import busy, print_json, run_corpus
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
@@ -56,9 +57,9 @@ def compare(
     count: Annotated[int, typer.Option(min=1, max=6, help="How many captions are drawn at random.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the random choice.")] = 0,
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("comparison.png"),
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    device: Device = "auto",
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Draw the best regions of runs for the phrases of the same captions, one run above the other.
 

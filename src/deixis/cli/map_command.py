@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.options import Device, Force, Json
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -37,9 +38,9 @@ def space_map(
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
     method: Annotated[Method, typer.Option(help="How the space is laid out in the plane.")] = Method.TSNE,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the layout.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the points as JSON.")] = False,
+    device: Device = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Draw a map of the space in which a run puts pictures and texts: what lies close matches well.
 

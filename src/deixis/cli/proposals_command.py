@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import Device, Force, Json
 from deixis.cli.output import busy, print_json, print_table, track
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
@@ -33,12 +34,9 @@ EdgeModelOption = Annotated[
     Path | None,
     typer.Option(help="For edge-boxes: OpenCV's structured-forest model (model.yml.gz).", show_default=False),
 ]
-DeviceOption = Annotated[str, typer.Option(help="cpu or cuda, for learned proposals.")]
 PicturesOption = Annotated[
     str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 @app.command()
@@ -54,10 +52,10 @@ def report(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.", show_default=False)] = None,
     edge_model: EdgeModelOption = None,
     pictures_in: PicturesOption = None,
-    device: DeviceOption = "cpu",
+    device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
-    force: ForceOption = False,
-    json: JsonOption = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Recall of proposals: how many phrases have a box among the first 10, 50, 100, 200 proposals, by phrase type.
 
@@ -127,8 +125,8 @@ def show(
     count: Annotated[int, typer.Option(min=1, max=1000, help="Draw the first N.")] = 15,
     edge_model: EdgeModelOption = None,
     pictures_in: PicturesOption = None,
-    device: DeviceOption = "cpu",
-    force: ForceOption = False,
+    device: Device = "auto",
+    force: Force = False,
 ) -> None:
     """Draw a method's first proposals over a picture, numbered from the best.
 
@@ -170,9 +168,9 @@ def train(
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures in a step.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the head's first weights, of order and augmentation.")] = 0,
     pictures_in: PicturesOption = None,
-    device: DeviceOption = "cpu",
-    force: ForceOption = False,
-    json: JsonOption = False,
+    device: Device = "auto",
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Train learned proposals on a corpus' boxes. Pictures of the Flickr8k dev and test splits are never trained on.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import SCORED_SPLIT, Device, Json, Split
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -45,9 +46,9 @@ def reproduce(
     runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
     results: Annotated[Path, typer.Option(help="Where result files go.")] = Path("results"),
     seeds: Annotated[int, typer.Option(min=1, help="Train each recipe so many times, with seeds 0, 1, …")] = 1,
-    split: Annotated[str, typer.Option(help="The split that is scored.")] = "test",
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="Print the result files as JSON, and no tables.")] = False,
+    split: Split = SCORED_SPLIT,
+    device: Device = "auto",
+    json: Json = False,
 ) -> None:
     """Train and evaluate the recipes of the papers' tables, and print our figures beside the papers'.
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from deixis.metrics.results import CorpusReference
 
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from deixis.cli.options import Json
 from deixis.cli.output_files import system_faults
 from deixis.errors import DeixisError
 
 app = typer.Typer(no_args_is_help=True, help="Show result files, and tables of our figures beside the papers'.")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _PREFACE = """# Results
 

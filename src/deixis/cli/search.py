@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from deixis.cli.index import IndexOption, JsonOption, ModelOption
+from deixis.cli.options import Index, Json, ModelName
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def search(
         bool,
         typer.Option("--open", help=f"Open what was found, or its drawings: the first {OPENED} that are relevant."),
     ] = False,
-    index: IndexOption = None,
-    model: ModelOption = None,
+    index: Index = None,
+    model: ModelName = None,
     paths_only: PathsOption = False,
     null: NullOption = False,
-    as_json: JsonOption = False,
+    as_json: Json = False,
 ) -> None:
     """Find pictures by words, by an example picture, or by both.
 
@@ -84,11 +84,11 @@ def search(
 def similar(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file, indexed or not.")],
     count: CountOption = 20,
-    index: IndexOption = None,
-    model: ModelOption = None,
+    index: Index = None,
+    model: ModelName = None,
     paths_only: PathsOption = False,
     null: NullOption = False,
-    as_json: JsonOption = False,
+    as_json: Json = False,
 ) -> None:
     """Find the indexed pictures that resemble a picture.
 
@@ -97,7 +97,7 @@ def similar(
     _print(_engine(index, model).similar(image, count), f"like {image}", paths_only, null, as_json)
 
 
-def doctor(index: IndexOption = None, model: ModelOption = None, as_json: JsonOption = False) -> None:
+def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) -> None:
     """Check the installation and an index, and say how to fix what is wrong. Exit code 1 if there is a problem.
 
     Example: deixis doctor --index my-index

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.index import IndexOption
+from deixis.cli.options import Index
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ BASE = "deixis-base"
 
 
 def serve(
-    index: IndexOption = None,
+    index: Index = None,
     search_model: Annotated[
         str | None,
         typer.Option(metavar="MODEL", help="What searches.", show_default="the model of the index"),

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from deixis.cli.align import BetaOption, DeviceOption, JsonOption, TemperatureOption, load_aligner
+from deixis.cli.align import BetaOption, TemperatureOption, load_aligner
 from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.options import Device, Json
 from deixis.cli.output_files import check_free, put_in_place, system_faults
 from deixis.cli.snippets_command import FeaturesOption, PicturesOption, SplitOption, collection
 
@@ -28,9 +29,9 @@ def site(
     title: Annotated[
         str | None, typer.Option(help="Of every page.", show_default="the recipe, the corpus and the split")
     ] = None,
-    device: DeviceOption = "cpu",
+    device: Device = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace a folder; the old one is renamed.")] = False,
-    as_json: JsonOption = False,
+    as_json: Json = False,
 ) -> None:
     """Write a site of a split's pictures: sentences over them, words in the colours of their regions, and their ranks.
 

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.align import (
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    RunOption,
     check_drawing,
     load_aligner,
     write_drawing,
 )
 from deixis.cli.evaluate_run import CorpusOfRun
+from deixis.cli.options import Device, Force, Json, RunModel
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -54,20 +51,20 @@ def _group() -> None:
 
 def snippets(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help='Pieces of text, such as "red bus".')],
-    run: RunOption,
+    run: RunModel,
     corpus: CorpusOfRun = None,
     features: FeaturesOption = None,
     pictures_in: PicturesOption = None,
     split: SplitOption = "test",
     count: Annotated[int, typer.Option(min=1, max=MOST, help="Regions of a text.")] = 8,
     out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the regions.", show_default=False)] = None,
-    device: DeviceOption = "cpu",
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    device: Device = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Find the regions of a whole collection that fit pieces of text best, one of a picture at most.
 
-    Example: deixis figures snippets "red bus" "yellow bus" --run runs/brnn --corpus joined/ --out buses.png
+    Example: deixis figures snippets "red bus" "yellow bus" --model runs/brnn --corpus joined/ --out buses.png
     """
     if out is not None:
         check_drawing(out, force)
@@ -108,9 +105,9 @@ def magnitudes(
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the regions of greatest magnitude.", show_default=False)
     ] = None,
-    device: DeviceOption = "cpu",
-    force: ForceOption = False,
-    as_json: JsonOption = False,
+    device: Device = "auto",
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """The words of greatest and least mean magnitude, and the regions of greatest: what counts, and what hardly does.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.options import Force, Json
+
 if TYPE_CHECKING:
     from deixis.corpus import Caption, Corpus
     from deixis.text.entity_types import EntityTypes
@@ -36,7 +38,7 @@ HELD_BACK = 25
 def parse(
     sentence: Annotated[str, typer.Argument(help="A caption or query.", show_default=False)],
     parser: Annotated[str, typer.Option(help="spacy-md, spacy-sm, stanza, or auto: the first installed.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show a sentence's phrases with their types, and its tree where a parser is installed.
 
@@ -106,8 +108,8 @@ def exchange(
     corpus: CorpusPath,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the twins go, a JSON object a line.")],
     split: Annotated[str, typer.Option(help="The split whose captions are exchanged.")] = "test",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was made as JSON.")] = False,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
     """Make captions with two roles exchanged, checked by parsing them again: what `deixis evaluate order` scores.
 
@@ -240,7 +242,7 @@ def evaluate(
         Path | None, typer.Option(help="Another chunker or lexicon than the package's own.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write a result file here.", show_default=False)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure phrases, types or trees against a corpus' phrases: exact spans, non-visual phrases included.
 

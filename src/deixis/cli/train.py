@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import Device, Json
 from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus, resumable
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 runs_app = typer.Typer(no_args_is_help=True, help="Inspect training runs.")
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, finished or not.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def train(
@@ -36,13 +36,13 @@ def train(
     pictures_in: Annotated[
         str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Device = "auto",
     seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.", show_default=False)] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe; may be repeated."),
     ] = None,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """Train a recipe into a run folder. Run the same command again to continue a run that was interrupted.
 
@@ -97,7 +97,7 @@ def train(
 def show(
     run: RunArgument,
     plot: Annotated[bool, typer.Option("--plot", help="Draw the run's curves.png anew.")] = False,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """The epochs of a run, the one that is kept, and the time; --json has every figure of every epoch.
 
@@ -130,7 +130,7 @@ def show(
 
 def recipes(
     name: Annotated[str | None, typer.Argument(help="Print this one, with what it inherits.")] = None,
-    json: JsonOption = False,
+    json: Json = False,
 ) -> None:
     """List the built-in recipes: kind, corpus, and the table rows they reproduce.
 

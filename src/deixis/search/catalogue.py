@@ -41,7 +41,7 @@ CREATE TABLE files (
 CREATE INDEX files_by_content ON files (content);
 """
 #: Added to what is said of a damaged index.
-REMEDY = "make a new index with: deixis index DIR --into OTHER"
+REMEDY = "make a new index with: deixis index DIR --index OTHER"
 #: What SQLite says of disks and of other processes, not of the file.
 _NOT_DAMAGE = ("BUSY", "LOCKED", "FULL", "READONLY", "CANTOPEN", "PERM", "IOERR", "NOMEM", "INTERRUPT")
 #: The most numbers that an embedding, and all cells of a picture, may have.

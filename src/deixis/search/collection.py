@@ -93,11 +93,11 @@ class Collection:
         if model.identity.weights_sha256 == self.identity.weights_sha256:
             raise DeixisError(
                 f"{self.index} was made with another form of {self.identity}, which sees pictures in another size, or "
-                f"has other cells than {model.identity}; bring it up to date with: deixis index --into {self.index}"
+                f"has other cells than {model.identity}; bring it up to date with: deixis index --index {self.index}"
             )
         raise DeixisError(
             f"{self.index} was made with the model {self.identity}, and this is {model.identity}; search "
-            f"with --model {self.model_name}, or run: deixis index --into {self.index} --model MODEL"
+            f"with --model {self.model_name}, or run: deixis index --index {self.index} --model MODEL"
         )
 
     def close(self) -> None:

@@ -95,7 +95,7 @@ def _catalogue(index: Path, collection: Collection) -> Finding:
 
 
 def _anew(index: Path) -> str:
-    return f"make a new index: deixis index DIR --into {index}-2"
+    return f"make a new index: deixis index DIR --index {index}-2"
 
 
 def _vectors(index: Path, collection: Collection) -> Finding:
