@@ -68,5 +68,5 @@ def test_models_are_named(picture: Path, untrained_bundle: Path, bundle: Path) -
     assert json.loads(ask("describe", picture, "--model", f"onnx:{untrained_bundle}", "--json"))["captions"]
     with pytest.raises(DeixisError, match="give some with --bank FILE"):
         ask("describe", picture, "--model", f"onnx:{bundle}")
-    with pytest.raises(DeixisError, match="unknown model"):
+    with pytest.raises(DeixisError, match="is not a run"):
         ask("describe", picture, "--model", "run:nowhere")
