@@ -11,15 +11,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from filelock import FileLock
 
 #: The file in a folder that its writer holds.
 LOCK = ".lock"
+#: The most bytes of a file that becomes one record; the largest have some megabytes.
+RECORD_LIMIT = 64 << 20
+
+Record = TypeVar("Record")
 
 
 @contextmanager
@@ -52,7 +58,7 @@ def write_text(path: str | Path, text: str) -> None:
         stream.write(text.encode())
 
 
-def open_regular(path: str | bytes | Path, *, follow_links: bool = True) -> IO[bytes]:
+def open_regular(path: str | bytes | Path, *, follow_links: bool = True) -> BufferedReader:
     """Open a file for reading, if it is a regular one: opening a pipe would wait for a writer for ever.
 
     Raises:
@@ -81,6 +87,36 @@ def read_regular(path: str | bytes | Path, limit: int) -> bytes:
     if len(data) > limit:
         raise InputError(_shown(path), f"is larger than {limit:,} bytes")
     return data
+
+
+def read_json(path: str | Path, type: type[Record], problem: str = "is damaged") -> Record:
+    """A JSON file as a record; one that is none is an `InputError` that says `problem` and what is wrong.
+
+    Nested too deeply, a number of thousands of digits, and text that is not UTF-8 are such faults, too.
+    """
+    import msgspec
+
+    data = read_regular(path, RECORD_LIMIT)
+    try:
+        return msgspec.json.decode(data, type=type)
+    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+        raise InputError(path, f"{problem} ({_brief(fault)})") from None
+
+
+def read_toml(path: str | Path, type: type[Record], problem: str = "is no such settings file") -> Record:
+    """The same for a TOML file."""
+    import msgspec
+
+    data = read_regular(path, RECORD_LIMIT)
+    try:
+        return msgspec.toml.decode(data, type=type)
+    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+        raise InputError(path, f"{problem} ({_brief(fault)})") from None
+
+
+def _brief(fault: Exception) -> str:
+    """What a decoder says, in one line of bearable length."""
+    return " ".join(str(fault).split())[:300]
 
 
 def require_regular(path: Path) -> Path:

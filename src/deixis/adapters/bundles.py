@@ -12,6 +12,7 @@ README.md             the model card, where there is one
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, open_regular, read_json
 
 MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
     "manifest.json",
@@ -92,11 +93,8 @@ class Bundle(msgspec.Struct, frozen=True):
     def file(self, name: str) -> Path:
         """The path of one of its files, whose bytes are those that were written."""
         path = self.folder / name
-        try:
-            if file_record(path) != self.manifest.files[name]:
-                raise InputError(path, "is not the file that was exported; export the bundle again")
-        except OSError as fault:
-            raise InputError(path, fault.strerror or str(fault)) from None
+        if file_record(path) != self.manifest.files[name]:
+            raise InputError(path, "is not the file that was exported; export the bundle again")
         return path
 
 
@@ -123,8 +121,8 @@ def preprocessing(side: int) -> dict[str, Any]:
 
 
 def file_record(path: Path) -> FileRecord:
-    with path.open("rb") as stream:
-        return FileRecord(path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
+    with open_regular(path) as stream:
+        return FileRecord(os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -135,14 +133,9 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_bundle(folder: Path) -> Bundle:
     """Open a folder; one that is no bundle is an `InputError`."""
     path = folder / MANIFEST
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one") from None
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
-    except msgspec.DecodeError as fault:
-        raise InputError(path, f"is damaged, or of another version of Deixis; export it again ({fault})") from None
+    if not os.path.lexists(path):
+        raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one")
+    manifest = read_json(path, Manifest, "is damaged, or of another version of Deixis; export it again")
     if missing := {WEIGHTS, PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
         raise InputError(path, f"names no {', '.join(sorted(missing))}")
     return Bundle(folder, manifest)

@@ -6,7 +6,7 @@ import importlib.util
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 
+REMEDY = "export the bundle again"
+
+
 class OnnxModel(PreparedModel):
     """Either graph of the bundle is loaded when it is first needed."""
 
@@ -67,9 +70,11 @@ class OnnxModel(PreparedModel):
         return squashed(picture, self._manifest.side)
 
     def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
-        if not self.identity.cells:
-            return whole_pictures(self._pictures.run(["rows"], {"pictures": np.stack(batch)})[0])
-        rows, cells = self._pictures.run(["rows", "cells"], {"pictures": np.stack(batch)})
+        identity, inputs = self.identity, {"pictures": np.stack(batch)}
+        shapes = {"rows": (len(batch), identity.dim), "cells": (len(batch), identity.cells, identity.cell_dim)}
+        if not identity.cells:
+            return whole_pictures(*self._run(self._pictures, PICTURES, inputs, {"rows": shapes["rows"]}))
+        rows, cells = self._run(self._pictures, PICTURES, inputs, shapes)
         return Pictures(rows, rounded(cells))
 
     def embed_queries(self, texts: Sequence[Text]) -> Texts:
@@ -82,10 +87,27 @@ class OnnxModel(PreparedModel):
         ids = np.full((len(encoded), lengths.max()), PAD, np.int64)
         for row, own in zip(ids, encoded, strict=True):
             row[: len(own)] = own
-        inputs = {"ids": ids, "lengths": lengths}
-        if not self.identity.cells:
-            return whole_texts(self._texts.run(["rows"], inputs)[0])
-        return Texts(*self._texts.run(["rows", "words"], inputs))
+        identity, inputs = self.identity, {"ids": ids, "lengths": lengths}
+        shapes = {"rows": (len(ids), identity.dim), "words": (*ids.shape, identity.cell_dim)}
+        if not identity.cells:
+            return whole_texts(*self._run(self._texts, TEXTS, inputs, {"rows": shapes["rows"]}))
+        return Texts(*self._run(self._texts, TEXTS, inputs, shapes))
+
+    def _run(
+        self, session: InferenceSession, name: str, inputs: dict[str, Any], shapes: dict[str, tuple[int, ...]]
+    ) -> list[Rows]:
+        """The outputs of a graph, whose shapes must be those that the manifest tells of."""
+        try:
+            outputs: list[Rows] = session.run(list(shapes), inputs)
+        except Exception as fault:  # The runtime raises classes of its own, without a common base.
+            raise InputError(self.bundle.folder / name, f"cannot be run ({_brief(fault)}); {REMEDY}") from None
+        for output, (own, shape) in zip(outputs, shapes.items(), strict=True):
+            if output.shape != shape:
+                problem = f"gives {own!r} of the shape {output.shape}, and the manifest says {shape}"
+                raise InputError(self.bundle.folder / name, f"{problem}; {REMEDY}")
+            if not np.isfinite(output).all():
+                raise InputError(self.bundle.folder / name, f"gives values in {own!r} that are no numbers; {REMEDY}")
+        return outputs
 
     def unknown_words(self, text: Text) -> list[str]:
         return [token for token in as_tokens(text) if token not in self.vocabulary]
@@ -97,8 +119,10 @@ class OnnxModel(PreparedModel):
         path = self.bundle.file(BACKGROUND)
         try:
             rows: Rows = np.load(path, allow_pickle=False).astype(np.float32)
-        except (ValueError, OSError) as fault:
+        except (ValueError, OSError, TypeError, AttributeError, MemoryError) as fault:
             raise InputError(path, f"is no array ({fault})") from None
+        if rows.ndim != 2 or rows.shape[1] != self.identity.dim or not np.isfinite(rows).all():
+            raise InputError(path, f"does not hold embeddings of {self.identity.dim} numbers; {REMEDY}")
         return rows
 
     @cached_property
@@ -122,4 +146,9 @@ class OnnxModel(PreparedModel):
         try:
             return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as fault:  # The runtime raises classes of its own, without a common base.
-            raise InputError(path, f"cannot be run by onnxruntime ({fault})") from None
+            raise InputError(path, f"cannot be run by onnxruntime ({_brief(fault)}); {REMEDY}") from None
+
+
+def _brief(fault: Exception) -> str:
+    """What the runtime says, in one line of bearable length."""
+    return " ".join(str(fault).split())[:200]

@@ -80,11 +80,15 @@ class BundleModel(OnnxModel):
     @cached_property
     def _grounder(self) -> GroundingModel:
         from deixis.base.bundle_networks import bundle_grounder
+        from deixis.training.loading_limits import loading
 
-        return bundle_grounder(self.bundle, self._device)
+        with loading(self.bundle.folder):
+            return bundle_grounder(self.bundle, self._device)
 
     @cached_property
     def _captioner(self) -> BundleCaptioner:
         from deixis.base.bundle_networks import BundleCaptioner
+        from deixis.training.loading_limits import loading
 
-        return BundleCaptioner(self.bundle, self._device)
+        with loading(self.bundle.folder):
+            return BundleCaptioner(self.bundle, self._device)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from deixis.cli.options import Json
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.annotation.workflow_records import Settings
@@ -177,15 +177,9 @@ def _draw_plots(folder: Path) -> None:
 
 def read_settings(file: Path | None) -> Settings:
     """The settings in a TOML file, or the defaults."""
-    import msgspec
-
     from deixis.annotation.workflow_records import Settings
+    from deixis.files import read_toml
 
     if file is None:
         return Settings()
-    try:
-        return msgspec.toml.decode(file.read_bytes(), type=Settings)
-    except OSError as fault:
-        raise InputError(file, fault.strerror or "cannot be read") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise InputError(file, str(fault)) from None
+    return read_toml(file, Settings, "does not hold settings")

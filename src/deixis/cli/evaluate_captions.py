@@ -91,14 +91,9 @@ def _is_texts(value: Any) -> bool:
 
 
 def _read_json(path: Path) -> Any:
-    import msgspec
+    from deixis.files import read_json
 
-    try:
-        data = msgspec.json.decode(path.read_bytes())
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from fault
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise InputError(path, f"is not JSON: {fault}") from fault
+    data = read_json(path, object, "is not JSON")
     if not isinstance(data, dict | list):
         raise InputError(path, "must be a JSON object or list")
     return data

@@ -27,7 +27,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from deixis.errors import DeixisError, InputError
+from deixis.errors import DeixisError
+from deixis.files import read_toml
 from deixis.vision import TOWER
 
 #: The backbone of a recipe that keeps boxes alone.
@@ -118,9 +119,4 @@ def load_recipe(name: str | Path) -> FeatureRecipe:
     if path.suffix != ".toml":
         others = f"a .toml file, or a file of features ({', '.join(FILES)})"
         raise DeixisError(f"unknown feature recipe {str(name)!r}; built in: {', '.join(BUILT_IN)}; or {others}")
-    try:
-        return msgspec.toml.decode(path.read_bytes(), type=FeatureRecipe)
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise InputError(path, str(fault)) from None
+    return read_toml(path, FeatureRecipe, "is no feature recipe")

@@ -23,7 +23,7 @@ import numpy as np
 from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, read_json
 
 PLAN, IDS, MANIFEST, PARTITIONS = "plan.json", "ids.json", "manifest.json", "partitions"
 _ARRAY_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -135,16 +135,6 @@ def encode(value: Any) -> bytes:
 def write_json(path: Path, value: Any) -> None:
     with atomic_write(path) as stream:
         stream.write(encode(value))
-
-
-def read_json(path: Path, type: type[Record]) -> Record:
-    """Read one of the records above; a file that is none is an `InputError` that names it."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
-    except msgspec.DecodeError as fault:
-        raise InputError(path, f"is damaged ({fault})") from None
 
 
 def array_file(folder: Path, partition: int, array: str) -> Path:

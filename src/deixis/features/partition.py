@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.errors import InputError
-from deixis.features.layout import PLAN, Plan, Sidecar, array_file, read_json, sidecar_file
+from deixis.features.layout import PLAN, Plan, Sidecar, array_file, sidecar_file
+from deixis.files import read_json
 
 
 class Partition:

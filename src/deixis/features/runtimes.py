@@ -19,9 +19,9 @@ import torch
 
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
-from deixis.features.layout import PLAN, Plan, read_json
+from deixis.features.layout import PLAN, Plan
 from deixis.features.memory import freed_memory_is_kept
-from deixis.files import cache_folder, write_text
+from deixis.files import cache_folder, read_json, write_text
 from deixis.vision import TOWER, Runtime
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.onnx_maps import can_run

@@ -26,10 +26,10 @@ from deixis.features.layout import (
     Sidecar,
     encode,
     partition_done,
-    read_json,
     sidecar_file,
 )
 from deixis.features.partition import Partition
+from deixis.files import read_json
 
 
 class FeatureStore:

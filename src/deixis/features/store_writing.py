@@ -30,11 +30,10 @@ from deixis.features.layout import (
     array_file,
     encode,
     partition_done,
-    read_json,
     sidecar_file,
     write_json,
 )
-from deixis.files import LOCK, atomic_write, hold_folder
+from deixis.files import LOCK, atomic_write, hold_folder, read_json
 
 #: One image's features: array name → row (of the array's shape) or, for a ragged array, rows.
 Features = Mapping[str, NDArray[Any]]

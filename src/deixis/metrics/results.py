@@ -21,7 +21,7 @@ import msgspec
 from deixis import __version__
 from deixis.corpus.records import Corpus
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, read_json
 from deixis.metrics.former_names import current_name
 
 #: The version of the record; increased by changes that old readers would misread.
@@ -217,12 +217,8 @@ def load_folder(folder: str | Path) -> dict[str, Result]:
 
 
 def _decoded(path: str | Path) -> Any:
-    try:
-        return msgspec.json.decode(Path(path).read_bytes())
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from fault
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise InputError(path, f"not JSON: {fault}") from fault
+    decoded: Any = read_json(path, object, "not JSON")
+    return decoded
 
 
 def _parse(path: str | Path, data: Any) -> Result:

@@ -25,7 +25,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from deixis.corpus.training import TrainingSet
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write, cache_folder
+from deixis.files import atomic_write, cache_folder, read_json
 from deixis.text.bag_of_words import MeanVectors, tfidf
 from deixis.text.fisher import FisherVectors
 from deixis.text.kept_vectors import KeptVectors
@@ -177,10 +177,7 @@ def fit_text_features(
 def load_text_features(folder: str | Path, *, device: str | None = None) -> TextFeatures:
     """Read what `save` wrote; `device` as for `text_features`."""
     folder = Path(folder)
-    try:
-        recipe = msgspec.json.decode((folder / RECIPE).read_bytes(), type=TextRecipe)
-    except (OSError, msgspec.DecodeError) as fault:
-        raise InputError(folder / RECIPE, f"does not tell of text features ({fault})") from None
+    recipe = read_json(folder / RECIPE, TextRecipe, "does not tell of text features")
     if recipe.kind == "tokens":
         return TokenIds(recipe, Vocabulary.load(folder / VOCABULARY))
     if recipe.kind == "tfidf":

@@ -16,7 +16,7 @@ Where the files are, and how a recipe extends another: `deixis.training.recipe_f
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -118,14 +118,28 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
 def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
     """The typed recipe of a kind; whatever is wrong is an `InputError` that names the source and the field."""
     name = settings.get("kind")
-    if name not in KINDS:
+    if not isinstance(name, str) or name not in KINDS:
         known = ", ".join(KINDS) or "none"
         raise InputError(source, f"{name!r} is no kind of recipe; known: {known}", "kind")
+    if huge := next(_huge_numbers(settings, ""), ""):
+        raise InputError(source, "is a number of more than 64 bits", huge)
     try:
         return msgspec.convert(settings, kind_of(name).recipe_type)
     except msgspec.ValidationError as fault:
         problem, _, place = str(fault).partition(" - at `$")
         raise InputError(source, problem, place.strip("`.")) from None
+
+
+def _huge_numbers(value: Any, place: str) -> Iterator[str]:
+    """The places of whole numbers that TOML does not allow."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _huge_numbers(part, f"{place}.{name}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _huge_numbers(part, place)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield place
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:

@@ -30,9 +30,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deixis.errors import DeixisError, InputError
+from deixis.files import read_regular
 from deixis.metrics.former_names import current_name
 from deixis.metrics.paper_tables import PAPERS
 
+#: The most bytes of a recipe.
+RECIPE_LIMIT = 1 << 20
 #: What a recipe does not inherit from the one that it extends.
 NOT_INHERITED = ("name", "about", "rows")
 
@@ -60,11 +63,12 @@ def _read(name: str, path: Traversable, children: tuple[str, ...]) -> RecipeSett
     if str(path) in children:
         raise InputError(str(path), "extends itself, directly or by way of others", "extends")
     try:
-        text = path.read_text("utf-8")
+        text = read_regular(path, RECIPE_LIMIT).decode() if isinstance(path, Path) else path.read_text("utf-8")
         settings = tomllib.loads(text)
     except OSError as fault:
         raise InputError(str(path), fault.strerror or str(fault)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+    # A number of thousands of digits is a ValueError, and so are the faults of TOML and UTF-8.
+    except (ValueError, RecursionError) as fault:
         raise InputError(str(path), f"is not TOML: {fault}") from None
     if "name" not in settings:
         settings = {"name": Path(name).stem if isinstance(path, Path) and name.endswith(".toml") else name, **settings}

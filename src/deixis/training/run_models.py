@@ -9,6 +9,7 @@ import torch
 from deixis.model import Model
 from deixis.training.feature_model import FeatureModel, RunInfo
 from deixis.training.kinds import kind_of
+from deixis.training.loading_limits import loading
 from deixis.training.recipe import FitRecipe, check_recipe
 from deixis.training.runs import read_model, read_plan
 
@@ -22,7 +23,8 @@ def load_run(run: str | Path, device: torch.device) -> Model:
     """The model of a finished run, which computes the features of pictures as its training did."""
     folder, record, recipe = Path(run), read_model(run), read_recipe(run)
     kind = kind_of(recipe.kind)
-    model = kind.load_model(folder, recipe, device)
+    with loading(folder):
+        model = kind.load_model(folder, recipe, device)
     model.name = str(run)
     if isinstance(model, FeatureModel):
         model.loaded_from(

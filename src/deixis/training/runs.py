@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import msgspec
 import torch
@@ -32,7 +32,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import LOCK, atomic_write, hold_folder, write_text
+from deixis.files import LOCK, atomic_write, hold_folder, open_regular, read_json, write_text
 from deixis.metrics.former_names import with_current_names
 from deixis.metrics.results import command_line, flatten, versions
 from deixis.training.checkpoints import (
@@ -49,8 +49,6 @@ from deixis.training.run_records import ModelRecord, Note, Record, RunPlan, Star
 
 RECIPE, PLAN, ENVIRONMENT, LOG, CHECKPOINTS = "recipe.toml", "run.json", "environment.json", "log.jsonl", "checkpoints"
 WEIGHTS, CARD, CURVES, MODEL = "model.safetensors", "README.md", "curves.png", "model.json"
-
-Struct = TypeVar("Struct")
 
 
 class RunFolder:
@@ -197,8 +195,11 @@ def read_plan(folder: str | Path) -> RunPlan:
     path = Path(folder) / PLAN
     if not path.exists():
         raise InputError(folder, f"is not a run (it has no {PLAN})")
-    plan = _read_json(path, RunPlan)
-    return msgspec.structs.replace(plan, recipe=with_current_names(plan.recipe))
+    plan = read_json(path, RunPlan)
+    try:
+        return msgspec.structs.replace(plan, recipe=with_current_names(plan.recipe))
+    except RecursionError:
+        raise InputError(path, "is damaged (its recipe is nested too deeply)") from None
 
 
 def is_finished(folder: str | Path) -> bool:
@@ -210,7 +211,7 @@ def read_model(folder: str | Path) -> ModelRecord:
     read_plan(folder)
     if not is_finished(folder):
         raise InputError(folder, "is not finished; run the same `deixis train` again")
-    return _read_json(Path(folder) / MODEL, ModelRecord)
+    return read_json(Path(folder) / MODEL, ModelRecord)
 
 
 def read_weights(folder: str | Path) -> dict[str, Tensor]:
@@ -223,20 +224,24 @@ def read_weights(folder: str | Path) -> dict[str, Tensor]:
 
 def read_starts(folder: str | Path) -> list[Start]:
     """The processes that trained a run."""
-    return _read_json(Path(folder) / ENVIRONMENT, list[Start])
+    return read_json(Path(folder) / ENVIRONMENT, list[Start])
 
 
 def read_log(folder: str | Path) -> list[Record]:
     """The log so far; a line that is being written is left out."""
     path = Path(folder) / LOG
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     decoder = msgspec.json.Decoder(Record)
     records: list[Record] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            records.append(decoder.decode(line))
-        except msgspec.DecodeError as fault:
-            raise InputError(path, f"is damaged ({fault})", f"line {number}") from None
+    if not path.exists():
+        return records
+    with open_regular(path) as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                records.append(decoder.decode(line))
+            except (msgspec.DecodeError, ValueError, RecursionError) as fault:
+                raise InputError(path, f"is damaged ({fault})", f"line {number}") from None
     return records
 
 
@@ -283,12 +288,3 @@ def _start(device: torch.device, position: Position) -> Start:
 def _write_json(path: Path, value: Any) -> None:
     with atomic_write(path) as stream:
         stream.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-
-
-def _read_json(path: Path, type: type[Struct]) -> Struct:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=type)
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
-    except msgspec.DecodeError as fault:
-        raise InputError(path, f"is damaged ({fault})") from None
