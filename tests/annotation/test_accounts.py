@@ -24,7 +24,7 @@ def test_an_invitation_makes_one_worker_of_its_role(make_bench: MakeBench, clock
     clock.now += INVITATION_SECONDS + 1
     with pytest.raises(DeixisError, match="used or expired"):
         accounts.accept(late, "bob")
-    with pytest.raises(DeixisError, match="no role"):
+    with pytest.raises(DeixisError, match="not a role"):
         accounts.invite("emperor")
     taken = accounts.invite()
     with pytest.raises(DeixisError, match="already"):

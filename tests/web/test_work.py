@@ -18,7 +18,7 @@ from deixis.annotation.workbench import Workbench
 from deixis.corpus import Box, Image, open_corpus
 from deixis.corpus.formats import get_format
 from deixis.web import admin_routes
-from deixis.web.annotation_pictures import PictureShelf, _shown
+from deixis.web.annotation_pictures import PictureShelf, _encode_for_browser
 from deixis.web.limits import RateLimit
 from deixis.web.work_routes import pieces
 from tests.web.conftest import MakeSite
@@ -222,11 +222,11 @@ def test_pictures_come_as_browsers_can_show_them(
     assert shown.headers["content-type"] == "image/png"
     buffer = io.BytesIO()
     Pillow.new("RGB", (30, 20), "red").save(buffer, "TIFF")
-    sent = _shown(Image("x"), buffer.getvalue())
+    sent = _encode_for_browser(Image("x"), buffer.getvalue())
     assert (sent.media_type, sent.width, sent.height) == ("image/png", 30, 20)
     assert Pillow.open(io.BytesIO(sent.data)).getpixel((3, 3)) == (255, 0, 0)
     # A smaller copy: boxes stay in the pixels of the original.
-    assert _shown(Image("x", width=300, height=200), buffer.getvalue())[2:] == (300, 200)
+    assert _encode_for_browser(Image("x", width=300, height=200), buffer.getvalue())[2:] == (300, 200)
     shelf = PictureShelf(site.bench.engine, known=False)
     image = open_corpus(corpora[0]).images[0]
     assert shelf.get(image) is shelf.get(image)

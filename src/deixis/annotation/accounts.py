@@ -1,4 +1,7 @@
-"""Who may come in: invitations, which make a worker once, links back, and sessions; of secrets only hashes."""
+"""Access to a project: invitations, links to sign in again, and sessions.
+
+An invitation creates one worker. The database holds only hashes of the secrets.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from deixis.annotation.workers import add_worker, check_role, role_of
 from deixis.errors import DeixisError
 
 INVITATION_SECONDS = 14 * 86400.0
-#: A session ends so long after it was last used.
+#: A session ends this long after its last use.
 SESSION_SECONDS = 14 * 86400.0
-#: Its end is moved at most this often, so that a request is seldom a write.
+#: The end of a session is extended at most this often, so that most requests do not write.
 RENEWAL_SECONDS = 3600.0
-#: What stands in place of a role in an invitation that leads a worker back.
+#: The role column of an invitation that signs in an existing worker.
 _BACK = "back"
 
 
 class Account(NamedTuple):
-    """Who a session belongs to."""
+    """The worker that a session belongs to."""
 
     worker: int
     name: str
@@ -39,7 +42,7 @@ class Accounts:
         self._engine, self._clock = engine, clock
 
     def invite(self, role: str = "worker", seconds: float = INVITATION_SECONDS) -> str:
-        """A secret that makes one worker of this role, for a link; it is nowhere kept."""
+        """Create an invitation for one new worker of this role. Returns its secret, which is not stored."""
         check_role(role)
         secret = secrets.token_urlsafe(24)
         values = {"secret_hash": _hash(secret), "role": role, "expires": self._clock() + seconds}
@@ -47,7 +50,7 @@ class Accounts:
         return secret
 
     def invite_back(self, worker: int, seconds: float = INVITATION_SECONDS) -> str:
-        """A secret that opens one session of a worker there is already: a lost session, another device."""
+        """Create a link that signs in an existing worker once, after a lost session or on another device."""
         secret = secrets.token_urlsafe(24)
         values = {"secret_hash": _hash(secret), "role": _BACK, "worker_id": worker}
         values["expires"] = self._clock() + seconds
@@ -60,13 +63,13 @@ class Accounts:
         return secret
 
     def come_back(self, secret: str) -> Account:
-        """Whom a link back leads in; it works once."""
+        """Redeem a secret of `invite_back`, which works once. Returns the worker's account."""
         table, people = schema.invitations, schema.workers
-        mine = (table.c.secret_hash == _hash(secret), table.c.role == _BACK, table.c.expires > self._clock())
+        valid = (table.c.secret_hash == _hash(secret), table.c.role == _BACK, table.c.expires > self._clock())
 
         def attempt(connection: Connection) -> Account:
-            worker = connection.execute(select(table.c.worker_id).where(*mine)).scalar()
-            if connection.execute(delete(table).where(*mine)).rowcount != 1:
+            worker = connection.execute(select(table.c.worker_id).where(*valid)).scalar()
+            if connection.execute(delete(table).where(*valid)).rowcount != 1:
                 raise DeixisError("this link is unknown, used or expired; ask for a new one")
             row = connection.execute(select(people).where(people.c.id == worker)).one()
             return Account(row.id, row.name, row.role)
@@ -80,7 +83,7 @@ class Accounts:
             return connection.execute(query).first() is not None
 
     def accept(self, secret: str, name: str) -> Account:
-        """Turn an invitation into a worker of that name; an invitation works once."""
+        """Redeem an invitation, which works once. Creates a worker with this name."""
         table = schema.invitations
 
         def attempt(connection: Connection) -> Account:
@@ -100,35 +103,35 @@ class Accounts:
         return with_retries(self._engine, attempt)
 
     def open_session(self, worker: int) -> str:
-        """A secret by which `account_of` knows the worker again, for a cookie."""
+        """Open a session. Returns its secret, to be stored in a cookie and passed to `account_of`."""
         secret = secrets.token_urlsafe(24)
         values = {"secret_hash": _hash(secret), "worker_id": worker, "expires": self._clock() + SESSION_SECONDS}
         with_retries(self._engine, lambda c: c.execute(insert(schema.sessions).values(values)))
         return secret
 
     def account_of(self, session: str) -> Account | None:
-        """Whose session it is, which lives on for that; None if it is unknown or over."""
+        """The account of a session, or None if the session is unknown or has ended. Extends the session."""
         table, people = schema.sessions, schema.workers
         query = (
             select(people.c.id, people.c.name, people.c.role, table.c.expires)
             .join(table, table.c.worker_id == people.c.id)
             .where(table.c.secret_hash == _hash(session), table.c.expires > self._clock())
         )
-        with schema.glancing(self._engine) as connection:
+        with schema.quick_reading(self._engine) as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
             return None
-        until = self._clock() + SESSION_SECONDS
-        if row.expires < until - RENEWAL_SECONDS:
-            change = update(table).where(table.c.secret_hash == _hash(session)).values(expires=until)
+        expires = self._clock() + SESSION_SECONDS
+        if row.expires < expires - RENEWAL_SECONDS:
+            change = update(table).where(table.c.secret_hash == _hash(session)).values(expires=expires)
             with_retries(self._engine, lambda c: c.execute(change))
         return Account(row.id, row.name, row.role)
 
     def close_session(self, session: str) -> None:
-        """End a session, and forget those that are over."""
+        """End a session, and delete all expired ones."""
         table = schema.sessions
-        over = (table.c.secret_hash == _hash(session)) | (table.c.expires <= self._clock())
-        with_retries(self._engine, lambda c: c.execute(delete(table).where(over)))
+        ended = (table.c.secret_hash == _hash(session)) | (table.c.expires <= self._clock())
+        with_retries(self._engine, lambda c: c.execute(delete(table).where(ended)))
 
 
 def _hash(secret: str) -> str:

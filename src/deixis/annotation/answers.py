@@ -1,4 +1,4 @@
-"""The answers an image has got, by question: what the pure workflow reads from."""
+"""The answers given about one image, by question: the input of the workflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deixis.annotation.workflow_records import AcceptFix, BoxesFix, ChainsFix, F
 
 
 class Answers:
-    """Valid judgments and fixes of one image. Of several fixes of one thing the last counts."""
+    """Valid judgments and fixes of one image. A later fix replaces an earlier one of the same thing."""
 
     def __init__(self, judgments: Iterable[Judgment], fixes: Iterable[Fix] = ()) -> None:
         self._by_key: dict[str, list[Judgment]] = {}
@@ -28,29 +28,29 @@ class Answers:
                     self.mentions = fix
                 case ChainsFix():
                     moved = {mention for chain in fix.chains for mention in chain}
-                    kept = [tuple(mention for mention in chain if mention not in moved) for chain in self.chains]
-                    self.chains = [chain for chain in (*kept, *fix.chains) if chain]
+                    rest = [tuple(mention for mention in chain if mention not in moved) for chain in self.chains]
+                    self.chains = [chain for chain in (*rest, *fix.chains) if chain]
                 case BoxesFix():
-                    # Set anew, so that the dictionary's order is the order of the latest fixes.
+                    # Removed first, so that the dictionary is ordered by each mention's latest fix.
                     self.boxes.pop(fix.mention, None)
                     self.boxes[fix.mention] = fix
                 case AcceptFix():
                     self._accepted.add(fix.key)
 
     def first(self, key: str) -> Judgment | None:
-        """The judgment that settles a question of which one opinion is asked."""
+        """The judgment of a question that needs only one opinion, or None."""
         judgment = next(iter(self._by_key.get(key, ())), None)
         if judgment is not None:
             self.used.add(judgment.id)
         return judgment
 
-    def number(self, key: str, place: int) -> Judgment | None:
-        """The judgment of a question at this place, from 0, or None if there are not so many."""
-        found = self._by_key.get(key, [])
-        if place >= len(found):
+    def nth(self, key: str, index: int) -> Judgment | None:
+        """The judgment of a question at this index, counted from 0, or None if there are fewer."""
+        judgments = self._by_key.get(key, [])
+        if index >= len(judgments):
             return None
-        self.used.add(found[place].id)
-        return found[place]
+        self.used.add(judgments[index].id)
+        return judgments[index]
 
     def accepted(self, review_key: str) -> bool:
         return review_key in self._accepted

@@ -1,4 +1,4 @@
-"""Plain SVG charts, drawn without a plotting library: bars side by side (Entities, Fig. 2) and lines."""
+"""Plain SVG charts, without a plotting library: grouped bars (Entities, Fig. 2) and lines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 20, 60, 60
 
 
 def bar_chart(title: str, categories: Sequence[str], series: Mapping[str, Sequence[float]]) -> str:
-    """Groups of bars, one group a category and one colour a series."""
+    """Grouped bars: one group per category, one colour per series."""
     top = nice_top(max((value for values in series.values() for value in values), default=1.0))
     group = (WIDTH - LEFT - RIGHT) / max(len(categories), 1)
     bar = 0.8 * group / max(len(series), 1)
     parts = _frame(title, list(series), 0.0, top)
-    for place, category in enumerate(categories):
-        parts.append(_text(LEFT + (place + 0.5) * group, HEIGHT - BOTTOM + 18, category, "middle"))
-        for number, values in enumerate(series.values()):
-            x, y = LEFT + place * group + 0.1 * group + number * bar, _height(values[place], 0.0, top)
+    for column, category in enumerate(categories):
+        parts.append(_text(LEFT + (column + 0.5) * group, HEIGHT - BOTTOM + 18, category, "middle"))
+        for series_index, values in enumerate(series.values()):
+            x, y = LEFT + column * group + 0.1 * group + series_index * bar, _height(values[column], 0.0, top)
+            colour, label = COLOURS[series_index % len(COLOURS)], f"{escape(category)}: {values[column]:g}"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{bar:.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
-                f'fill="{COLOURS[number % len(COLOURS)]}"><title>{escape(category)}: {values[place]:g}</title></rect>'
+                f'fill="{colour}"><title>{label}</title></rect>'
             )
     return _document(parts)
 
@@ -31,16 +32,16 @@ def bar_chart(title: str, categories: Sequence[str], series: Mapping[str, Sequen
 def line_chart(
     title: str, x_label: str, x_values: Sequence[float], series: Mapping[str, Sequence[float]], bottom: float
 ) -> str:
-    """Lines over the same places, from `bottom` to 100 percent."""
+    """Lines over the same x values; the y axis goes from `bottom` to 100 percent."""
     parts = _frame(title, list(series), bottom, 100.0)
     span = max(x_values) - min(x_values) or 1.0
-    places = [LEFT + 30 + (x - min(x_values)) / span * (WIDTH - LEFT - RIGHT - 60) for x in x_values]
-    for x, value in zip(places, x_values, strict=True):
+    positions = [LEFT + 30 + (x - min(x_values)) / span * (WIDTH - LEFT - RIGHT - 60) for x in x_values]
+    for x, value in zip(positions, x_values, strict=True):
         parts.append(_text(x, HEIGHT - BOTTOM + 18, f"{value:g}", "middle"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 42, x_label, "middle"))
-    for number, values in enumerate(series.values()):
-        colour = COLOURS[number % len(COLOURS)]
-        points = [(x, _height(value, bottom, 100.0)) for x, value in zip(places, values, strict=True)]
+    for series_index, values in enumerate(series.values()):
+        colour = COLOURS[series_index % len(COLOURS)]
+        points = [(x, _height(value, bottom, 100.0)) for x, value in zip(positions, values, strict=True)]
         joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{joined}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
@@ -48,7 +49,7 @@ def line_chart(
 
 
 def nice_top(value: float) -> float:
-    """The end of an axis that holds this value: 1, 2 or 5 times a power of ten, or a half step between.
+    """A round upper end for an axis that shows this value.
 
     >>> nice_top(83), nice_top(116_000), nice_top(0)
     (100.0, 150000.0, 1.0)
@@ -65,11 +66,11 @@ def _height(value: float, bottom: float, top: float) -> float:
 
 
 def _frame(title: str, names: Sequence[str], bottom: float, top: float) -> list[str]:
-    """Title, legend, and five lines across with their values."""
+    """Title, legend, and grid lines with their values."""
     parts = [_text(LEFT, 24, title, "start", "font-weight:bold;font-size:15px")]
     x = float(LEFT)
-    for number, name in enumerate(names):
-        parts.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{COLOURS[number % len(COLOURS)]}"/>')
+    for series_index, name in enumerate(names):
+        parts.append(f'<rect x="{x}" y="36" width="12" height="12" fill="{COLOURS[series_index % len(COLOURS)]}"/>')
         parts.append(_text(x + 17, 46, name, "start"))
         x += 34 + 7 * len(name)
     for step in range(6):

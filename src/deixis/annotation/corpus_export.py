@@ -1,4 +1,4 @@
-"""From answers back to a corpus: phrases, chains, merged boxes (the Entities paper, section 2.3)."""
+"""Exports the answers of a project as a corpus: phrases, chains, merged boxes (Entities, section 2.3)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from deixis.annotation.workflow import ImageState
 from deixis.annotation.workflow_records import SCENE, Document, Settings
 from deixis.corpus import NOT_VISUAL, Box, Chain, Corpus, Image, Phrase, make_caption, make_image
 
-#: Chains of image n are numbered from n × 1000: ids are unique in the corpus and the same in every export.
+#: Chain ids of image n start at n × 1000 + 1, so that they are unique in the corpus and stable between exports.
 CHAINS_PER_IMAGE = 1000
 
 
 @dataclass(frozen=True)
 class Export:
-    """The corpus, and how many images of the project have open questions."""
+    """The corpus, and the number of images in the project that have open questions."""
 
     corpus: Corpus
     unfinished: int
@@ -40,7 +40,7 @@ def export_corpus(connection: Connection, settings: Settings, *, name: str, fini
 
 
 def _imported_names(connection: Connection) -> frozenset[str]:
-    """The chain ids of the corpus that a project took for correction: new chains get none of them."""
+    """The chain ids of a corpus that was imported for correction. New chains must not reuse them."""
     if schema.get_value(connection, "start") not in ("chains", "boxes"):
         return frozenset()
     documents = connection.execute(select(schema.images.c.document), execution_options={"yield_per": 1000}).scalars()
@@ -50,27 +50,27 @@ def _imported_names(connection: Connection) -> frozenset[str]:
 def annotated_image(
     number: int, document: Document, state: ImageState, imported: frozenset[str] = frozenset()
 ) -> Image:
-    """One image with its chains merged. A mention whose links are not settled stands in a chain of its own.
+    """One image with its chains merged. A mention whose links are not settled gets a chain to itself.
 
-    Chains without an id of their own are numbered, past those that were `imported`.
+    Chains without an imported id get a new one that is not in `imported`.
     """
     settled = {mention for chain in state.chains for mention in chain.mentions}
     members = [chain.mentions for chain in state.chains] + [(m,) for m in state.mentions if m not in settled]
     boxes: list[tuple[Box, ...]] = [chain.boxes for chain in state.chains]
     boxes += [()] * (len(members) - len(boxes))
-    types = [frozenset(type_ for mention in own for type_ in mention.types) for own in members]
+    types = [frozenset(type_ for mention in mentions for type_ in mention.types) for mentions in members]
     merged = merge_chains(boxes, types)
     chains = []
     phrases: dict[int, list[Phrase]] = {}
     numbers = map(str, count(number * CHAINS_PER_IMAGE + 1))
     new_names = (name for name in numbers if name not in imported)
-    for parts, own_boxes in merged.chains:
+    for parts, box_indexes in merged.chains:
         states = [state.chains[part] for part in parts if part < len(state.chains)]
         given = next((chain.given for chain in states if chain.given), "")
         name = given or next(new_names)
         verdict = next((chain.verdict for chain in states), None)
-        bare = verdict is not None and not own_boxes
-        chains.append(Chain(name, own_boxes, scene=bare and verdict == SCENE, no_box=bare and verdict != SCENE))
+        boxless = verdict is not None and not box_indexes
+        chains.append(Chain(name, box_indexes, scene=boxless and verdict == SCENE, no_box=boxless and verdict != SCENE))
         for part in parts:
             for mention in members[part]:
                 phrases.setdefault(mention.caption, []).append(Phrase(mention.start, mention.end, name, mention.types))
@@ -78,8 +78,8 @@ def annotated_image(
         phrases.setdefault(caption, []).append(Phrase(start, end, types=(NOT_VISUAL,)))
     image = document.image
     captions = [
-        make_caption(c.text, c.words, phrases.get(place, ()), id=c.id, unrelated=c.unrelated)
-        for place, c in enumerate(image.captions)
+        make_caption(c.text, c.words, phrases.get(index, ()), id=c.id, unrelated=c.unrelated)
+        for index, c in enumerate(image.captions)
     ]
     fields = {name: getattr(image, name) for name in ("file", "width", "height", "split", "source_id")}
     return make_image(image.id, captions=captions, boxes=merged.boxes, chains=chains, **fields)

@@ -1,7 +1,7 @@
-"""Between the pure workflow and the database: load what an image has got, write what is open now.
+"""Connects the workflow to the database: loads the answers of an image, writes its open questions.
 
-Whoever changes an image takes its row first (`take_image`), so changes of one image come one after the other, and
-images do not wait for each other.
+A transaction that changes an image locks its row first (`lock_image`). Changes of one image are therefore serialized,
+and different images do not wait for each other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from deixis.annotation.workflow_records import DRAWING, Answer, Document, Fix, J
 
 Value = TypeVar("Value")
 RETRIES = 10
-#: Documents kept decoded for each open project.
-KEPT_DOCUMENTS = 2000
-#: PostgreSQL's codes: could not be serialized, deadlock, another wrote the same key.
+#: Size of the cache of decoded documents, per open project.
+CACHED_DOCUMENTS = 2000
+#: PostgreSQL error codes: serialization failure, deadlock, unique violation.
 _GIVEN_UP = ("40001", "40P01", "23505")
 
 _encode = msgspec.json.Encoder().encode
@@ -33,7 +33,7 @@ _fix: msgspec.json.Decoder[Fix] = msgspec.json.Decoder(Fix)
 
 
 def with_retries(engine: Engine, attempt: Callable[[Connection], Value]) -> Value:
-    """Run a writing transaction, again where PostgreSQL gave it up for another that came in between."""
+    """Run a write transaction, and retry it if PostgreSQL aborted it because of a concurrent one."""
     for _ in range(RETRIES):
         try:
             with schema.writing(engine) as connection:
@@ -46,14 +46,14 @@ def with_retries(engine: Engine, attempt: Callable[[Connection], Value]) -> Valu
 
 
 def load_document(connection: Connection, image_id: int) -> Document:
-    """An image's document. It never changes, so those of an open project are kept."""
-    kept = _documents.setdefault(connection.engine, {})
-    document = kept.get(image_id)
+    """An image's document, cached because it never changes."""
+    cache = _documents.setdefault(connection.engine, {})
+    document = cache.get(image_id)
     if document is None:
         document = _document.decode(connection.execute(_DOCUMENT, {"image": image_id}).scalar_one())
-        if len(kept) >= KEPT_DOCUMENTS:
-            kept.clear()
-        kept[image_id] = document
+        if len(cache) >= CACHED_DOCUMENTS:
+            cache.clear()
+        cache[image_id] = document
     return document
 
 
@@ -76,20 +76,20 @@ _FIXES = (
 
 
 def valid_judgments(connection: Connection, first: int, last: int) -> dict[int, list[Judgment]]:
-    """The judgments that count, of the images numbered `first` to `last`."""
-    found: dict[int, list[Judgment]] = {}
+    """Judgments that are not voided, by image, for image ids `first` to `last`."""
+    judgments: dict[int, list[Judgment]] = {}
     for row in connection.execute(_VALID, {"first": first, "last": last}):
-        found.setdefault(row.image_id, []).append(
+        judgments.setdefault(row.image_id, []).append(
             Judgment(row.id, row.task, row.key, row.worker_id, _answer.decode(row.answer), row.comment)
         )
-    return found
+    return judgments
 
 
 def all_fixes(connection: Connection, first: int, last: int) -> dict[int, list[Fix]]:
-    found: dict[int, list[Fix]] = {}
+    fixes: dict[int, list[Fix]] = {}
     for row in connection.execute(_FIXES, {"first": first, "last": last}):
-        found.setdefault(row.image_id, []).append(_fix.decode(row.fix))
-    return found
+        fixes.setdefault(row.image_id, []).append(_fix.decode(row.fix))
+    return fixes
 
 
 def load_state(connection: Connection, image_id: int, settings: Settings) -> tuple[Document, ImageState]:
@@ -114,13 +114,13 @@ _SUMMARIZE = (
 _FRESH = delete(schema.stale).where(schema.stale.c.image_id == bindparam("image"))
 
 
-def take_image(connection: Connection, image_id: int) -> int:
-    """Hold an image until the transaction ends, and raise its version; what is read afterwards is the latest."""
+def lock_image(connection: Connection, image_id: int) -> int:
+    """Lock an image until the transaction ends and increase its version. Returns the new version."""
     return int(connection.execute(_TAKE, {"image": image_id}).scalar_one())
 
 
 def refresh_image(connection: Connection, image_id: int, settings: Settings) -> set[int]:
-    """Derive a taken image anew and write its open questions; returns the drawers whose record changed."""
+    """Recompute a locked image and write its open questions. Returns the workers whose drawings got new verdicts."""
     _, state = load_state(connection, image_id, settings)
     write_items(connection, image_id, state.questions)
     drawers = write_outcomes(connection, image_id, state)
@@ -162,47 +162,47 @@ _DRAWN = (
 
 
 def write_items(connection: Connection, image_id: int, questions: Sequence[Question]) -> None:
-    """Make an image's items those of the questions that are open; one that stays as it was keeps its lease."""
+    """Replace an image's items by its open questions. An unchanged question keeps its lease."""
     present = {row.key: (row.id, row.question) for row in connection.execute(_ITEMS, {"image": image_id})}
     wanted = {question.key: question for question in questions}
-    for key, (number, _) in present.items():
+    for key, (item_id, _) in present.items():
         if key not in wanted:
-            connection.execute(_CLOSE, {"number": number})
+            connection.execute(_CLOSE, {"number": item_id})
     for key, question in wanted.items():
         encoded = _encode(question)
         if key not in present:
             values = {"image_id": image_id, "task": question.task, "key": key, "question": encoded}
-            number = connection.execute(_OPEN, values).scalar_one()
-            _bar(connection, number, question.barred)
+            item_id = connection.execute(_OPEN, values).scalar_one()
+            _bar(connection, item_id, question.barred)
         elif present[key][1] != encoded:
-            number, before = present[key]
-            connection.execute(_CHANGE, {"number": number, "new": encoded})
-            # Those who gave the question back stay barred, whatever others have said to it since.
-            for worker in set(decode_question(before).barred) - set(question.barred):
-                connection.execute(_UNBAR, {"number": number, "worker": worker})
-            kept = set(connection.execute(_BARRED, {"number": number}).scalars())
-            _bar(connection, number, sorted(set(question.barred) - kept))
+            item_id, old_question = present[key]
+            connection.execute(_CHANGE, {"number": item_id, "new": encoded})
+            # Workers who gave the question back stay barred.
+            for worker in set(decode_question(old_question).barred) - set(question.barred):
+                connection.execute(_UNBAR, {"number": item_id, "worker": worker})
+            already_barred = set(connection.execute(_BARRED, {"number": item_id}).scalars())
+            _bar(connection, item_id, sorted(set(question.barred) - already_barred))
 
 
-def _bar(connection: Connection, number: int, workers: Sequence[int]) -> None:
+def _bar(connection: Connection, item_id: int, workers: Sequence[int]) -> None:
     if workers:
-        connection.execute(_BAR, [{"item_id": number, "worker_id": worker} for worker in workers])
+        connection.execute(_BAR, [{"item_id": item_id, "worker_id": worker} for worker in workers])
 
 
 def write_outcomes(connection: Connection, image_id: int, state: ImageState) -> set[int]:
-    """Record which drawings passed Box Quality; returns the workers for whom that is news."""
+    """Record which drawings passed Box Quality. Returns the workers whose outcomes changed."""
     table = schema.outcomes
     changed = set()
     for row in connection.execute(_DRAWN, {"image": image_id}).all() if state.passed else ():
-        now = state.passed.get(row.id)
-        if now is None or now == row.correct:
+        passed = state.passed.get(row.id)
+        if passed is None or passed == row.correct:
             continue
         changed.add(row.worker_id)
         if row.correct is None:
             values = {"judgment_id": row.id, "worker_id": row.worker_id, "task": DRAWING, "test": False}
-            connection.execute(insert(table).values(correct=now, **values))
+            connection.execute(insert(table).values(correct=passed, **values))
         else:
-            connection.execute(update(table).where(table.c.judgment_id == row.id).values(correct=now))
+            connection.execute(update(table).where(table.c.judgment_id == row.id).values(correct=passed))
     return changed
 
 

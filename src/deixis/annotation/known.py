@@ -1,7 +1,7 @@
-"""Verification questions: tasks whose right answer is known, made from an annotated corpus (Entities, section 2.3).
+"""Verification questions: tasks with a known answer, made from an annotated corpus (Entities, section 2.3).
 
-Each task gets as many questions of one answer as of another where the corpus has them, so that a worker who always says
-the same is wrong half of the time.
+The answers of each task are balanced as far as the corpus allows, so that a worker who always gives the same answer is
+wrong half of the time.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from deixis.annotation.workflow_records import (
 from deixis.corpus import Box, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 
-#: A drawing is right when it overlaps a box that was missing by at least this.
+#: Smallest IoU with a missing box at which a drawing is right.
 RIGHT_OVERLAP = 0.6
-#: A bad box for Box Quality overlaps no box of the chain by more than this.
+#: Largest IoU of a bad box, made for Box Quality, with any box of the chain.
 WRONG_OVERLAP = 0.4
 
 Truth = str | tuple[Box, ...]
@@ -49,7 +49,7 @@ _truth: msgspec.json.Decoder[Truth] = msgspec.json.Decoder(str | tuple[Box, ...]
 
 
 class KnownQuestion(msgspec.Struct, frozen=True):
-    """A question with its image and its answer: a word, or for a drawing the boxes of which any one is right."""
+    """A question with its document and its true answer: a word, or for a drawing a choice of right boxes."""
 
     document: Document
     question: Question
@@ -57,7 +57,7 @@ class KnownQuestion(msgspec.Struct, frozen=True):
 
 
 def right_answer(answer: Answer, truth: bytes) -> bool:
-    """Whether an answer agrees with an encoded truth."""
+    """Whether an answer is right. `truth` is the encoded true answer."""
     known = _truth.decode(truth)
     if isinstance(known, str) or isinstance(answer, str):
         return answer == known
@@ -65,12 +65,12 @@ def right_answer(answer: Answer, truth: bytes) -> bool:
 
 
 def known_questions(
-    images: Iterable[Image], each: int, chance: Random, skip_requirement: Iterable[str] = ()
+    images: Iterable[Image], per_task: int, chance: Random, skip_requirement: Iterable[str] = ()
 ) -> dict[str, list[KnownQuestion]]:
-    """Up to `each` questions a task, in random order, balanced over the answers; from as few images as that takes.
+    """Up to `per_task` questions per task, in random order, with balanced answers; from as few images as possible.
 
-    Chains of the types in `skip_requirement` get no question whether a box is needed: among the work, where hardly any
-    comes up, it would be known for what it is.
+    Chains of the types in `skip_requirement` get no question on whether a box is needed. Such questions are rare in
+    the real work, so workers would recognize them as verification.
     """
     skipped = frozenset(skip_requirement)
     images = list(images)
@@ -78,38 +78,40 @@ def known_questions(
     kinds = [(task, answer) for task in TASKS for answer in (ANSWERS[task] if task != DRAWING else (BOX,))]
     pools: dict[tuple[str, str], list[KnownQuestion]] = {kind: [] for kind in kinds}
     for image in images:
-        for question in _of_image(image, chance, skipped):
+        for question in _image_questions(image, chance, skipped):
             answer = question.truth if isinstance(question.truth, str) else BOX
             pools[question.question.task, answer].append(question)
-        if min(map(len, pools.values())) >= each:
+        if min(map(len, pools.values())) >= per_task:
             break
     pools = {kind: pool for kind, pool in pools.items() if pool}
-    found: dict[str, list[KnownQuestion]] = {task: [] for task in TASKS}
+    by_task: dict[str, list[KnownQuestion]] = {task: [] for task in TASKS}
     for (task, _), pool in pools.items():
         chance.shuffle(pool)
         answers = sum(name == task for name, _ in pools)
-        found[task] += pool[: -(-each // answers)]
-    for questions in found.values():
+        by_task[task] += pool[: -(-per_task // answers)]
+    for questions in by_task.values():
         chance.shuffle(questions)
-    return {task: questions[:each] for task, questions in found.items()}
+    return {task: questions[:per_task] for task, questions in by_task.items()}
 
 
-def _of_image(image: Image, chance: Random, skipped: frozenset[str]) -> Iterator[KnownQuestion]:
+def _image_questions(image: Image, chance: Random, skipped: frozenset[str]) -> Iterator[KnownQuestion]:
     document = given_document(image, "chains")
     chains = {given.id: given for given in document.given}
     mentions = {mention.id: mention for mention in document.mentions}
     members = {name: [mentions[id_] for id_ in given.mentions] for name, given in chains.items()}
-    bare = msgspec.structs.replace(document, given=())
-    for name, own in members.items():
+    ungrouped = msgspec.structs.replace(document, given=())
+    for name, chain_mentions in members.items():
         chain = next(chain for chain in image.chains if chain.id == name)
-        shown = representative(own)
+        shown = representative(chain_mentions)
         boxes = image.chain_boxes(name)
         need = BOX if boxes else SCENE if chain.scene else NO_BOX
-        if skipped.isdisjoint(type_ for mention in own for type_ in mention.types):
-            yield _make(bare, REQUIREMENT, (shown,), need)
-        yield from _coreference(bare, own, [other for key, other in members.items() if key != name], chance)
+        if skipped.isdisjoint(type_ for mention in chain_mentions for type_ in mention.types):
+            yield _make(ungrouped, REQUIREMENT, (shown,), need)
+        yield from _coreference_questions(
+            ungrouped, chain_mentions, [other for key, other in members.items() if key != name], chance
+        )
         if boxes:
-            yield from _boxes(bare, shown, boxes, image, chance)
+            yield from _box_questions(ungrouped, shown, boxes, image, chance)
 
 
 def _make(
@@ -123,27 +125,27 @@ def _make(
     return KnownQuestion(document, Question(task, f"known {task}", tuple(m.id for m in mentions), boxes, box), truth)
 
 
-def _coreference(
-    document: Document, own: list[Mention], others: list[list[Mention]], chance: Random
+def _coreference_questions(
+    document: Document, chain: list[Mention], others: list[list[Mention]], chance: Random
 ) -> Iterator[KnownQuestion]:
-    """Links and chains: one true pair, one false pair of the same type, the whole chain, the chain with a stranger."""
-    first = chance.choice(own)
-    partners = [m for m in own if m.caption != first.caption]
+    """Links and chains: a true pair, a false pair of the same type, the whole chain, the chain plus a false mention."""
+    first = chance.choice(chain)
+    partners = [m for m in chain if m.caption != first.caption]
     if partners:
         yield _make(document, LINK, (first, chance.choice(partners)), SAME)
-    if len({m.caption for m in own}) == len(own) > 1:
-        yield _make(document, CHAIN, own, SAME)
+    if len({m.caption for m in chain}) == len(chain) > 1:
+        yield _make(document, CHAIN, chain, SAME)
     strangers = [
         m for other in others for m in other if m.caption != first.caption and not set(m.types).isdisjoint(first.types)
     ]
     if strangers:
         stranger = chance.choice(strangers)
         yield _make(document, LINK, (first, stranger), DIFFERENT)
-        if stranger.caption not in {m.caption for m in own}:
-            yield _make(document, CHAIN, (*own, stranger), DIFFERENT)
+        if stranger.caption not in {m.caption for m in chain}:
+            yield _make(document, CHAIN, (*chain, stranger), DIFFERENT)
 
 
-def _boxes(
+def _box_questions(
     document: Document, shown: Mention, boxes: tuple[Box, ...], image: Image, chance: Random
 ) -> Iterator[KnownQuestion]:
     left_out = chance.randrange(len(boxes))
@@ -159,7 +161,7 @@ def _boxes(
 
 
 def _wrong_box(boxes: tuple[Box, ...], image: Image, chance: Random) -> Box | None:
-    """A box of another chain, or one of random place and size, far from all boxes of this chain."""
+    """A box of another chain, or one of random position and size, that overlaps no box of this chain much."""
     candidates = list(image.boxes)
     for _ in range(10):
         if not image.width or not image.height:

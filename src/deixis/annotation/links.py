@@ -1,8 +1,8 @@
 """Coreference links and chain verification (Entities, section 2.1), as pure functions of the answers given so far.
 
-Captions are taken in turn. The mentions of a caption are asked against one mention of each chain found in the captions
-before, most alike wording first, so at most |M||C| questions are asked. Mentions of one caption never name the same,
-and mentions without a type in common are never asked about.
+Captions are processed in order. Each mention of a caption is compared with one mention of every chain built from the
+earlier captions, most similar wording first, so at most |M||C| questions are asked. Two mentions of the same caption
+are assumed to be different entities, and so are mentions without a common type.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Mentions = tuple[Mention, ...]
 
 
 def link_mentions(mentions: Sequence[Mention], answers: Answers) -> tuple[list[Mentions], list[Question]]:
-    """The chains of all groups of mentions whose links are known, and the next question of every other group."""
+    """The chains of all mention groups whose links are settled, and the next question of every other group."""
     chains: list[Mentions] = []
     questions = []
     for group in type_groups(mentions):
-        found = _link_group(group, answers)
-        if isinstance(found, Question):
-            questions.append(found)
+        linked = _link_group(group, answers)
+        if isinstance(linked, Question):
+            questions.append(linked)
         else:
-            chains += found
+            chains += linked
     return chains, questions
 
 
 def type_groups(mentions: Sequence[Mention]) -> list[list[Mention]]:
-    """Mentions that may meet in a chain: connected by common types. A mention can have two types."""
+    """Groups of mentions connected by common types (a mention can have two). Chains never cross groups."""
     groups: list[tuple[set[str], list[Mention]]] = []
     for mention in mentions:
         types, members = set(mention.types), [mention]
@@ -53,28 +53,28 @@ def _link_group(group: Sequence[Mention], answers: Answers) -> list[Mentions] | 
     chains: list[list[Mention]] = []
     for caption in sorted({mention.caption for mention in group}):
         new = [mention for mention in group if mention.caption == caption]
-        open_question = _place(new, chains, answers)
+        open_question = _extend_chains(new, chains, answers)
         if open_question is not None:
             return open_question
     return [tuple(chain) for chain in chains]
 
 
-def _place(new: list[Mention], chains: list[list[Mention]], answers: Answers) -> Question | None:
-    """Put the mentions of one caption into their chains, or new ones; or return the first question left open."""
+def _extend_chains(new: list[Mention], chains: list[list[Mention]], answers: Answers) -> Question | None:
+    """Add the mentions of one caption to their chains, or to new ones; or return the first open question."""
     pairs = []
     for row, mention in enumerate(new):
         for column, chain in enumerate(chains):
             comparable = [other for other in chain if not set(other.types).isdisjoint(mention.types)]
             if comparable:
-                likeness, other = max(
+                similarity, other = max(
                     ((wording_similarity(mention.text, other.text), other) for other in comparable),
                     key=lambda pair: pair[0],
                 )
-                pairs.append((-likeness, row, column, other))
+                pairs.append((-similarity, row, column, other))
     placed: dict[int, int] = {}
-    taken: set[int] = set()
+    used_chains: set[int] = set()
     for _, row, column, other in sorted(pairs, key=lambda pair: pair[:3]):
-        if row in placed or column in taken:
+        if row in placed or column in used_chains:
             continue
         mention = new[row]
         judgment = answers.first(link_key(mention, other))
@@ -82,7 +82,7 @@ def _place(new: list[Mention], chains: list[list[Mention]], answers: Answers) ->
             return Question(LINK, link_key(mention, other), (other.id, mention.id))
         if judgment.answer == SAME:
             placed[row] = column
-            taken.add(column)
+            used_chains.add(column)
     for row, mention in enumerate(new):
         if row in placed:
             chains[placed[row]].append(mention)
@@ -92,7 +92,7 @@ def _place(new: list[Mention], chains: list[list[Mention]], answers: Answers) ->
 
 
 def verify_chain(chain: Mentions, answers: Answers) -> tuple[list[Mentions], Question | None]:
-    """What a chain becomes: itself, its parts by head noun, or nothing yet and the question that is open."""
+    """Verify a chain. Returns the chain, its parts split by head noun, or no chains and the open question."""
     if len(chain) == 1:
         return [chain], None
     ids = tuple(mention.id for mention in chain)
@@ -107,7 +107,7 @@ def verify_chain(chain: Mentions, answers: Answers) -> tuple[list[Mentions], Que
         parts.setdefault(head_noun(mention.text), []).append(mention)
     if len(parts) > 1:
         return [tuple(part) for part in parts.values()], None
-    # Said not to be one entity, but head nouns do not tell which mention is the odd one: a person decides.
+    # Not one entity, but all head nouns are equal, so a reviewer has to split the chain.
     review = f"{REVIEW} {key}"
     if answers.accepted(review):
         return [chain], None

@@ -1,4 +1,4 @@
-"""From captions to mentions: noun chunks without pronouns and non-visual terms, with types (Entities, section 2.1)."""
+"""Mentions of captions: noun chunks with types, without pronouns and non-visual terms (Entities, section 2.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deixis.corpus import NOT_VISUAL, TYPES, Caption, Corpus, Image
 from deixis.corpus.spans import Span
 from deixis.text import Chunker, EntityTypes
 
-#: What a project starts from: captions alone, or what a corpus has been given already.
+#: How much of a corpus a project takes over: captions only, or also mentions, chains, boxes.
 Start = Literal["captions", "mentions", "chains", "boxes"]
 # fmt: off
 PRONOUNS = frozenset({
@@ -20,7 +20,7 @@ PRONOUNS = frozenset({
     "himself", "herself", "itself", "themselves", "each other", "one another", "who", "whom", "which", "what", "that",
     "this", "these", "those", "there", "someone", "something", "everyone", "everything", "nothing",
 })
-#: Chunks, without determiner, that name nothing in the picture.
+#: Chunks, without determiner, that refer to nothing visible in the picture.
 NON_VISUAL_TERMS = frozenset({
     "background", "foreground", "air", "midair", "mid-air", "distance", "front", "back", "side", "top", "bottom",
     "middle", "center", "centre", "view", "picture", "photo", "photograph", "image", "camera", "way", "day", "time",
@@ -28,12 +28,12 @@ NON_VISUAL_TERMS = frozenset({
 })
 # fmt: on
 _DETERMINERS = ("a ", "an ", "the ", "this ", "that ", "his ", "her ", "their ", "its ")
-#: Captions chunked at once.
+#: Images whose captions are chunked at once.
 BLOCK_IMAGES = 2000
 
 
 def documents(corpus: Corpus, start: Start, chunker: Chunker, types: EntityTypes) -> Iterator[Document]:
-    """The images of a corpus as the workflow takes them."""
+    """The images of a corpus as documents for the workflow."""
     images = corpus.images
     for first in range(0, len(images), BLOCK_IMAGES):
         block = images[first : first + BLOCK_IMAGES]
@@ -42,11 +42,11 @@ def documents(corpus: Corpus, start: Start, chunker: Chunker, types: EntityTypes
             continue
         spans = iter(chunker.phrases_of(caption for image in block for caption in image.captions))
         for image in block:
-            yield _chunked(image, [next(spans) for _ in image.captions], types)
+            yield _chunked_document(image, [next(spans) for _ in image.captions], types)
 
 
 def is_pronoun_or_nonvisual(text: str) -> bool:
-    """Whether a chunk is a personal pronoun or one of the terms that name nothing visible.
+    """Whether a chunk is a pronoun or a term that refers to nothing visible.
 
     >>> is_pronoun_or_nonvisual("the background"), is_pronoun_or_nonvisual("the background dancers")
     (True, False)
@@ -57,40 +57,42 @@ def is_pronoun_or_nonvisual(text: str) -> bool:
 
 
 def bare_image(image: Image) -> Image:
-    """The image without phrases, chains and boxes: what workers start from."""
-    captions = tuple(_bare(caption) for caption in image.captions)
+    """The image without phrases, chains and boxes."""
+    captions = tuple(_bare_caption(caption) for caption in image.captions)
     return msgspec.structs.replace(image, captions=captions, boxes=(), chains=())
 
 
-def _bare(caption: Caption) -> Caption:
+def _bare_caption(caption: Caption) -> Caption:
     return msgspec.structs.replace(caption, phrases=())
 
 
-def _chunked(image: Image, spans: Sequence[Sequence[Span]], types: EntityTypes) -> Document:
+def _chunked_document(image: Image, spans: Sequence[Sequence[Span]], types: EntityTypes) -> Document:
     mentions = []
     nonvisual = []
-    for number, (caption, found) in enumerate(zip(image.captions, spans, strict=True)):
+    for caption_index, (caption, caption_spans) in enumerate(zip(image.captions, spans, strict=True)):
         tokens = caption.tokens
-        for (start, end), kinds in zip(found, types.types_in(tokens, found), strict=True):
+        for (start, end), kinds in zip(caption_spans, types.types_in(tokens, caption_spans), strict=True):
             text = " ".join(tokens[start:end])
             if caption.unrelated or NOT_VISUAL in kinds or is_pronoun_or_nonvisual(text):
-                nonvisual.append((number, start, end))
+                nonvisual.append((caption_index, start, end))
             else:
-                mentions.append(Mention(number, start, end, text, kinds))
+                mentions.append(Mention(caption_index, start, end, text, kinds))
     return Document(bare_image(image), tuple(mentions), tuple(nonvisual))
 
 
 def given_document(image: Image, start: Start) -> Document:
-    """Mentions as the corpus has them, and its chains and boxes where the workflow starts from those."""
+    """The mentions of an annotated image, with its chains and boxes if `start` includes them."""
     mentions: list[Mention] = []
     nonvisual = []
     members: dict[str, list[str]] = {}
-    for number, caption in enumerate(image.captions):
+    for caption_index, caption in enumerate(image.captions):
         for phrase in caption.phrases:
             if not phrase.visual:
-                nonvisual.append((number, phrase.start, phrase.end))
+                nonvisual.append((caption_index, phrase.start, phrase.end))
                 continue
-            mention = Mention(number, phrase.start, phrase.end, caption.phrase_text(phrase), _types(phrase.types))
+            mention = Mention(
+                caption_index, phrase.start, phrase.end, caption.phrase_text(phrase), _types(phrase.types)
+            )
             if mention.id not in {known.id for known in mentions}:
                 mentions.append(mention)
                 members.setdefault(phrase.chain, []).append(mention.id)

@@ -1,9 +1,9 @@
-"""Merging boxes, then chains, once an image is annotated (the Entities paper, section 2.3).
+"""Merges boxes, then chains, of an annotated image (Entities, section 2.3).
 
-Drawing works chain by chain, so the bride's box is drawn again for the couple. Boxes of different chains that overlap
-by at least 0.8 (0.9 where one of them is of type `other`) become one, then chains with the same boxes become one. The
-paper names one restriction: people and clothing do not merge. The release shows the others: near-equal boxes were left
-apart between people or animals and clothing or body parts, and hardly anywhere else.
+Boxes are drawn per chain, so the bride's box is drawn again for the couple. Boxes of different chains with an IoU of at
+least 0.8 (0.9 if one of them has type `other`) become one; then chains with the same boxes become one. The paper names
+one restriction: people and clothing do not merge. The other restrictions are taken from the released data, where
+near-equal boxes stay separate between people or animals and clothing or body parts, and hardly anywhere else.
 """
 
 from __future__ import annotations
@@ -18,43 +18,45 @@ from deixis.corpus.boxes import box_array, iou_matrix
 
 MERGE_OVERLAP = 0.8
 MERGE_OVERLAP_OTHER = 0.9
-#: A box of the first kind never merges with one of the second, whatever they overlap.
-_BEARERS = frozenset({"people", "animals"})
-_BORNE = frozenset({"clothing", "bodyparts"})
+#: Boxes of people and animals never merge with those of clothing and body parts.
+_WEARERS = frozenset({"people", "animals"})
+_WORN = frozenset({"clothing", "bodyparts"})
 
 
 @dataclass(frozen=True)
 class MergedChains:
-    """`boxes` of the image; for each merged chain its members (numbers of the chains given) and its boxes' numbers."""
+    """`boxes` of the image; for each merged chain, the indexes of its original chains and of its boxes."""
 
     boxes: tuple[Box, ...]
     chains: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 def merge_overlap(types: frozenset[str], others: frozenset[str]) -> float | None:
-    """The overlap at which boxes of chains with these types are one; None where they never are."""
+    """The IoU from which boxes of chains with these types merge; None if they never do."""
     for one, another in ((types, others), (others, types)):
-        if one & _BEARERS and another & _BORNE and one != another:
+        if one & _WEARERS and another & _WORN and one != another:
             return None
     return MERGE_OVERLAP_OTHER if "other" in types | others else MERGE_OVERLAP
 
 
 def merge_chains(boxes: Sequence[Sequence[Box]], types: Sequence[frozenset[str]]) -> MergedChains:
-    """Merge the boxes of an image's chains, given chain by chain with the chains' types."""
-    owners = [chain for chain, own in enumerate(boxes) for _ in own]
-    flat = [box for own in boxes for box in own]
+    """Merge the boxes of an image's chains, then the chains. `boxes` and `types` have one entry per chain."""
+    owners = [chain for chain, members in enumerate(boxes) for _ in members]
+    flat = [box for members in boxes for box in members]
     cluster = _cluster(flat, owners, types)
     keepers = _keepers(flat, cluster)
-    order = {kept: number for number, kept in enumerate(sorted(set(keepers.values())))}
-    own_boxes: list[set[int]] = [set() for _ in boxes]
+    new_index = {old: new for new, old in enumerate(sorted(set(keepers.values())))}
+    chain_boxes: list[set[int]] = [set() for _ in boxes]
     for index, chain in enumerate(owners):
-        own_boxes[chain].add(order[keepers[cluster[index]]])
-    return MergedChains(tuple(flat[kept] for kept in order), _equal_sets(own_boxes, types))
+        chain_boxes[chain].add(new_index[keepers[cluster[index]]])
+    return MergedChains(tuple(flat[old] for old in new_index), _merge_equal_chains(chain_boxes, types))
 
 
 def _cluster(flat: Sequence[Box], owners: Sequence[int], types: Sequence[frozenset[str]]) -> list[int]:
-    """Each box's cluster. The best overlaps join first; all boxes of a cluster overlap enough and none share a chain:
-    two boxes of one chain passed Box Quality side by side, so they are two things."""
+    """The cluster of each box. Pairs with the largest IoU join first, and all pairs in a cluster must be mergeable.
+
+    Two boxes of one chain never merge: Box Quality accepted them as boxes of different things.
+    """
     overlap = iou_matrix(box_array(flat), box_array(flat)) if flat else None
     pairs = []
     for first in range(len(flat)):
@@ -83,7 +85,7 @@ def _may_merge(first: int, second: int, overlap: float, owners: Sequence[int], t
 
 
 def _keepers(flat: Sequence[Box], cluster: Sequence[int]) -> dict[int, int]:
-    """The box that stands for each cluster: the one that overlaps the others most; of equals, by its corners."""
+    """The box kept for each cluster: the one with the largest total IoU with the others. Ties go by corners."""
     members: dict[int, list[int]] = {}
     for index, name in enumerate(cluster):
         members.setdefault(name, []).append(index)
@@ -96,16 +98,20 @@ def _keepers(flat: Sequence[Box], cluster: Sequence[int]) -> dict[int, int]:
     return keepers
 
 
-def _equal_sets(
-    own_boxes: Sequence[set[int]], types: Sequence[frozenset[str]]
+def _merge_equal_chains(
+    chain_boxes: Sequence[set[int]], types: Sequence[frozenset[str]]
 ) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-    """Chains that point to exactly the same boxes, and may merge by type, are one; chains without boxes stay."""
+    """Merge chains that have exactly the same boxes and types that may merge. Chains without boxes stay."""
     merged: list[tuple[list[int], set[int]]] = []
-    for chain, own in enumerate(own_boxes):
-        for members, known in merged:
-            if own and own == known and all(merge_overlap(types[chain], types[m]) is not None for m in members):
+    for chain, box_set in enumerate(chain_boxes):
+        for members, merged_set in merged:
+            if (
+                box_set
+                and box_set == merged_set
+                and all(merge_overlap(types[chain], types[m]) is not None for m in members)
+            ):
                 members.append(chain)
                 break
         else:
-            merged.append(([chain], own))
-    return tuple((tuple(members), tuple(sorted(own))) for members, own in merged)
+            merged.append(([chain], box_set))
+    return tuple((tuple(members), tuple(sorted(box_set))) for members, box_set in merged)

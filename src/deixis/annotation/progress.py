@@ -1,4 +1,4 @@
-"""How far a project is, what it cost, and how its workers do."""
+"""Progress of a project, its cost, and the record of its workers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from deixis.annotation.workflow_records import COVERAGE, REQUIREMENT, REVIEW, TA
 
 
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """`open` questions now; `judgments` that were given on images, `voided` those of suspended workers among them.
+    """Counts of one task.
 
-    `verification` counts answers to questions with known answers, tests included. Of the answers given where a model
-    had made a proposal (`proposed`), `accepted` are those that agree with it.
+    `open`: open questions. `judgments`: answers about images; `voided`: those of them that were discarded because the
+    worker was suspended. `verification`: answers to verification questions, tests included. `proposed`: answers for
+    which a model had made a proposal; `accepted`: those of them that agree with the proposal.
     """
 
     open: int = 0
@@ -27,7 +28,11 @@ class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Link questions against what asking every pair, or every mention with every chain, would have cost."""
+    """Counts of a project.
+
+    `mentions_squared` and `mentions_times_chains` are what linking would cost if every pair of mentions, or every
+    mention with every chain, were asked; compare them with `links_asked`.
+    """
 
     images: int
     finished: int
@@ -42,7 +47,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`judgments` and `standings` by task; `accuracy` by task, where the truth of some answers is known."""
+    """`judgments` and `standings` by task; `accuracy` by task, for tasks with answers that could be checked."""
 
     id: int
     name: str
@@ -53,7 +58,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker may know: the standing in a task, answers given, and how far the running attempt at the test is."""
+    """What a worker may see: standing in a task, number of answers, and progress of the current test attempt."""
 
     standing: str
     answered: int
@@ -61,7 +66,7 @@ class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
     test_questions: int
 
 
-# Built once: these are asked with every answer.
+# Built once, because they run with every answer.
 _ANSWERED = (
     select(schema.judgments.c.task, func.count())
     .where(schema.judgments.c.worker_id == bindparam("worker"))
@@ -79,19 +84,19 @@ def own_standings(connection: Connection, worker: int, rules: Rules) -> dict[str
     standings = Standings(connection, worker, rules)
     answered = {row[0]: row[1] for row in connection.execute(_ANSWERED, {"worker": worker})}
     length = rules.settings.test_questions
-    found = {}
+    by_task = {}
     for task in TASKS:
-        tested = 0
+        test_answers = 0
         if standings.of(task) == Standing.TEST:
             values = {"worker": worker, "task": task, "since": standings.since(task)}
-            tested = connection.execute(_TESTED, values).scalar_one() % length
-        found[task] = OwnStanding(
+            test_answers = connection.execute(_TESTED, values).scalar_one() % length
+        by_task[task] = OwnStanding(
             standing=str(standings.of(task)),
             answered=answered.get(task, 0),
-            test_answered=tested,
+            test_answered=test_answers,
             test_questions=length,
         )
-    return found
+    return by_task
 
 
 def measure_progress(connection: Connection) -> Progress:
@@ -108,9 +113,9 @@ def measure_progress(connection: Connection) -> Progress:
         )
     ).one()
     items = schema.items
-    waiting = select(items.c.task, func.count()).where(items.c.image_id.is_not(None)).group_by(items.c.task)
-    open_questions = {row[0]: row[1] for row in connection.execute(waiting)}
-    given = {
+    open_items = select(items.c.task, func.count()).where(items.c.image_id.is_not(None)).group_by(items.c.task)
+    open_questions = {row[0]: row[1] for row in connection.execute(open_items)}
+    totals = {
         entry.task: entry
         for entry in connection.execute(
             select(
@@ -122,18 +127,18 @@ def measure_progress(connection: Connection) -> Progress:
             ).group_by(log.c.task)
         )
     }
-    gone = (
+    voided_judgments = (
         select(log.c.task, func.count())
         .join(schema.voided, schema.voided.c.judgment_id == log.c.id)
         .group_by(log.c.task)
     )
-    voided = {row[0]: row[1] for row in connection.execute(gone)}
+    voided = {row[0]: row[1] for row in connection.execute(voided_judgments)}
     tasks = {
         task: TaskProgress(
             open=open_questions.get(task, 0),
             voided=voided.get(task, 0),
             **{
-                name: int(getattr(given[task], name)) if task in given else 0
+                name: int(getattr(totals[task], name)) if task in totals else 0
                 for name in ("judgments", "verification", "proposed", "accepted")
             },
         )
@@ -145,7 +150,7 @@ def measure_progress(connection: Connection) -> Progress:
 
 
 def measure_agreement(connection: Connection) -> dict[str, float]:
-    """By task: on how many of the questions with several answers, in percent, all of them are the same."""
+    """By task: percentage of the questions with several answers on which all answers are equal."""
     log = schema.judgments
     several = (
         select(log.c.task, func.count(log.c.answer.distinct()).label("answers"))

@@ -1,4 +1,4 @@
-"""Making a project out of a corpus: mentions, the first questions, and the questions whose answers are known."""
+"""Creates a project from a corpus: mentions, first questions, and verification questions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from deixis.errors import DeixisError, InputError
 from deixis.text import Chunker, EntityTypes
 from deixis.vision.reading import read_size
 
-#: Images written in one go.
+#: Images written at once.
 BLOCK = 1000
-#: Questions with known answers a task, unless told otherwise.
+#: Default number of verification questions per task.
 KNOWN_EACH = 400
 
 
@@ -42,14 +42,15 @@ def create_project(
     progress: Callable[[int, int], None] | None = None,
     durable: bool = True,
 ) -> None:
-    """Make a project; all of it is there afterwards, or nothing.
+    """Create a project, completely or not at all.
 
     Args:
         where: a file for SQLite, or a database URL.
-        start: what to take from the corpus: captions alone, its mentions, its chains too, or its boxes too (which the
+        start: what to take over from the corpus: only captions, or also mentions, also chains, or also boxes (which the
             workers then verify).
-        known: annotated images from which questions with known answers are made; without, all workers are trusted.
-        places: paths to be remembered, such as those of the pictures.
+        known: annotated images from which verification questions are made. Without it, all workers are trusted.
+        known_each: number of verification questions per task.
+        places: paths to store with the project, such as that of the pictures.
     """
     settings = settings or Settings()
     if not len(corpus):
@@ -58,14 +59,14 @@ def create_project(
     file = None if "://" in str(where) or Path(where).exists() else Path(where)
     try:
         if schema.is_project(engine, where):
-            raise InputError(schema.shown(where), "holds an annotation project already")
-        found = _sized(documents(corpus, start, Chunker.load(), EntityTypes.load()), corpus.pictures)
+            raise InputError(schema.shown(where), "already holds an annotation project")
+        sized = _with_sizes(documents(corpus, start, Chunker.load(), EntityTypes.load()), corpus.pictures)
         with schema.writing(engine) as connection:
             schema.create_tables(connection, where)
             schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
             for key, value in {"name": corpus.name, "start": start, **(places or {})}.items():
                 schema.set_value(connection, key, value)
-            _write_images(connection, found, settings, len(corpus), progress)
+            _write_images(connection, sized, settings, len(corpus), progress)
             if known is not None:
                 write_known(connection, known, known_each, settings, chance or Random(0))
     except BaseException:
@@ -76,12 +77,12 @@ def create_project(
         engine.dispose()
 
 
-def _sized(found: Iterable[Document], pictures: Pictures | None) -> Iterator[Document]:
-    """Documents with their pictures' sizes where the corpus does not tell them: boxes are cut at the edges."""
-    for document in found:
+def _with_sizes(unsized: Iterable[Document], pictures: Pictures | None) -> Iterator[Document]:
+    """Documents with picture sizes, read from the files if the corpus lacks them. Boxes are clipped to the picture."""
+    for document in unsized:
         image = document.image
         if pictures is not None and not (image.width and image.height):
-            # A picture that cannot be read is told when it is to be shown.
+            # A picture that cannot be read is reported when it is shown.
             with suppress(InputError):
                 width, height = read_size(pictures.read(image), name=image.file or image.id)
                 image = msgspec.structs.replace(image, width=width, height=height)
@@ -89,7 +90,7 @@ def _sized(found: Iterable[Document], pictures: Pictures | None) -> Iterator[Doc
 
 
 def _remove_empty(engine: Engine, file: Path) -> None:
-    """Take away the file of a project that could not be made, unless somebody made one there in the meantime."""
+    """Delete the file of a project that could not be created, unless another process created one there."""
     if file.is_file() and inspect(engine).get_table_names():
         return
     engine.dispose()
@@ -99,40 +100,42 @@ def _remove_empty(engine: Engine, file: Path) -> None:
 
 def _write_images(
     connection: Connection,
-    found: Iterable[Document],
+    project_documents: Iterable[Document],
     settings: Settings,
     total: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    numbers = count(1)
-    remaining = iter(found)
+    image_ids = count(1)
+    remaining = iter(project_documents)
     while block := list(islice(remaining, BLOCK)):
         image_rows, item_rows = [], []
         for document in block:
-            number = next(numbers)
+            image_id = next(image_ids)
             state = image_state(document, (), (), settings)
-            row = {"id": number, "name": document.image.id, "document": msgspec.json.encode(document)}
+            row = {"id": image_id, "name": document.image.id, "document": msgspec.json.encode(document)}
             image_rows.append(row | {"version": 0} | summary(state))
             for question in state.questions:
                 encoded = msgspec.json.encode(question)
-                item_rows.append({"image_id": number, "task": question.task, "key": question.key, "question": encoded})
+                item_rows.append(
+                    {"image_id": image_id, "task": question.task, "key": question.key, "question": encoded}
+                )
         connection.execute(insert(schema.images), image_rows)
         if item_rows:
             connection.execute(insert(schema.items), item_rows)
         if progress is not None:
-            progress(number, total)
+            progress(image_id, total)
 
 
-def write_known(connection: Connection, corpus: Corpus, each: int, settings: Settings, chance: Random) -> None:
-    """Add questions with known answers: enough for every attempt at the test, the rest hidden among the work."""
+def write_known(connection: Connection, corpus: Corpus, per_task: int, settings: Settings, chance: Random) -> None:
+    """Add verification questions: enough for every test attempt, the rest to be hidden among the work."""
     tests = settings.test_questions * settings.test_attempts
-    for task, questions in known_questions(corpus, each, chance, settings.skip_requirement).items():
+    for task, questions in known_questions(corpus, per_task, chance, settings.skip_requirement).items():
         if len(questions) < tests + settings.first_items:
             raise DeixisError(
-                f"the annotated corpus gives {len(questions)} questions for {task}; "
-                f"the test and the first items take {tests + settings.first_items}"
+                f"the annotated corpus gives {len(questions)} verification questions for {task}; "
+                f"the test and the first items need {tests + settings.first_items}"
             )
-        rows = [_known_row(question, number < tests) for number, question in enumerate(questions)]
+        rows = [_known_row(question, index < tests) for index, question in enumerate(questions)]
         connection.execute(insert(schema.known), rows)
 
 

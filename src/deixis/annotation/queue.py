@@ -1,7 +1,7 @@
-"""Which task a worker gets next: one held already, a verification question, or the first free item; with a lease.
+"""Chooses a worker's next task: one the worker already holds, a verification question, or the first free item.
 
-A lease is a column of the item, set only while nobody else's runs, so two workers never hold the same item. The
-statements are built once: building them costs more than SQLite takes to run them.
+The task is leased to the worker. A lease is a column of the item that is set only if no other lease is running, so two
+workers never hold the same item. Statements are built once, because building one takes longer than running it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from deixis.annotation.standing_store import Rules, Standings
 from deixis.annotation.trust import Standing
 from deixis.annotation.workflow_records import DRAWING, REPORT, REVIEW, TASKS
 
-#: Later steps first, so that what was begun is finished; reviews last.
+#: Order in which tasks are offered: later steps first, so that images get finished; reviews last.
 PREFERENCE = (*reversed(TASKS), REVIEW)
-#: Free items looked at in one go: others may take the first of them in the meantime.
+#: Free items fetched at once, because other workers may take the first ones in the meantime.
 CANDIDATES = 8
 
 _items, _known, _log, _barred = schema.items, schema.known, schema.judgments, schema.barred
 _WORKER: BindParameter[int] = bindparam("worker")
 _TASK: BindParameter[str] = bindparam("task")
 _NOW: BindParameter[float] = bindparam("now")
-# A copy of a known question that was given back stays without a token, so that it does not come again.
+# A verification question that was given back stays in the table without a token, so that it is not asked again.
 _HELD = select(_items.c.id, _items.c.task, _items.c.leased_until, _items.c.image_id).where(
     _items.c.worker_id == _WORKER,
     _items.c.token.is_not(None),
@@ -71,10 +71,10 @@ _COPY = insert(_items).returning(_items.c.id)
 
 
 def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], rules: Rules, now: float) -> list[int]:
-    """The items a worker holds, as they were given. A copy of a known question waits for its worker, however long.
+    """The ids of the items a worker holds, in the order in which they were leased.
 
-    Once its lease has run out it gets another token, as any item does that comes again: one that kept it would be
-    known for what it is.
+    A verification question stays with its worker after its lease expires. It then gets a new token like any other
+    item; keeping the old one would reveal that it is a verification question.
     """
     rows = [row for row in connection.execute(_HELD, {"worker": worker, "now": now}) if row.task in tasks]
     for row in rows:
@@ -88,33 +88,33 @@ def held_items(connection: Connection, worker: int, tasks: tuple[str, ...], rule
 def lease_next(
     connection: Connection, worker: int, tasks: tuple[str, ...], rules: Rules, now: float, chance: Random
 ) -> int | None:
-    """Lease another item of one of these tasks to a worker; None if there is nothing for this worker now."""
+    """Lease one more item of these tasks to a worker. Returns its id, or None if there is none for this worker."""
     standings = Standings(connection, worker, rules)
     until = now + rules.settings.lease_seconds
     for task in sorted(tasks, key=PREFERENCE.index):
         standing = Standing.TRUSTED if task == REVIEW else standings.of(task)
         if standing in (Standing.FAILED, Standing.SUSPENDED):
             continue
-        number = None
+        item_id = None
         if standing == Standing.TEST:
-            number = _copy_known(connection, worker, task, True, standings.since(task), rules, until, chance)
-            if number is None:
-                # Every question of the test was asked before: no more can be learned of this worker.
+            item_id = _copy_known(connection, worker, task, True, standings.since(task), rules, until, chance)
+            if item_id is None:
+                # The worker has already been asked every test question.
                 continue
         elif standing == Standing.FIRST_ITEMS and task != DRAWING:
-            number = _copy_known(connection, worker, task, False, 0, rules, until, chance)
-        if number is None:
-            number = _lease_item(connection, worker, task, now, until)
+            item_id = _copy_known(connection, worker, task, False, 0, rules, until, chance)
+        if item_id is None:
+            item_id = _lease_item(connection, worker, task, now, until)
             hide = (
-                number is not None and task not in (DRAWING, REVIEW) and chance.random() < rules.settings.hidden_share
+                item_id is not None and task not in (DRAWING, REVIEW) and chance.random() < rules.settings.hidden_share
             )
             copy = _copy_known(connection, worker, task, False, 0, rules, until, chance) if hide else None
             if copy is not None:
-                # The verification question takes the item's place, as if it had been next in the queue.
-                connection.execute(schema.RELEASE, {"number": number})
-                number = copy
-        if number is not None:
-            return number
+                # The verification question replaces the item, as if it had been next in the queue.
+                connection.execute(schema.RELEASE, {"number": item_id})
+                item_id = copy
+        if item_id is not None:
+            return item_id
     return None
 
 
@@ -134,9 +134,9 @@ def _lease_item(connection: Connection, worker: int, task: str, now: float, unti
 def _copy_known(
     connection: Connection, worker: int, task: str, test: bool, since: int, rules: Rules, until: float, chance: Random
 ) -> int | None:
-    """Put a question with a known answer before a worker who has not seen it (since the last reinstatement).
+    """Lease a verification question that the worker has not answered (since the last reinstatement).
 
-    Who has given all the others back gets those again: nobody escapes the watch by skipping.
+    If none is left, the questions that the worker gave back are asked again, so that skipping does not avoid checks.
     """
     if (task, test) not in rules.ranges:
         return None

@@ -1,4 +1,4 @@
-"""What a reviewer works with: the queue, an image with its history, fixes by hand, and the audit of the tables."""
+"""For reviewers: the review queue, an image with its history, manual fixes, and the audit of the tables."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from deixis.annotation.image_store import (
     decode_document,
     decode_question,
     load_state,
+    lock_image,
     summary,
-    take_image,
     valid_judgments,
 )
 from deixis.annotation.trust import Standing
@@ -34,12 +34,12 @@ from deixis.annotation.workflow_records import (
 from deixis.corpus import TYPES, Box
 from deixis.errors import DeixisError
 
-#: Images derived from one reading of the log.
+#: Images whose part of the log is read at once.
 BLOCK = 500
 
 
 class Review(msgspec.Struct, frozen=True):
-    """Something a reviewer should look at; `key` is what `AcceptFix` names."""
+    """Something for a reviewer to look at. `AcceptFix` refers to it by `key`."""
 
     image: str
     task: str
@@ -49,7 +49,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class ChainView(msgspec.Struct, frozen=True):
-    """A chain as it stands. `verdict` is `box`, `scene`, `no box`, or empty while workers are at it."""
+    """A chain and its boxes so far. `verdict` is `box`, `scene`, `no box`, or empty if the chain is not settled."""
 
     mentions: tuple[str, ...]
     boxes: tuple[Box, ...]
@@ -57,7 +57,7 @@ class ChainView(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One thing that was done to an image: a judgment (`what` is its key) or a fix."""
+    """An entry in the history of an image: a judgment (`what` is its key) or a fix."""
 
     created: float
     worker: str
@@ -68,7 +68,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ImageView(msgspec.Struct, frozen=True):
-    """All that is known of an image; `version` is what a fix must name."""
+    """An image with its annotations and history. A fix must state the `version` it was made for."""
 
     document: Document
     version: int
@@ -84,15 +84,19 @@ def review_queue(connection: Connection, limit: int) -> list[Review]:
     wanted = select(images.c.name, items.c.question).join(images, images.c.id == items.c.image_id)
     rows = list(connection.execute(wanted.where(items.c.task == REVIEW).order_by(items.c.id).limit(limit)))
     reviews = [_review(row.name, row.question) for row in rows]
-    # Questions that every worker has answered already, or given back, or lost the task of: nobody is left to ask.
-    asked = exists().where(barred.c.item_id == items.c.id, barred.c.worker_id == people.c.id).correlate(items, people)
-    out = standings.c.standing.in_((Standing.FAILED, Standing.SUSPENDED))
-    lost = exists().where(standings.c.worker_id == people.c.id, standings.c.task == items.c.task, out)
-    left = exists().where(people.c.role == "worker", ~asked, ~lost.correlate(items, people)).correlate(items)
-    # Few questions need that look: those that somebody is barred from, and those of tasks that somebody lost.
-    doubtful = items.c.id.in_(select(barred.c.item_id)) | items.c.task.in_(select(standings.c.task).where(out))
-    starved = wanted.where(items.c.task != REVIEW, doubtful, ~left)
-    rows = list(connection.execute(starved.order_by(items.c.id).limit(limit)))
+    # Questions for which no worker is left: all have answered it, given it back, or lost the task.
+    is_barred = (
+        exists().where(barred.c.item_id == items.c.id, barred.c.worker_id == people.c.id).correlate(items, people)
+    )
+    shut_out = standings.c.standing.in_((Standing.FAILED, Standing.SUSPENDED))
+    lost_task = exists().where(standings.c.worker_id == people.c.id, standings.c.task == items.c.task, shut_out)
+    worker_left = (
+        exists().where(people.c.role == "worker", ~is_barred, ~lost_task.correlate(items, people)).correlate(items)
+    )
+    # Only questions with a barred worker, or of a task that somebody lost, need this check.
+    doubtful = items.c.id.in_(select(barred.c.item_id)) | items.c.task.in_(select(standings.c.task).where(shut_out))
+    unanswerable = wanted.where(items.c.task != REVIEW, doubtful, ~worker_left)
+    rows = list(connection.execute(unanswerable.order_by(items.c.id).limit(limit)))
     reviews += [_review(row.name, row.question, "no worker is left to ask") for row in rows]
     return reviews[:limit]
 
@@ -156,19 +160,21 @@ def add_fix(
     settings: Settings,
     now: float,
 ) -> int:
-    """Write a fix that fits the image; returns the image's number. The image is held, its items are not yet renewed."""
+    """Check and write a fix. Returns the image's id. The image is locked; its items are not updated yet."""
     number = image_number(connection, name)
-    held = take_image(connection, number)
-    if held != version + 1:
-        raise DeixisError(f"image {name}: changed since you looked at it (version {held - 1}, not {version})")
+    new_version = lock_image(connection, number)
+    if new_version != version + 1:
+        raise DeixisError(
+            f"image {name}: has changed since you opened it (version {new_version - 1}, not {version}); open it again"
+        )
     document, state = load_state(connection, number, settings)
-    fix = _checked(fix, document, state, name)
+    fix = _check_fix(fix, document, state, name)
     values = {"image_id": number, "worker_id": reviewer, "fix": msgspec.json.encode(fix), "created": now}
     connection.execute(insert(schema.fixes).values(comment=comment.strip(), **values))
     return number
 
 
-def _checked(fix: Fix, document: Document, state: ImageState, name: str) -> Fix:
+def _check_fix(fix: Fix, document: Document, state: ImageState, name: str) -> Fix:
     image, known = document.image, by_id(state.mentions)
     match fix:
         case MentionsFix(mentions):
@@ -179,30 +185,32 @@ def _checked(fix: Fix, document: Document, state: ImageState, name: str) -> Fix:
                 if mention.text != " ".join(tokens[mention.start : mention.end]):
                     raise DeixisError(f"image {name}: {mention.id} does not read {mention.text!r}")
                 if not mention.types or not set(mention.types) <= set(TYPES):
-                    raise DeixisError(f"image {name}: {mention.id} needs types out of {', '.join(TYPES)}")
+                    raise DeixisError(f"image {name}: {mention.id} needs types from {', '.join(TYPES)}")
             if len(by_id(mentions)) != len(mentions):
-                raise DeixisError(f"image {name}: a mention is given twice")
+                raise DeixisError(f"image {name}: a mention occurs twice")
         case ChainsFix(chains):
-            held = [mention for chain in chains for mention in chain]
-            if len(set(held)) != len(held) or not known.keys() >= set(held):
-                raise DeixisError(f"image {name}: the chains must hold mentions of the image, each at most once")
+            members = [mention for chain in chains for mention in chain]
+            if len(set(members)) != len(members) or not known.keys() >= set(members):
+                raise DeixisError(f"image {name}: chains may only contain mentions of the image, each at most once")
         case BoxesFix(mention_id, boxes, verdict):
             if mention_id not in known:
                 raise DeixisError(f"image {name}: there is no mention {mention_id!r}")
             if bool(boxes) != (verdict == "box"):
-                raise DeixisError(f"image {name}: boxes go with the verdict “box”, and it with boxes")
+                raise DeixisError(
+                    f"image {name}: the verdict must be “box” if there are boxes, and something else if there are none"
+                )
             cut = tuple(check_box(box, image.width, image.height) for box in boxes)
             return BoxesFix(mention_id, cut, verdict)
         case AcceptFix(key):
             if not key.startswith(f"{REVIEW} "):
-                raise DeixisError(f"image {name}: {key!r} is no review")
+                raise DeixisError(f"image {name}: {key!r} is not the key of a review")
     return fix
 
 
 def image_states(
     connection: Connection, settings: Settings
 ) -> Iterator[tuple[int, Document, ImageState, dict[str, int | bool]]]:
-    """Every image's number, document, state rebuilt from the log, and what the tables say of it."""
+    """For every image: its id, document, the state rebuilt from the log, and the summary stored in the tables."""
     images = schema.images
     columns = (images.c.finished, images.c.mentions, images.c.chains, images.c.links)
     last = 0
@@ -220,24 +228,24 @@ def image_states(
                 state = image_state(document, judgments.get(row.id, []), fixes.get(row.id, []), settings)
             except schema.DAMAGE as fault:
                 raise ValueError(f"image {row.id}: {type(fault).__name__}: {fault}") from fault
-            kept = {column.name: getattr(row, column.name) for column in columns}
-            yield row.id, document, state, kept
+            stored = {column.name: getattr(row, column.name) for column in columns}
+            yield row.id, document, state, stored
 
 
 def differences(connection: Connection, settings: Settings) -> list[str]:
-    """Where the tables that are kept for speed disagree with the log. Images marked for refreshing are passed over."""
+    """Differences between the derived tables and the log. Images marked as stale are skipped."""
     items = schema.items
-    found = schema.faults(connection)
+    problems = schema.integrity_faults(connection)
     stale = set(connection.execute(select(schema.stale.c.image_id)).scalars())
-    for number, document, state, kept in image_states(connection, settings):
-        if number in stale:
+    for image_id, document, state, stored in image_states(connection, settings):
+        if image_id in stale:
             continue
         name = document.image.id
-        if kept != summary(state):
-            found.append(f"image {name}: the table has {kept}, the log gives {summary(state)}")
-        rows = connection.execute(select(items.c.key, items.c.question).where(items.c.image_id == number))
+        if stored != summary(state):
+            problems.append(f"image {name}: the table has {stored}, the log gives {summary(state)}")
+        rows = connection.execute(select(items.c.key, items.c.question).where(items.c.image_id == image_id))
         present = {row.key: row.question for row in rows}
         wanted = {question.key: msgspec.json.encode(question) for question in state.questions}
         if present != wanted:
-            found.append(f"image {name}: open questions differ: {sorted(present.keys() ^ wanted.keys())}")
-    return found
+            problems.append(f"image {name}: open questions differ: {sorted(present.keys() ^ wanted.keys())}")
+    return problems

@@ -1,7 +1,7 @@
-"""The database of a project: its tables, its schema version, and how a connection is opened.
+"""The database of a project: tables, schema version, connections and transactions.
 
-Judgments, fixes and decisions are only ever added. Items (the open questions) and standings are derived from them and
-kept for speed; `Workbench.check` compares. SQLite (in WAL mode) by default, PostgreSQL for a team.
+Judgments, fixes and decisions are append-only. Items (the open questions) and standings are derived from them and
+stored for speed; `Workbench.check` compares both. SQLite (in WAL mode) is the default, PostgreSQL is for teams.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ images = Table(
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     Column("document", LargeBinary, nullable=False),
-    # Raised by every change of the image; a fix that was made for an older version is refused.
+    # Increased by every change of the image. A fix made for an older version is refused.
     Column("version", Integer, nullable=False, default=0),
     Column("finished", Boolean, nullable=False, default=False),
     Column("mentions", Integer, nullable=False, default=0),
@@ -63,7 +63,7 @@ images = Table(
     Column("links", Integer, nullable=False, default=0),
 )
 
-# Images some of whose judgments were voided: their items are to be derived anew.
+# Images with newly voided judgments: their items must be recomputed.
 stale = Table("stale", metadata, Column("image_id", ForeignKey("images.id"), primary_key=True))
 
 workers = Table(
@@ -80,7 +80,7 @@ known = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("task", String(20), nullable=False),
-    # Questions of the qualification test are kept apart from those that are hidden among the work.
+    # True for questions of the qualification test, false for those hidden among the work.
     Column("test", Boolean, nullable=False),
     Column("document", LargeBinary, nullable=False),
     Column("question", LargeBinary, nullable=False),
@@ -92,7 +92,7 @@ items = Table(
     "items",
     metadata,
     Column("id", Integer, primary_key=True),
-    # An open question of an image, or a worker's own copy of a question whose answer is known.
+    # Either an open question of an image, or one worker's copy of a verification question.
     Column("image_id", ForeignKey("images.id")),
     Column("known_id", ForeignKey("known.id")),
     Column("task", String(20), nullable=False),
@@ -107,7 +107,7 @@ items = Table(
     Index("items_worker", "worker_id"),
 )
 
-#: What an item's lease is set to when nobody holds it.
+#: Lease columns of an item that nobody holds.
 FREE = {"worker_id": None, "token": None, "leased_until": 0.0, "proposal": None}
 RELEASE = update(items).where(items.c.id == bindparam("number")).values(FREE)
 
@@ -137,7 +137,7 @@ judgments = Table(
     Index("judgments_known", "worker_id", "known_id"),
 )
 
-# What is known of an answer's truth: of verification questions at once, of drawings once Box Quality has spoken.
+# Whether an answer was right: known at once for verification questions, after Box Quality for drawings.
 outcomes = Table(
     "outcomes",
     metadata,
@@ -155,11 +155,11 @@ standings = Table(
     Column("worker_id", ForeignKey("workers.id"), primary_key=True),
     Column("task", String(20), primary_key=True),
     Column("standing", String(20), nullable=False),
-    # Outcomes of judgments up to this one no longer count: the worker was reinstated.
+    # The latest judgment when the worker was reinstated. Outcomes up to it no longer count.
     Column("since", Integer, nullable=False, default=0),
 )
 
-# Suspensions and reinstatements, by the rules or by an administrator.
+# Suspensions and reinstatements, automatic or by an administrator.
 decisions = Table(
     "decisions",
     metadata,
@@ -172,7 +172,7 @@ decisions = Table(
     Column("created", Float, nullable=False),
 )
 
-# Judgments of suspended workers: they stay in the log and count for nothing.
+# Discarded judgments of suspended workers. They stay in the log but are not used.
 voided = Table(
     "voided",
     metadata,
@@ -209,24 +209,24 @@ sessions = Table(
     Column("expires", Float, nullable=False),
 )
 
-#: Step n brings a database of version n + 1 to version n + 2.
+#: Step n (from 0) migrates a database from version n + 1 to version n + 2.
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
 
 
-#: Added to what is said of a damaged project, which nothing can make again.
-REMEDY = "put back a backup of it"
+#: Part of every message about a damaged project, which cannot be rebuilt from anything else.
+REMEDY = "restore it from a backup"
 
 
 def schema_version() -> int:
-    """The version this Deixis reads and writes."""
+    """The schema version that this version of Deixis reads and writes."""
     return 1 + len(MIGRATIONS)
 
 
 def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
-    """Connect to a project: a file name for SQLite, or a database URL (`postgresql+psycopg://…`).
+    """Connect to the database of a project. `where` is a file name for SQLite or a database URL (`postgresql+psycopg://…`).
 
     Args:
-        durable: sync every commit to the disk. Without, a kill of the process still loses nothing, a loss of power may.
+        durable: sync every commit to disk. If False, a power failure may lose commits; killing the process never does.
     """
     text = str(where)
     if "://" not in text and os.path.lexists(text):
@@ -244,7 +244,7 @@ def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
 
 
 def shown(where: str | Path) -> str:
-    """A project's place as it may be printed: without the password of a database URL."""
+    """The location of a project without the password of a database URL, for messages."""
     return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", str(where))
 
 
@@ -254,7 +254,7 @@ _POOL: dict[str, Any] = {"pool_size": 10, "max_overflow": 50}
 def _tune_sqlite(engine: Engine, durable: bool) -> None:
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: Any) -> None:
-        # Transactions are begun below: the driver's own begin would take the write lock too late.
+        # `begin` below starts transactions; the driver would take the write lock too late.
         connection.isolation_level = None
         for pragma in (
             "journal_mode = WAL",
@@ -273,34 +273,34 @@ def _tune_sqlite(engine: Engine, durable: bool) -> None:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes: all of it is there when the block ends, or nothing."""
-    with _turn(engine), engine.connect().execution_options(writing=True) as connection, connection.begin():
+    """A write transaction: committed when the block ends, rolled back if it raises."""
+    with _write_lock(engine), engine.connect().execution_options(writing=True) as connection, connection.begin():
         yield connection
 
 
-_turns: WeakKeyDictionary[Engine, Lock] = WeakKeyDictionary()
-_turns_lock = Lock()
+_write_locks: WeakKeyDictionary[Engine, Lock] = WeakKeyDictionary()
+_write_locks_guard = Lock()
 
 
-def _turn(engine: Engine) -> AbstractContextManager[object]:
-    """SQLite has one writer at a time, and whoever comes too early sleeps; the threads of a process queue instead."""
+def _write_lock(engine: Engine) -> AbstractContextManager[object]:
+    """SQLite allows one writer and polls for the lock. With this lock the threads of a process queue instead."""
     if engine.dialect.name != "sqlite":
         return nullcontext()
-    with _turns_lock:
-        return _turns.setdefault(engine, Lock())
+    with _write_locks_guard:
+        return _write_locks.setdefault(engine, Lock())
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that only reads: one moment's view of the project."""
+    """A read transaction: a consistent snapshot of the project."""
     level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     with engine.connect().execution_options(**level) as connection, connection.begin():
         yield connection
 
 
 @contextmanager
-def glancing(engine: Engine) -> Iterator[Connection]:
-    """A question or two with every request: PostgreSQL is spared the beginning and the end of a transaction."""
+def quick_reading(engine: Engine) -> Iterator[Connection]:
+    """A connection for one or two small queries. On PostgreSQL it saves starting and ending a transaction."""
     if engine.dialect.name == "sqlite":
         with reading(engine) as connection:
             yield connection
@@ -310,9 +310,9 @@ def glancing(engine: Engine) -> Iterator[Connection]:
 
 
 def create_tables(connection: Connection, where: str | Path) -> None:
-    """Make the tables of a new project; a database that has some of these names for something else is refused."""
+    """Create the tables of a new project. Refuse a database that already has tables with these names."""
     if taken := sorted(metadata.tables.keys() & set(inspect(connection).get_table_names())):
-        raise InputError(shown(where), f"has tables of its own named {', '.join(taken)}; choose another database")
+        raise InputError(shown(where), f"already has tables named {', '.join(taken)}; choose another database")
     metadata.create_all(connection, checkfirst=False)
     connection.execute(insert(project).values(key="schema", value=str(schema_version())))
 
@@ -328,7 +328,7 @@ def is_project(engine: Engine, where: str | Path) -> bool:
 
 @contextmanager
 def damage(where: str | Path) -> Iterator[None]:
-    """Around work on a project: what its data should never cause is an `InputError` that names it."""
+    """Turn errors caused by damaged data in a project into an `InputError` that names the project."""
     try:
         yield
     except DBAPIError as fault:
@@ -338,50 +338,50 @@ def damage(where: str | Path) -> Iterator[None]:
         raise InputError(shown(where), f"is damaged ({problem}); {REMEDY}") from fault
 
 
-#: What reading values that are not as they were written ends in.
+#: Exceptions that reading damaged values can raise.
 DAMAGE = (msgspec.MsgspecError, SQLAlchemyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def check_tables(engine: Engine, where: str | Path) -> None:
-    """Refuse a SQLite file whose tables are not a project's; a view in a table's place may never end."""
+    """Refuse a SQLite file whose tables are not those of a project. A view instead of a table may never end."""
     if engine.dialect.name != "sqlite":
         return
     with reading(engine) as connection:
         rows = connection.exec_driver_sql("SELECT name, type FROM sqlite_master")
         kinds = {str(name): str(kind) for name, kind in rows}
-        strange = sorted(name for name, kind in kinds.items() if kind in ("view", "trigger"))
+        foreign = sorted(name for name, kind in kinds.items() if kind in ("view", "trigger"))
         missing = [name for name in metadata.tables if kinds.get(name) != "table"]
         for table in metadata.tables.values() if not missing else ():
-            present = {row[1] for row in connection.exec_driver_sql(f'PRAGMA table_info("{table.name}")')}
-            missing += [f"{table.name}.{column}" for column in set(table.columns.keys()) - present]
-    if strange or missing:
-        what = (
+            columns = {row[1] for row in connection.exec_driver_sql(f'PRAGMA table_info("{table.name}")')}
+            missing += [f"{table.name}.{column}" for column in set(table.columns.keys()) - columns]
+    if foreign or missing:
+        problem = (
             f"is damaged: it has no {', '.join(sorted(missing))}"
             if missing
-            else f"is damaged: {', '.join(strange)} is no part of a project"
+            else f"is damaged: {', '.join(foreign)} does not belong to a project"
         )
-        raise InputError(shown(where), f"{what}; {REMEDY}")
+        raise InputError(shown(where), f"{problem}; {REMEDY}")
 
 
-def faults(connection: Connection) -> list[str]:
-    """What SQLite itself finds wrong with the file."""
+def integrity_faults(connection: Connection) -> list[str]:
+    """Problems that SQLite's own integrity checks find in the file."""
     if connection.dialect.name != "sqlite":
         return []
-    found = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check(20)")]
-    lost = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    found += [f"row {row[1]} of {row[0]} refers to a row of {row[2]} that is not there" for row in lost[:20]]
-    return [line for line in found if line != "ok"]
+    problems = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check(20)")]
+    broken_references = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    problems += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken_references[:20]]
+    return [line for line in problems if line != "ok"]
 
 
 def check_schema(engine: Engine, where: str | Path) -> None:
-    """Bring an older database to this version; refuse a newer one, or one that is no project."""
+    """Migrate an older database to this version. Refuse a newer one, or one that is not a project."""
     if not is_project(engine, where):
-        raise InputError(shown(where), "holds no annotation project")
+        raise InputError(shown(where), "is not an annotation project")
     with reading(engine) as connection:
         version = _version(connection, where)
     if version < schema_version():
         with writing(engine) as connection:
-            # Another process may have brought it up in the meantime: whoever holds this row is alone with the steps.
+            # The lock on this row keeps other processes from migrating at the same time; one may have done so already.
             connection.execute(select(project.c.value).where(project.c.key == "schema").with_for_update())
             for step in MIGRATIONS[_version(connection, where) - 1 :]:
                 step(connection)
@@ -393,9 +393,11 @@ def _version(connection: Connection, where: str | Path) -> int:
     value = get_value(connection, "schema") or ""
     version = int(value) if re.fullmatch("[0-9]{1,9}", value) else 0
     if version < 1:
-        raise InputError(shown(where), f"does not say which schema it has; {REMEDY}")
+        raise InputError(shown(where), f"has no valid schema version; {REMEDY}")
     if version > schema_version():
-        problem = f"has schema {version}, and this Deixis knows {schema_version()}: it was made by a newer one"
+        problem = (
+            f"has schema version {version}, newer than {schema_version()}, the latest this Deixis reads; upgrade Deixis"
+        )
         raise InputError(shown(where), problem)
     return version
 

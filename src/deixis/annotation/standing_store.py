@@ -1,4 +1,4 @@
-"""Workers' standings in the database: read, judged anew after each outcome, suspended and reinstated."""
+"""Workers' standings in the database: reading, updating after each outcome, suspending, reinstating."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from deixis.annotation import schema
 from deixis.annotation.trust import Standing, standing_at_work, standing_in_test
 from deixis.annotation.workflow_records import DRAWING, Settings
 
-#: So many of the latest outcomes are looked at; evidence from before them has long worn off.
+#: Number of latest outcomes that are read. Older ones no longer influence the result.
 LATEST = 200
 _BARRED = (Standing.FAILED, Standing.SUSPENDED)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The settings, and what the project's known questions allow to be watched.
+    """The settings of a project, and which verification questions it has.
 
-    `ranges` holds the lowest and highest number of the known questions, by task and whether they are for the test.
+    `ranges` has the lowest and highest id of the verification questions, by task and whether they are for the test.
     """
 
     settings: Settings
     ranges: dict[tuple[str, bool], tuple[int, int]]
 
-    def at_first(self, task: str) -> Standing:
-        """Where a newcomer begins. Without questions to test with, whoever was invited is trusted."""
+    def initial_standing(self, task: str) -> Standing:
+        """The standing of a new worker. Without test questions there is no test."""
         if self.settings.test_questions and (task, True) in self.ranges:
             return Standing.TEST
-        return self.after_test(task)
+        return self.standing_after_test(task)
 
-    def after_test(self, task: str) -> Standing:
-        # What drawers do is always watched, by Box Quality.
+    def standing_after_test(self, task: str) -> Standing:
+        # Drawings are always checked, by Box Quality.
         watched = task == DRAWING or (task, False) in self.ranges
         return Standing.FIRST_ITEMS if self.settings.first_items and watched else Standing.TRUSTED
 
@@ -50,7 +50,7 @@ _STANDINGS = select(schema.standings.c.task, schema.standings.c.standing, schema
 
 
 class Standings:
-    """A worker's standings in all tasks, and the judgment up to which outcomes no longer count in each."""
+    """A worker's standing in each task, and the judgment up to which outcomes no longer count."""
 
     def __init__(self, connection: Connection, worker: int, rules: Rules) -> None:
         self._rules = rules
@@ -58,21 +58,21 @@ class Standings:
 
     def of(self, task: str) -> Standing:
         row = self._rows.get(task)
-        return self._rules.at_first(task) if row is None else Standing(row.standing)
+        return self._rules.initial_standing(task) if row is None else Standing(row.standing)
 
     def since(self, task: str) -> int:
         return self._rows[task].since if task in self._rows else 0
 
 
-def judge_anew(connection: Connection, worker: int, task: str, rules: Rules, now: float) -> Standing:
-    """Bring a worker's standing up to date after a new outcome; a suspension voids what the worker answered."""
-    known = Standings(connection, worker, rules)
-    before, since = known.of(task), known.since(task)
+def update_standing(connection: Connection, worker: int, task: str, rules: Rules, now: float) -> Standing:
+    """Update a worker's standing after a new outcome. A suspension voids the worker's answers."""
+    standings = Standings(connection, worker, rules)
+    before, since = standings.of(task), standings.since(task)
     if before in _BARRED:
         return before
     if before == Standing.TEST:
         after = standing_in_test(_outcomes(connection, worker, task, True, since), rules.settings)
-        after = rules.after_test(task) if after == Standing.FIRST_ITEMS else after
+        after = rules.standing_after_test(task) if after == Standing.FIRST_ITEMS else after
     else:
         after = standing_at_work(task, _outcomes(connection, worker, task, False, since), rules.settings)
     if after != before:
@@ -81,7 +81,7 @@ def judge_anew(connection: Connection, worker: int, task: str, rules: Rules, now
         else:
             _set_standing(connection, worker, task, after)
         if before == Standing.TEST:
-            # Questions of the test that were loaded ahead are not asked any more.
+            # Test questions that were leased ahead are dropped.
             items = schema.items
             own = (items.c.worker_id == worker, items.c.task == task, items.c.known_id.is_not(None))
             connection.execute(delete(items).where(*own))
@@ -99,7 +99,7 @@ _LAST_OUTCOMES = _OWN_OUTCOMES.order_by(schema.outcomes.c.judgment_id.desc()).li
 
 
 def _outcomes(connection: Connection, worker: int, task: str, test: bool, since: int) -> list[bool]:
-    """Outcomes in order: the first ones, and the latest where there are very many."""
+    """Outcomes in order. If there are very many, only the first and the latest ones."""
     values = {"worker": worker, "task": task, "test": test, "since": since}
     first = list(connection.execute(_FIRST_OUTCOMES, values).scalars())
     if len(first) < 2 * LATEST:
@@ -116,40 +116,40 @@ def _set_standing(connection: Connection, worker: int, task: str, standing: Stan
 
 
 def suspend(connection: Connection, worker: int, task: str, standing: Standing, reason: str, now: float) -> None:
-    """Take a task from a worker. What the worker answered in it is void, but boxes that Box Quality passed stay.
+    """Suspend a worker from a task and void the worker's answers, except boxes that passed Box Quality.
 
-    The images concerned are marked; `Workbench.refresh` derives them anew, so that the questions are asked again.
+    The affected images are marked as stale. `Workbench.refresh` recomputes them, so that the questions are asked again.
     """
     log, void, items = schema.judgments, schema.voided, schema.items
-    # First of all, so that an answer on its way in another transaction is waited for, and void like the others.
+    # This comes first: it waits for answers in concurrent transactions, so that those are voided too.
     own = (items.c.worker_id == worker, items.c.task == task)
     connection.execute(delete(items).where(*own, items.c.known_id.is_not(None)))
     connection.execute(update(items).where(*own).values(schema.FREE))
     _set_standing(connection, worker, task, standing)
     decision = _decide(connection, worker, task, standing, reason, now)
-    passed = select(schema.outcomes.c.judgment_id).where(
+    good_drawings = select(schema.outcomes.c.judgment_id).where(
         schema.outcomes.c.worker_id == worker, schema.outcomes.c.task == DRAWING, schema.outcomes.c.correct
     )
-    hit = (
+    to_void = (
         select(log.c.id, literal(decision))
         .outerjoin(void, void.c.judgment_id == log.c.id)
         .where(log.c.worker_id == worker, log.c.task == task, log.c.image_id.is_not(None))
-        .where(void.c.judgment_id.is_(None), or_(log.c.task != DRAWING, log.c.id.not_in(passed)))
+        .where(void.c.judgment_id.is_(None), or_(log.c.task != DRAWING, log.c.id.not_in(good_drawings)))
     )
-    connection.execute(insert(void).from_select(["judgment_id", "decision_id"], hit))
-    concerned = (
+    connection.execute(insert(void).from_select(["judgment_id", "decision_id"], to_void))
+    affected_images = (
         select(log.c.image_id)
         .distinct()
         .join(void, void.c.judgment_id == log.c.id)
         .where(void.c.decision_id == decision, log.c.image_id.not_in(select(schema.stale.c.image_id)))
     )
-    connection.execute(insert(schema.stale).from_select(["image_id"], concerned))
+    connection.execute(insert(schema.stale).from_select(["image_id"], affected_images))
 
 
 def reinstate(connection: Connection, worker: int, task: str, reason: str, rules: Rules, now: float) -> None:
-    """Let a worker begin again, with a clean record: at the test, unless the worker was past it once.
+    """Let a worker start again with a clean record, at the test unless the worker has passed it before.
 
-    Answers that were voided stay void.
+    Voided answers stay void.
     """
     log, known = schema.judgments, schema.known
     work = (
@@ -157,10 +157,10 @@ def reinstate(connection: Connection, worker: int, task: str, reason: str, rules
     )
     own = work.where(log.c.worker_id == worker, log.c.task == task).limit(1)
     past_test = connection.execute(own).first() is not None
-    again = rules.after_test(task) if past_test else rules.at_first(task)
+    standing = rules.standing_after_test(task) if past_test else rules.initial_standing(task)
     latest = connection.execute(select(func.coalesce(func.max(schema.judgments.c.id), 0))).scalar_one()
-    _set_standing(connection, worker, task, again, latest)
-    _decide(connection, worker, task, again, reason, now)
+    _set_standing(connection, worker, task, standing, latest)
+    _decide(connection, worker, task, standing, reason, now)
 
 
 def _decide(connection: Connection, worker: int, task: str, standing: Standing, reason: str, now: float) -> int:

@@ -1,8 +1,8 @@
-"""Trusted workers (the Entities paper, section 2.3): what a worker's record in a task entitles to, as pure functions.
+"""Trusted workers (Entities, section 2.3): a worker's standing in a task as a pure function of the worker's record.
 
-A record is the outcomes, right or wrong and in order, of the answers whose truth is known: in the binary tasks (and box
-requirement) those to verification questions, in drawing the verdicts of Box Quality. A test comes first, then the first
-items, then a watch that never ends.
+A record lists, in order, whether each answer that could be checked was right. For drawing, these are the verdicts of
+Box Quality; for all other tasks, the answers to verification questions. Workers take a test, then have to do well on
+their first items, and are checked continuously after that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deixis.annotation.workflow_records import DRAWING, Settings
 
 
 class Standing(StrEnum):
-    """What a worker is in a task."""
+    """A worker's standing in a task."""
 
     TEST = "test"
     FIRST_ITEMS = "first items"
@@ -25,7 +25,7 @@ class Standing(StrEnum):
 
 
 def standing_in_test(outcomes: Sequence[bool], settings: Settings) -> Standing:
-    """After these answers to the qualification test, in all attempts one after the other."""
+    """The standing after these answers to the qualification test, all attempts concatenated."""
     length = settings.test_questions
     if length == 0:
         return Standing.FIRST_ITEMS
@@ -37,11 +37,11 @@ def standing_in_test(outcomes: Sequence[bool], settings: Settings) -> Standing:
 
 
 def standing_at_work(task: str, outcomes: Sequence[bool], settings: Settings) -> Standing:
-    """After a passed test, with these outcomes of the first items and of all that came later."""
+    """The standing after a passed test, given the outcomes of the first items and all later ones."""
     first, later = outcomes[: settings.first_items], outcomes[settings.first_items :]
     share = settings.first_share_drawing if task == DRAWING else settings.first_share
     wrong = len(first) - sum(first)
-    # Nobody is kept at it who can no longer reach the share.
+    # Suspend as soon as the required share cannot be reached any more.
     if wrong > (1 - share) * settings.first_items + 1e-9:
         return Standing.SUSPENDED
     if len(first) < settings.first_items:
@@ -50,7 +50,7 @@ def standing_at_work(task: str, outcomes: Sequence[bool], settings: Settings) ->
 
 
 def alarmed(task: str, outcomes: Sequence[bool], settings: Settings) -> bool:
-    """Page's cumulative sum: the evidence, since it last was at its lowest, that the worker now errs too often."""
+    """Page's CUSUM test: whether recent outcomes show that the worker now makes too many errors."""
     usual = settings.usual_error_drawing if task == DRAWING else settings.usual_error
     limit = math.log(settings.alarm_drawing if task == DRAWING else settings.alarm)
     wrong, right = math.log(settings.bad_error / usual), math.log((1 - settings.bad_error) / (1 - usual))

@@ -1,4 +1,4 @@
-"""What a page shows: one task with its captions, highlights and boxes, and nothing a worker must not see."""
+"""Views for the web pages: a task with its captions, highlights and boxes, without anything hidden from workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deixis.annotation.workflow_records import (
 )
 from deixis.corpus import Box
 
-#: What to do, in one sentence.
+#: The instruction of each task.
 PROMPTS = {
     LINK: "Do the two highlighted phrases refer to the same thing, or the same group of things, in the picture?",
     CHAIN: "Do all the highlighted phrases refer to the same thing, or the same group of things?",
@@ -33,7 +33,7 @@ PROMPTS = {
 
 
 class CaptionView(msgspec.Struct, frozen=True):
-    """A caption (its position in the image) as tokens; `highlights` are spans of tokens, end exclusive."""
+    """Caption `number` of the image, as tokens. `highlights` are token spans, end exclusive."""
 
     number: int
     tokens: tuple[str, ...]
@@ -43,7 +43,7 @@ class CaptionView(msgspec.Struct, frozen=True):
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """A task leased to a worker; answer it with `Workbench.submit` and its token before `expires` (Unix time).
 
-    `test` is true in a qualification test. Hidden verification questions look like any other.
+    `test` is true in a qualification test. Hidden verification questions look like any other question.
     """
 
     token: str

@@ -1,5 +1,7 @@
-"""How alike two mentions are worded, and the head noun of one: what decides which pair is asked first and how a chain
-that failed its verification is split (the Entities paper, section 2.1)."""
+"""Similarity of wording, which decides the order of link questions, and head nouns, by which chains are split.
+
+See Entities, section 2.1.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def head_noun(text: str) -> str:
 
 @lru_cache(maxsize=1 << 18)
 def wording_similarity(first: str, second: str) -> float:
-    """1 for the same words, at least 0.5 for the same head noun (a plural is its singular), 0 for no word in common.
+    """1 for the same words, at least 0.5 for the same head noun (plural equals singular), 0 for no common word.
 
     >>> wording_similarity("a dog", "The dog"), wording_similarity("a brown dog", "two dogs")
     (1.0, 0.5)

@@ -1,7 +1,7 @@
-"""The annotation workbench: what a page, a command or a simulated worker calls.
+"""The annotation workbench: the interface of a project for web pages, commands and simulated workers.
 
-A worker asks for tasks, answers them, and may give one back. Every method is one transaction: once it returns, what was
-answered is in the database, and a kill at any moment loses nothing that was acknowledged.
+A worker asks for tasks, answers them, and may give one back. Every method is one transaction. Once it returns, its
+changes are in the database, and killing the process does not lose them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sqlalchemy import Connection, select, update
 
 from deixis.annotation import reviews, schema, standing_store
 from deixis.annotation.corpus_export import Export, export_corpus
-from deixis.annotation.desk import Desk, Receipt, Shown, StaleTask
-from deixis.annotation.image_store import take_image, with_retries
+from deixis.annotation.desk import Desk, Receipt, ShownTask, StaleTask
+from deixis.annotation.image_store import lock_image, with_retries
 from deixis.annotation.progress import (
     OwnStanding,
     Progress,
@@ -39,7 +39,7 @@ from deixis.errors import DeixisError
 
 __all__ = ["Assistant", "Receipt", "StaleTask", "Workbench"]
 
-#: Marked images that a request for a task derives anew on its way, so that no request waits for all of them.
+#: Number of stale images that a request for a task recomputes, so that no request waits for all of them.
 REFRESH_AT_ONCE = 10
 
 _STALE = select(schema.stale.c.image_id).order_by(schema.stale.c.image_id)
@@ -47,7 +47,7 @@ _SOME_STALE = _STALE.limit(REFRESH_AT_ONCE)
 
 
 class Assistant(Protocol):
-    """Proposes answers; whether they were accepted is recorded."""
+    """Proposes answers. The workbench records whether workers accept them."""
 
     def propose(self, question: Question, document: Document) -> Answer | None:
         """An answer to show beside the question, or None."""
@@ -67,7 +67,7 @@ class Workbench:
     ) -> None:
         self.where = str(where)
         if "://" not in self.where and not Path(where).is_file():
-            raise DeixisError(f"{where}: no such annotation project; make one with `deixis annotate init`")
+            raise DeixisError(f"{where}: no such annotation project; create one with `deixis annotate init`")
         self.engine = schema.open_engine(where, durable=durable)
         self._clock, self._chance, self._assistant = clock, chance or SystemRandom(), assistant
         try:
@@ -95,16 +95,16 @@ class Workbench:
     # Workers
 
     def add_worker(self, name: str, role: str = "worker") -> int:
-        """A new worker's number. Names are unique."""
+        """Add a worker and return its id. Names must be unique."""
         return with_retries(self.engine, lambda connection: add_worker(connection, name, role, self._clock()))
 
     def worker_number(self, name: str) -> int:
-        """The number of the worker of that name."""
+        """The id of the worker with this name."""
         with schema.reading(self.engine) as connection:
             return worker_number(connection, name)
 
     def suspend(self, worker: int, task: str, reason: str) -> None:
-        """Take a task from a worker and ask again what the worker answered in it."""
+        """Suspend a worker from a task, discard the worker's answers in it and ask those questions again."""
 
         def attempt(connection: Connection) -> None:
             role_of(connection, worker)
@@ -113,7 +113,7 @@ class Workbench:
         with_retries(self.engine, attempt)
 
     def reinstate(self, worker: int, task: str, reason: str) -> None:
-        """Let a suspended worker begin again in a task."""
+        """Let a suspended worker start again in a task."""
 
         def attempt(connection: Connection) -> None:
             role_of(connection, worker)
@@ -124,23 +124,22 @@ class Workbench:
     # Tasks
 
     def next_task(self, worker: int, task: str | None = None) -> TaskView | None:
-        """The task this worker should do now, of any kind or of the one named; None if there is none."""
+        """The next task for this worker, optionally of one kind; None if there is none."""
         return next(iter(self.next_tasks(worker, task)), None)
 
     def next_tasks(self, worker: int, task: str | None = None, count: int = 1) -> list[TaskView]:
-        """Up to `count` tasks, leased to the worker: those held already first, so that asking again changes nothing.
+        """Lease up to `count` tasks to the worker. Tasks the worker already holds come first, so calls can be repeated.
 
-        Any of the six, or of the one named; reviewers may name `review`.
+        `task` restricts them to one of the six tasks; for reviewers, also to `review`.
         """
-
-        found = with_retries(self.engine, lambda connection: self._lease(connection, worker, task, count))
-        return [self._assisted(shown) for shown in found]
+        shown_tasks = with_retries(self.engine, lambda connection: self._lease(connection, worker, task, count))
+        return [self._with_proposal(shown) for shown in shown_tasks]
 
     def submit(self, worker: int, token: str, answer: Answer, comment: str = "") -> Receipt:
-        """Record the answer to a task. Sent again after a lost reply, it is recognised and counted once.
+        """Record the answer to a task. An answer sent twice, after a lost reply, is counted once.
 
         Raises:
-            StaleTask: the task went to somebody else or is not needed any more; ask for the next.
+            StaleTask: the task went to somebody else or is no longer needed; ask for the next one.
             DeixisError: the answer does not fit the question; the task stays with the worker.
         """
 
@@ -149,43 +148,43 @@ class Workbench:
     def submit_and_next(
         self, worker: int, token: str, answer: Answer, comment: str = "", task: str | None = None, count: int = 1
     ) -> tuple[Receipt, list[TaskView]]:
-        """`submit`, then `next_tasks`, in one transaction: half the wait where each is synced to the disk."""
+        """`submit`, then `next_tasks`, in one transaction, which saves one sync to disk."""
 
-        def attempt(connection: Connection) -> tuple[Receipt, list[Shown]]:
+        def attempt(connection: Connection) -> tuple[Receipt, list[ShownTask]]:
             receipt = self._desk.answer(connection, worker, token, answer, comment)
             return receipt, self._lease(connection, worker, task, count)
 
-        receipt, found = with_retries(self.engine, attempt)
-        return receipt, [self._assisted(shown) for shown in found]
+        receipt, shown_tasks = with_retries(self.engine, attempt)
+        return receipt, [self._with_proposal(shown) for shown in shown_tasks]
 
     def release(self, worker: int, token: str) -> None:
-        """Give a task back unanswered: others get it, this worker no more. A question of the test stays.
+        """Give a task back unanswered; it goes to other workers. Test questions cannot be given back.
 
-        A hidden verification question goes like any other: one that came back would be known for what it is.
+        Hidden verification questions can, like any other question, so that workers cannot recognize them.
         """
         with_retries(self.engine, lambda connection: self._desk.release(connection, worker, token))
 
     def report(self, worker: int, token: str, comment: str) -> None:
-        """Give a task back with a word to the reviewers on why it cannot be answered; sent again, it counts once."""
+        """Give a task back with a comment for the reviewers on why it cannot be answered. Repeated calls count once."""
         if not comment.strip():
-            raise DeixisError("a report needs some words")
+            raise DeixisError("a report needs a comment")
         with_retries(self.engine, lambda connection: self._desk.report(connection, worker, token, comment))
 
     def standings(self, worker: int) -> dict[str, OwnStanding]:
-        """Where a worker stands in each task, as the worker may know it: not which answers were right."""
-        with schema.glancing(self.engine) as connection:
+        """A worker's standing in each task, without revealing which answers were right."""
+        with schema.quick_reading(self.engine) as connection:
             return own_standings(connection, worker, self._rules)
 
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
-        """The image of a task the worker holds, and whether it is one of the known corpus."""
-        with schema.glancing(self.engine) as connection:
-            item = self._desk.own_item(connection, worker, token)
+        """The image of a task the worker holds, and whether it comes from the corpus of verification questions."""
+        with schema.quick_reading(self.engine) as connection:
+            item = self._desk.held_item(connection, worker, token)
             if item is None:
-                raise StaleTask("this task is not yours any more")
+                raise StaleTask("you no longer hold this task")
             return self._desk.document_of(connection, item)[0].image, item.known_id is not None
 
     def refresh(self) -> int:
-        """Derive all marked images anew (after a suspension), each in its own transaction; returns how many."""
+        """Recompute all stale images (after a suspension), each in its own transaction. Returns their number."""
         with schema.reading(self.engine) as connection:
             marked = connection.execute(_STALE).scalars().all()
         for number in marked:
@@ -199,7 +198,7 @@ class Workbench:
             return measure_progress(connection)
 
     def agreement(self) -> dict[str, float]:
-        """Of the questions that several workers answered, by task: the share, in percent, on which all agreed."""
+        """By task: percentage of the questions answered by several workers on which all agreed."""
         with schema.reading(self.engine) as connection:
             return measure_agreement(connection)
 
@@ -213,47 +212,46 @@ class Workbench:
             return all_decisions(connection)
 
     def review_queue(self, limit: int = 100) -> list[reviews.Review]:
-        """What waits for a reviewer: chains that cycle, chains that cannot be split, comments, questions that no
-        worker is left to answer."""
+        """Questions for reviewers: chains that cycle or cannot be split, comments, questions with no worker left."""
         with schema.reading(self.engine) as connection:
             return reviews.review_queue(connection, limit)
 
     def inspect_image(self, name: str) -> reviews.ImageView:
-        """All that is known of an image, for a reviewer, with its history and the version a fix must name."""
+        """An image with its annotations, its history and the version that a fix must state."""
         with schema.reading(self.engine) as connection:
             return reviews.inspect_image(connection, name, self.settings)
 
     def fix(self, reviewer: int, name: str, fix: Fix, version: int, comment: str = "") -> int:
-        """Correct an image by hand; refused if the image is no longer at the version the reviewer saw."""
+        """Correct an image by hand. Refused if the image has changed since the version the reviewer saw."""
 
         def attempt(connection: Connection) -> int:
             if role_of(connection, reviewer) == "worker":
-                raise DeixisError("only reviewers and administrators correct by hand")
+                raise DeixisError("only reviewers and administrators can correct images")
             number = reviews.add_fix(connection, reviewer, name, fix, version, comment, self.settings, self._clock())
-            self._desk.renew(connection, number)
+            self._desk.update_image(connection, number)
             return number
 
         return with_retries(self.engine, attempt)
 
     def export(self, *, finished_only: bool = False) -> Export:
-        """The corpus as annotated so far, boxes and chains merged; only finished images where told so."""
+        """The corpus as annotated so far, with merged boxes and chains; optionally only the finished images."""
         with schema.reading(self.engine) as connection:
             name = schema.get_value(connection, "name") or ""
             return export_corpus(connection, self.settings, name=name, finished_only=finished_only)
 
     def check(self) -> list[str]:
-        """Rebuild every state from the log and compare with what the tables hold; returns the differences."""
+        """Rebuild every state from the log and compare it with the tables. Returns the differences."""
         with schema.reading(self.engine) as connection:
             return reviews.differences(connection, self.settings)
 
-    def _lease(self, connection: Connection, worker: int, task: str | None, count: int) -> list[Shown]:
+    def _lease(self, connection: Connection, worker: int, task: str | None, count: int) -> list[ShownTask]:
         now = self._clock()
         for number in connection.execute(_SOME_STALE).scalars().all():
             self._refresh(connection, number)
         if task is not None and task not in TASKS:
             allowed = TASKS if role_of(connection, worker) == "worker" else (*TASKS, REVIEW)
             if task not in allowed:
-                raise DeixisError(f"{task!r} is no task of worker {worker}; there are {', '.join(allowed)}")
+                raise DeixisError(f"{task!r} is not a task of worker {worker}; choose from {', '.join(allowed)}")
         tasks = (task,) if task is not None else TASKS
         numbers = held_items(connection, worker, tasks, self._rules, now)[:count]
         while len(numbers) < count:
@@ -264,18 +262,18 @@ class Workbench:
         return [self._desk.show(connection, number) for number in numbers]
 
     def _refresh(self, connection: Connection, image_id: int) -> None:
-        take_image(connection, image_id)
-        self._desk.renew(connection, image_id)
+        lock_image(connection, image_id)
+        self._desk.update_image(connection, image_id)
 
-    def _assisted(self, shown: Shown) -> TaskView:
-        """The task with a proposal, where there is an assistant; a model takes its time outside of any transaction."""
+    def _with_proposal(self, shown: ShownTask) -> TaskView:
+        """The task with a proposal of the assistant, if there is one. Models run outside of any transaction."""
         view = shown.view
         if self._assistant is None or view.test or view.task == REVIEW or view.proposal is not None:
             return view
         proposal = self._assistant.propose(shown.question, shown.document)
         if proposal is None:
             return view
-        # In the form in which an answer is kept, so that an accepted one is found equal.
+        # In the form in which answers are stored, so that an accepted proposal compares equal.
         proposal = check_answer(shown.question, proposal, view.width, view.height)
         items = schema.items
         change = update(items).where(items.c.token == view.token).values(proposal=msgspec.json.encode(proposal))

@@ -1,4 +1,4 @@
-"""Workers in the database, and what was decided about them."""
+"""Workers in the database, and decisions about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROLE = select(schema.workers.c.role).where(schema.workers.c.id == bindparam("wo
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A suspension or reinstatement; `answered` is how many items of the task the worker had answered by then."""
+    """A suspension or reinstatement; `answered` is the number of items the worker had answered in the task."""
 
     worker: int
     task: str
@@ -25,17 +25,17 @@ class Decision(msgspec.Struct, frozen=True):
 
 def check_role(role: str) -> None:
     if role not in ROLES:
-        raise DeixisError(f"{role!r} is no role; there are {', '.join(ROLES)}")
+        raise DeixisError(f"{role!r} is not a role; choose from {', '.join(ROLES)}")
 
 
 def add_worker(connection: Connection, name: str, role: str, now: float) -> int:
-    """A new worker's number. Names are unique and not empty."""
+    """Add a worker and return its id. Names must be unique and not empty."""
     check_role(role)
     table = schema.workers
     if not name.strip():
         raise DeixisError("a worker needs a name")
     if connection.execute(select(table.c.id).where(table.c.name == name)).first() is not None:
-        raise DeixisError(f"there is a worker {name!r} already")
+        raise DeixisError(f"a worker named {name!r} already exists")
     values = {"name": name, "role": role, "created": now}
     return int(connection.execute(insert(table).values(values).returning(table.c.id)).scalar_one())
 

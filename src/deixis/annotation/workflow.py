@@ -1,5 +1,6 @@
-"""The whole workflow of one image as a pure function: from its document and the answers so far to what is known and
-what must be asked next (Entities, section 2). Nothing is remembered anywhere else, so the log of answers is the state.
+"""The workflow of one image as a pure function of its document and the answers so far (Entities, section 2).
+
+It returns what is settled and what must be asked next. There is no other state than the log of answers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from deixis.corpus import Box
 
 @dataclass(frozen=True)
 class ChainState:
-    """A chain whose mentions are settled. `verdict` is None while its boxes are not; `given` is an imported id."""
+    """A chain with settled mentions. `verdict` is None until its boxes are settled; `given` is its imported id."""
 
     mentions: Mentions
     boxes: tuple[Box, ...] = ()
@@ -38,10 +39,10 @@ class ChainState:
 
 @dataclass
 class ImageState:
-    """`chains` hold the mentions whose chain is settled, `questions` all that is open.
+    """`chains` are those with settled mentions, `questions` all that are open.
 
-    `passed` tells of judged drawings, by judgment id, whether the box was good; `links` counts the link judgments in
-    use and `unused` the judgments of questions that no longer come up.
+    `passed` maps the ids of drawing judgments to whether the box was good. `links` counts the link judgments in use,
+    `unused` the judgments of questions that are no longer asked.
     """
 
     mentions: Mentions
@@ -59,7 +60,7 @@ class ImageState:
 def image_state(
     document: Document, judgments: Iterable[Judgment], fixes: Iterable[Fix], settings: Settings
 ) -> ImageState:
-    """Run the workflow as far as the answers reach."""
+    """Run the workflow as far as the answers allow."""
     judgments = list(judgments)
     answers = Answers(judgments, fixes)
     mentions = answers.mentions.mentions if answers.mentions else document.mentions
@@ -77,7 +78,7 @@ def image_state(
 
 
 def _settled_chains(document: Document, answers: Answers, state: ImageState) -> list[Mentions]:
-    """Chains that are linked and verified; open questions of those that are not go into `state`."""
+    """Chains that are linked and verified. Adds the open questions of the others to `state`."""
     known = by_id(state.mentions)
     fixed = [tuple(known.pop(name) for name in chain if name in known) for chain in answers.chains]
     if document.given:

@@ -1,7 +1,7 @@
-"""The words of the workflow (Entities, section 2): mentions, questions, answers, fixes, and the settings of a project.
+"""Records of the workflow (Entities, section 2): mentions, questions, answers, fixes, and the settings of a project.
 
-Everything here is data. A question is identified inside its image by what it asks, not by a number, so that an answer
-stays of use whatever happens around it.
+The key of a question is made of what it asks, not a running number. An answer therefore stays valid when other
+questions of the image come and go.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from deixis.errors import DeixisError
 LINK, CHAIN, REQUIREMENT, DRAWING, QUALITY, COVERAGE = "link", "chain", "requirement", "drawing", "quality", "coverage"
 #: The six tasks, in the order of the workflow.
 TASKS = (LINK, CHAIN, REQUIREMENT, DRAWING, QUALITY, COVERAGE)
-#: What a reviewer is asked: chains that cycle, chains that cannot be split, comments.
+#: Questions for reviewers: chains that cycle, chains that cannot be split, comments.
 REVIEW = "review"
-#: A judgment of this task is no answer: a worker tells with a comment why the question cannot be answered.
+#: A judgment of this task is not an answer but a comment on why the question cannot be answered.
 REPORT = "report"
 
 SAME, DIFFERENT = "same", "different"
@@ -28,7 +28,7 @@ BOX, SCENE, NO_BOX = "box", "scene", "no box"
 NO_MORE = "no more"
 GOOD, BAD = "good", "bad"
 ALL, MORE = "all", "more"
-#: The answers of each task that are words; drawing is also answered with a box.
+#: The possible answers of each task. Drawing is also answered with a box.
 ANSWERS: dict[str, tuple[str, ...]] = {
     LINK: (SAME, DIFFERENT),
     CHAIN: (SAME, DIFFERENT),
@@ -37,16 +37,16 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     QUALITY: (GOOD, BAD),
     COVERAGE: (ALL, MORE),
 }
-#: Narrower than this, in pixels, is a slip of the hand.
+#: Smallest width and height of a box, in pixels; anything smaller is drawn by accident.
 SMALLEST_SIDE = 2.0
-#: No picture whose size is unknown is taken to be larger, in pixels, than this.
+#: Assumed width and height, in pixels, of a picture of unknown size.
 LARGEST_SIDE = 65_535.0
 
 Answer = str | Box
 
 
 class Mention(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A chunk of a caption (by position) that names something; tokens `start` to `end` (exclusive)."""
+    """A phrase to annotate: tokens `start` to `end` (exclusive) of the caption with index `caption`."""
 
     caption: int
     start: int
@@ -60,7 +60,7 @@ class Mention(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class GivenChain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A chain that was imported for correction: its mentions' ids, and the boxes that wait to be judged."""
+    """A chain imported for correction: the ids of its mentions, and the boxes to be judged."""
 
     id: str
     mentions: tuple[str, ...]
@@ -68,10 +68,10 @@ class GivenChain(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All the workflow knows of an image before anybody is asked.
+    """An image as the workflow starts from it.
 
-    `image` has captions without phrases and no boxes. `nonvisual` are the chunks that are no mentions (pronouns, "the
-    background"), as caption, start, end. `given` is empty unless chains were imported.
+    `image` has captions without phrases and no boxes. `nonvisual` are the chunks that are not mentions (pronouns, "the
+    background"), as (caption, start, end). `given` is empty unless chains were imported.
     """
 
     image: Image
@@ -81,10 +81,10 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to ask about an image. `mentions` are ids: the two of a link, all of a chain, else the representative.
+    """A question about an image. `mentions` are ids: both of a link, all of a chain, else the representative.
 
-    `boxes` are those accepted so far, `box` the one to be judged. `barred` are workers who must not be asked: they
-    answered this very question before, or drew the box. `reason` tells a reviewer why.
+    `boxes` are the accepted ones, `box` the one to be judged. `barred` are workers who must not be asked, because they
+    answered this question before or drew the box. `reason` explains a review to the reviewer.
     """
 
     task: str
@@ -97,7 +97,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Judgment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One answer of one worker. Judgments are only ever added; `id` gives their order."""
+    """One answer of one worker. Judgments are never changed or deleted; `id` gives their order."""
 
     id: int
     task: str
@@ -108,19 +108,19 @@ class Judgment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class MentionsFix(msgspec.Struct, frozen=True, tag="mentions"):
-    """A reviewer's word on which chunks are mentions, and their types (chunking errors)."""
+    """A reviewer's list of the image's mentions and their types, which corrects chunking errors."""
 
     mentions: tuple[Mention, ...]
 
 
 class ChainsFix(msgspec.Struct, frozen=True, tag="chains"):
-    """A reviewer's word on which mentions, by id, name the same; of those it holds, no more is asked about that."""
+    """A reviewer's chains of mention ids. No more link or chain questions are asked about these mentions."""
 
     chains: tuple[tuple[str, ...], ...]
 
 
 class BoxesFix(msgspec.Struct, frozen=True, tag="boxes"):
-    """A reviewer's word on the boxes of the chain that holds this mention; without boxes, why there are none."""
+    """A reviewer's boxes for the chain of this mention, or the reason why it has none."""
 
     mention: str
     boxes: tuple[Box, ...] = ()
@@ -128,7 +128,7 @@ class BoxesFix(msgspec.Struct, frozen=True, tag="boxes"):
 
 
 class AcceptFix(msgspec.Struct, frozen=True, tag="accept"):
-    """A reviewer found what a review (by its key) asks about to be right as it stands."""
+    """A reviewer accepts the subject of a review, given by its key, as it is."""
 
     key: str
 
@@ -136,7 +136,7 @@ class AcceptFix(msgspec.Struct, frozen=True, tag="accept"):
 Fix = MentionsFix | ChainsFix | BoxesFix | AcceptFix
 
 
-#: Settings come from people: a share is between 0 and 1, a count not below 0.
+# Allowed ranges of the settings.
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Rate = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -144,32 +144,32 @@ Odds = Annotated[float, msgspec.Meta(gt=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a project is run. The defaults are the paper's where it gives them."""
+    """Settings of a project. The defaults are the paper's where it states them."""
 
-    #: Types whose chains go to drawing without being asked whether a box is needed.
+    #: Types whose chains skip the question on whether a box is needed.
     skip_requirement: tuple[str, ...] = ("people", "clothing", "bodyparts")
-    #: One person does it all: one opinion settles every question, and own boxes may be judged.
+    #: One person annotates alone: one opinion settles every question, and workers may judge their own boxes.
     solo: bool = False
-    #: "No more" while others want a box, so often about the same boxes, sends a chain to review.
+    #: A chain goes to review if more workers than this answer "no more" where others want a box.
     cycle_limit: Count = 3
-    #: Bad boxes one after the other that send a chain to review.
+    #: Number of bad boxes in a row that sends a chain to review.
     bad_box_limit: Count = 6
-    #: So many boxes of one chain send it to review; the release has 40 at most.
+    #: Number of boxes that sends a chain to review; the released data has at most 40.
     box_limit: Count = 60
-    #: A task that is not answered within these seconds goes to the next worker.
+    #: Seconds after which an unanswered task goes to another worker.
     lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
-    #: Questions of the qualification test of each task, and the share of right answers that passes it.
+    #: Length of the qualification test of each task, and the share of right answers needed to pass.
     test_questions: Count = 10
     test_share: Share = 0.8
     test_attempts: Count = 2
-    #: The first items of a worker in a task, and the share of right answers (or good boxes) that earns trust.
+    #: Number of first items of a worker in a task, and the share of right answers (or good boxes) needed.
     first_items: Count = 30
     first_share: Share = 0.8
     first_share_drawing: Share = 0.65
-    #: Share of hidden verification questions afterwards.
+    #: Share of hidden verification questions after the first items.
     hidden_share: Share = 0.02
-    #: A trusted worker is suspended once the answers whose truth is known speak `alarm` times more for one who errs at
-    #: `bad_error` than for one who errs at `usual_error`. A drawer's boxes also suffer from errors of those who judge.
+    #: A trusted worker is suspended when the checked answers are `alarm` times more likely at an error rate of
+    #: `bad_error` than at `usual_error`. Drawing has a higher usual error, because judges of boxes err too.
     usual_error: Rate = 0.1
     usual_error_drawing: Rate = 0.2
     bad_error: Rate = 0.5
@@ -178,38 +178,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def agreement(self) -> int:
-        """How many must agree that no box, or no further box, is needed."""
+        """Number of workers who must agree that no box, or no further box, is needed."""
         return 1 if self.solo else 2
 
 
 def representative(mentions: Iterable[Mention]) -> Mention:
-    """The longest mention of a chain, which is likely the most specific; the earliest of several."""
+    """The longest mention of a chain, likely the most specific one. Ties go to the earliest."""
     return max(mentions, key=lambda m: (m.end - m.start, len(m.text), -m.caption, -m.start))
 
 
 def check_answer(question: Question, answer: Answer, width: int, height: int) -> Answer:
-    """The answer as it is recorded, or a `DeixisError` that says what is wrong with it.
+    """Check an answer and return it as it is recorded. Raises `DeixisError` if it does not fit the question.
 
-    A drawn box is cut at the picture's edge; `width` and `height` are 0 where they are unknown.
+    A box is clipped to the picture. `width` and `height` are 0 if they are unknown.
     """
     if isinstance(answer, str):
         if answer not in ANSWERS[question.task]:
-            said = [repr(known) for known in ANSWERS[question.task]]
-            known = " or ".join(["a box", *said] if question.task == DRAWING else said)
-            raise DeixisError(f"{answer!r} does not answer {question.task}, but {known}")
+            words = [repr(word) for word in ANSWERS[question.task]]
+            expected = " or ".join(["a box", *words] if question.task == DRAWING else words)
+            raise DeixisError(f"{answer!r} is not an answer to {question.task}; use {expected}")
         return answer
     if question.task != DRAWING:
-        raise DeixisError(f"{question.task} is not answered with a box")
+        raise DeixisError(f"{question.task} cannot be answered with a box")
     return check_box(answer, width, height)
 
 
 def check_box(box: Box, width: int, height: int) -> Box:
-    """A drawn box within the picture, or a `DeixisError` if nothing worth the name is left of it."""
+    """Clip a box to the picture. Raises `DeixisError` if the rest is too small."""
     right, bottom = width or LARGEST_SIDE, height or LARGEST_SIDE
     cut = Box(max(0.0, float(box.x1)), max(0.0, float(box.y1)), min(right, float(box.x2)), min(bottom, float(box.y2)))
     finite = all(map(isfinite, msgspec.structs.astuple(box)))
     if not finite or cut.x2 - cut.x1 < SMALLEST_SIDE or cut.y2 - cut.y1 < SMALLEST_SIDE:
-        raise DeixisError(f"a box needs {SMALLEST_SIDE:g} pixels each way inside the picture; this has {box}")
+        raise DeixisError(
+            f"a box must be at least {SMALLEST_SIDE:g} pixels wide and high inside the picture; got {box}"
+        )
     return cut
 
 

@@ -1,4 +1,4 @@
-"""What an administrator's page asks for: how far the project is, who works on it, invitations, and the export."""
+"""API of the administrator's page: progress, workers, invitations, and export."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deixis.web.state import bench_of
 
 router = APIRouter(prefix="/api/admin")
 
-#: Formats that keep boxes.
+#: Export formats that can store boxes.
 EXPORTS = ("flickr30k-entities", "grounding", "coco", "deixis")
 
 Reviewer = Annotated[Account, Depends(needs("reviewer"))]
@@ -32,14 +32,14 @@ Administrator = Annotated[Account, Depends(needs("administrator"))]
 
 
 class Invited(msgspec.Struct, forbid_unknown_fields=True):
-    """Somebody new in a role, or a worker there is already who needs a way back in."""
+    """Request for a link: for a new worker with this role, or for an existing `worker` to sign in again."""
 
     role: str = "worker"
     worker: int | None = None
 
 
 class Decided(msgspec.Struct, forbid_unknown_fields=True):
-    """A worker's standing in a task, decided by hand."""
+    """Request to suspend a worker from a task, or to reinstate the worker."""
 
     worker: int
     task: str
@@ -64,7 +64,7 @@ def overview(request: Request, reviewer: Reviewer) -> Response:
 def invite(
     request: Request, administrator: Administrator, sent: Annotated[Invited, Depends(body(Invited))]
 ) -> Response:
-    """The path of a link that lets one person in; what follows the # is never sent to a server by itself."""
+    """Create an invitation link. Browsers never send the part after the #, so the secret is in no log."""
     sessions: Sessions = request.app.state.sessions
     if sent.worker is not None:
         return reply({"path": f"/back#{sessions.accounts.invite_back(sent.worker)}"})
@@ -76,7 +76,7 @@ def decide(
     request: Request, administrator: Administrator, sent: Annotated[Decided, Depends(body(Decided))]
 ) -> Response:
     if sent.task not in TASKS:
-        raise DeixisError(f"{sent.task!r} is no task")
+        raise DeixisError(f"{sent.task!r} is not a task; choose from {', '.join(TASKS)}")
     bench = bench_of(request)
     if sent.suspend:
         bench.suspend(sent.worker, sent.task, sent.reason)
@@ -90,12 +90,12 @@ def decide(
 def export(
     request: Request, admin: Administrator, format: str = "flickr30k-entities", finished_only: bool = False
 ) -> FileResponse:
-    """All that was annotated so far as a zip of a corpus."""
+    """Download the corpus as annotated so far, as a zip file."""
     if format not in EXPORTS:
-        raise DeixisError(f"{format!r} is no format to export; there are {', '.join(EXPORTS)}")
+        raise DeixisError(f"{format!r} is not an export format; choose from {', '.join(EXPORTS)}")
     folder = Path(tempfile.mkdtemp(prefix="deixis-export-"))
     try:
-        file = _export(bench_of(request), folder, format, finished_only)
+        file = _write_zip(bench_of(request), folder, format, finished_only)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -103,10 +103,10 @@ def export(
     return FileResponse(file, media_type="application/zip", filename=file.name, background=clean_up)
 
 
-def _export(bench: Workbench, folder: Path, format: str, finished_only: bool) -> Path:
+def _write_zip(bench: Workbench, folder: Path, format: str, finished_only: bool) -> Path:
     corpus = bench.export(finished_only=finished_only).corpus
     name = re.sub(r"[^\w-]+", "-", corpus.name).strip("-") or "corpus"
-    inside = folder / "written" / name
-    inside.parent.mkdir()
-    write_corpus(corpus, inside, format=format)
-    return Path(shutil.make_archive(str(folder / f"{name}-{format}"), "zip", inside.parent))
+    target = folder / "written" / name
+    target.parent.mkdir()
+    write_corpus(corpus, target, format=format)
+    return Path(shutil.make_archive(str(folder / f"{name}-{format}"), "zip", target.parent))

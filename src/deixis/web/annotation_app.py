@@ -1,4 +1,4 @@
-"""The application of an annotation project: its pages, who may see which, and the ways in and out."""
+"""The web application of an annotation project: its pages, their access rules, signing in and out."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from deixis.web.shell import body, make_app, page, reply
 from deixis.web.state import bench_of
 from deixis.web.task_wording import WORDING
 
-#: Requests of one worker: a person who works fast stays far below.
+#: Limit on the requests of one worker (per second, burst); fast work stays far below it.
 WORKER_RATE, WORKER_BURST = 20.0, 100
-#: Wrong invitations from one address.
+#: Limit on wrong invitations from one address (per second, burst).
 WRONG_RATE, WRONG_BURST = 1 / 6, 10
 
 pages = APIRouter()
 
 
 def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time) -> FastAPI:
-    """The application of an open project. The project must be able to say where its pictures are."""
+    """The web application of an open project. The project must record where its pictures are."""
     app = make_app("Deixis annotate", {StaleTask: 409})
     with schema.reading(bench.engine) as connection:
         app.state.name = schema.get_value(connection, "name") or "Annotation"
@@ -53,7 +53,7 @@ def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time) -> F
 
 
 class Joining(msgspec.Struct, forbid_unknown_fields=True):
-    """Somebody at the door with an invitation (and a name), or with a link back (and none)."""
+    """The secret of an invitation with the new worker's name, or of a link to sign in again without a name."""
 
     secret: str
     name: Annotated[str, msgspec.Meta(max_length=60)] | None = None
@@ -79,7 +79,7 @@ def back_page(request: Request) -> Response:
 
 @pages.post("/api/join")
 def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> Response:
-    """Let somebody in: a session cookie comes with the reply."""
+    """Sign in. The reply sets the session cookie."""
     sessions = _sessions(request)
     wrong: RateLimit = request.app.state.wrong_invitations
     address = request.client.host if request.client is not None else ""
@@ -89,7 +89,7 @@ def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> 
         if sent.name is None:
             account = sessions.accounts.come_back(sent.secret)
         elif not sent.name.isprintable():
-            raise DeixisError("a name is made of letters and signs that can be seen")
+            raise DeixisError("a name must consist of printable characters")
         else:
             account = sessions.accounts.accept(sent.secret, sent.name.strip())
     except DeixisError:
@@ -130,7 +130,7 @@ def _sessions(request: Request) -> Sessions:
 
 
 def _page(request: Request, template: str, role: str, **values: object) -> Response:
-    """A page for whoever has this role; whoever is not signed in is led to the door."""
+    """A page that requires this role. Redirects to the sign-in page if nobody is signed in."""
     sessions = _sessions(request)
     if sessions.account(request) is None:
         return RedirectResponse("/", 303)

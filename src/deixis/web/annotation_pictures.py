@@ -1,4 +1,4 @@
-"""Pictures of a project as a browser can show them, found by the image's record and by nothing that a request says."""
+"""Pictures of a project for the browser. They are looked up by image record, never by a path from a request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from deixis.corpus.pictures import Pictures
 from deixis.vision.reading import decode_picture, read_size
 from deixis.web.shelf import Shelf
 
-#: Formats by their first bytes that every browser shows; others are sent as PNG.
-_SHOWN = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
-#: Bytes of pictures kept in memory: the tasks of one picture come in a row, to several workers.
-KEPT_BYTES = 64 << 20
+#: First bytes of the formats that every browser shows. Other formats are sent as PNG.
+_BROWSER_FORMATS = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
+#: Size of the picture cache in bytes. The tasks of one picture follow each other, for several workers.
+CACHE_BYTES = 64 << 20
 
 
-class Shown(NamedTuple):
-    """An encoded picture, its media type, and the size in whose pixels boxes are drawn."""
+class BrowserPicture(NamedTuple):
+    """An encoded picture, its media type, and the size in pixels to which box coordinates refer."""
 
     data: bytes
     media_type: str
@@ -29,27 +29,27 @@ class Shown(NamedTuple):
 
 
 class PictureShelf:
-    """Reads pictures of the corpora a project was made of; where it has none, that is told at once."""
+    """Reads and caches the pictures of a project's corpora. Raises an error at once if a corpus has no pictures."""
 
     def __init__(self, engine: Engine, *, known: bool) -> None:
-        self._places: dict[bool, Pictures] = {False: project_pictures(engine)}
+        self._pictures: dict[bool, Pictures] = {False: project_pictures(engine)}
         if known:
-            self._places[True] = project_pictures(engine, known=True)
-        self._kept: Shelf[tuple[bool, str], Shown] = Shelf(KEPT_BYTES, lambda shown: len(shown.data))
+            self._pictures[True] = project_pictures(engine, known=True)
+        self._cache: Shelf[tuple[bool, str], BrowserPicture] = Shelf(CACHE_BYTES, lambda shown: len(shown.data))
 
-    def get(self, image: Image, known: bool = False) -> Shown:
-        """The picture of an image, or an `InputError` that says what is wrong with it."""
-        return self._kept.get((known, image.id), lambda: _shown(image, self._places[known].read(image)))
+    def get(self, image: Image, known: bool = False) -> BrowserPicture:
+        """The picture of an image. Raises `InputError` if it cannot be read."""
+        return self._cache.get((known, image.id), lambda: _encode_for_browser(image, self._pictures[known].read(image)))
 
 
-def _shown(image: Image, data: bytes) -> Shown:
+def _encode_for_browser(image: Image, data: bytes) -> BrowserPicture:
     name = image.file or image.id
     width, height = read_size(data, name=name)
-    # A corpus may hold smaller copies: boxes are in the pixels of the original, whose size its record tells.
+    # The file may be a smaller copy. Boxes refer to the original, whose size is in the image record.
     size = (image.width, image.height) if image.width and image.height else (width, height)
-    media_type = next((kind for start, kind in _SHOWN if data.startswith(start)), None)
+    media_type = next((kind for start, kind in _BROWSER_FORMATS if data.startswith(start)), None)
     if media_type is None:
         buffer = io.BytesIO()
         decode_picture(data, name=name).save(buffer, "PNG")
         data, media_type = buffer.getvalue(), "image/png"
-    return Shown(data, media_type, *size)
+    return BrowserPicture(data, media_type, *size)

@@ -1,4 +1,4 @@
-"""What a reviewer's pages ask for: the queue, an image with all that is known of it, and fixes by hand."""
+"""API of the reviewer's page: the queue, an image with its annotations and history, and manual fixes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Reviewer = Annotated[Account, Depends(needs("reviewer"))]
 
 
 class Fixed(msgspec.Struct, forbid_unknown_fields=True):
-    """A correction of an image, made for what the reviewer saw at `version`."""
+    """A correction of an image. `version` is the version that the reviewer saw."""
 
     image: str
     version: int
@@ -38,7 +38,7 @@ def queue(request: Request, reviewer: Reviewer) -> Response:
 
 @router.get("/image")
 def image(request: Request, reviewer: Reviewer, id: str) -> Response:
-    return reply(_shown(request, bench_of(request).inspect_image(id)))
+    return reply(_image_fields(request, bench_of(request).inspect_image(id)))
 
 
 @router.get("/picture")
@@ -48,12 +48,12 @@ def picture(request: Request, reviewer: Reviewer, id: str) -> Response:
 
 @router.post("/fix")
 def fix(request: Request, reviewer: Reviewer, sent: Annotated[Fixed, Depends(body(Fixed))]) -> Response:
-    """Correct an image; the reply shows it as it is now."""
+    """Correct an image. The reply contains the corrected image."""
     bench_of(request).fix(reviewer.worker, sent.image, sent.fix, sent.version, sent.comment)
-    return reply(_shown(request, bench_of(request).inspect_image(sent.image)))
+    return reply(_image_fields(request, bench_of(request).inspect_image(sent.image)))
 
 
-def _shown(request: Request, view: ImageView) -> dict[str, Any]:
+def _image_fields(request: Request, view: ImageView) -> dict[str, Any]:
     image = view.document.image
     width, height = image.width, image.height
     if not width or not height:
@@ -68,7 +68,7 @@ def _shown(request: Request, view: ImageView) -> dict[str, Any]:
         "finished": view.finished,
         "width": width,
         "height": height,
-        "captions": [_spaced(caption) for caption in image.captions],
+        "captions": [_tokens_with_spaces(caption) for caption in image.captions],
         "mentions": [{"id": mention.id, "mention": mention} for mention in view.document.mentions],
         "chains": view.chains,
         "reviews": view.reviews,
@@ -76,7 +76,7 @@ def _shown(request: Request, view: ImageView) -> dict[str, Any]:
     }
 
 
-def _spaced(caption: Caption) -> list[tuple[str, bool]]:
-    """The tokens of a caption, each with whether a space stands before it."""
+def _tokens_with_spaces(caption: Caption) -> list[tuple[str, bool]]:
+    """The tokens of a caption, each with whether a space precedes it."""
     tokens = caption.tokens
-    return [(token, bool(n) and not stands_close(tokens[n - 1], token)) for n, token in enumerate(tokens)]
+    return [(token, bool(index) and not stands_close(tokens[index - 1], token)) for index, token in enumerate(tokens)]

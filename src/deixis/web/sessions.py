@@ -1,7 +1,7 @@
-"""Who is asking: a session cookie that scripts cannot read, and a token that our own pages send with every change.
+"""Sessions: a cookie that scripts cannot read, and a CSRF token that our pages send with every change.
 
-The token is derived from the session's secret, so that nothing more is kept, and another site, which cannot read our
-pages, cannot make it up.
+The token is derived from the session's secret, so it need not be stored. Other sites cannot read our pages and cannot
+compute it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOKEN_HEADER = "X-CSRF-Token"
 
 
 class Sessions:
-    """The sessions of one server. `name` keeps the cookies of two servers on one machine apart."""
+    """The sessions of one server. `name` distinguishes the cookies of several servers on one machine."""
 
     def __init__(self, accounts: Accounts, name: str, limit: RateLimit) -> None:
         self.accounts, self._cookie, self._limit = accounts, f"deixis_{name}", limit
@@ -45,7 +45,7 @@ class Sessions:
         return request.cookies.get(self._cookie, "")
 
     def account(self, request: Request) -> Account | None:
-        """Whose request it is; None without a session that lives."""
+        """The account of a request, or None if it has no valid session."""
         secret = self.secret(request)
         return self.accounts.account_of(secret) if secret else None
 
@@ -53,22 +53,22 @@ class Sessions:
         return hmac.digest(self.secret(request).encode(), b"cross-site request", "sha256").hex()
 
     def admit(self, request: Request, role: str) -> Account:
-        """The account behind a request that needs at least this role, or the refusal."""
+        """The account of a request that requires this role or a higher one. Raises `HTTPException` if it is refused."""
         account = self.account(request)
         if account is None:
-            raise HTTPException(401, "you are not signed in, or your session is over")
+            raise HTTPException(401, "you are not signed in, or your session has ended")
         if not self._limit.allow(account.worker):
-            raise HTTPException(429, "that is too fast", {"Retry-After": "1"})
+            raise HTTPException(429, "too many requests; slow down", {"Retry-After": "1"})
         if ROLES.index(account.role) < ROLES.index(role):
-            raise HTTPException(403, f"this is for {role}s")
+            raise HTTPException(403, f"only {role}s may do this")
         sent = request.headers.get(TOKEN_HEADER, "")
         if request.method not in SAFE_METHODS and not hmac.compare_digest(sent.encode(), self.token(request).encode()):
-            raise HTTPException(403, "this request does not come from our page; load it again")
+            raise HTTPException(403, "this request does not come from our page; reload the page")
         return account
 
 
 def needs(role: str) -> Callable[[Request], Coroutine[Any, Any, Account]]:
-    """A dependency: whoever asks must have at least this role."""
+    """A FastAPI dependency that requires this role or a higher one."""
 
     async def account(request: Request) -> Account:
         sessions: Sessions = request.app.state.sessions

@@ -1,4 +1,4 @@
-"""What a worker reads: the tasks' names, their rules in a few words, and the answers with their keys."""
+"""Texts of the worker's page: the title and rules of each task, the label and key of each answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deixis.annotation.workflow_records import (
 
 
 class TaskWording(NamedTuple):
-    """A task as it is shown: `answers` gives the label and the key of each answer that is a word."""
+    """Texts of a task. `answers` maps each answer to its button label and keyboard key."""
 
     title: str
     rules: tuple[str, ...]
@@ -36,7 +36,7 @@ WORDING: dict[str, TaskWording] = {
     LINK: TaskWording(
         "Coreference link",
         (
-            "Look at the picture first: “a man” and “the player” are the same if both mean the same person in it.",
+            "Look at the picture first: “a man” and “the player” are the same if both refer to the same person in it.",
             "A group is the same only as a whole: “two men” and “one of the men” are different.",
         ),
         {SAME: ("Same", "y"), DIFFERENT: ("Different", "n")},
@@ -44,40 +44,43 @@ WORDING: dict[str, TaskWording] = {
     CHAIN: TaskWording(
         "Chain verification",
         (
-            "Say “all the same” only if every highlighted phrase means the same thing, or the same group.",
-            "One odd phrase is enough to say no.",
+            "Choose “All the same” only if every highlighted phrase refers to the same thing, or the same group.",
+            "If a single phrase refers to something else, choose “Not all”.",
         ),
         {SAME: ("All the same", "y"), DIFFERENT: ("Not all", "n")},
     ),
     REQUIREMENT: TaskWording(
         "Box requirement",
         (
-            "A box is needed if the thing can be seen in the picture and a box can hold it.",
+            "Choose “A box” if the thing is visible in the picture and a box can be drawn around it.",
             "A place that fills the picture, such as “the beach” or “a street”, is a scene.",
-            "Neither, if it cannot be seen or is nothing one could draw a box around.",
+            "Choose “No box” if it is not visible, or is nothing that a box could be drawn around.",
         ),
         {BOX: ("A box", "y"), SCENE: ("Scene or place", "s"), NO_BOX: ("No box", "n")},
     ),
     DRAWING: TaskWording(
         "Box drawing",
         (
-            "One box around one thing: as small as can be, with all of it that can be seen inside.",
-            "Of several things, draw one that has no box yet; a crowd that cannot be told apart gets one box.",
-            "Say “nothing to draw” if every thing has its box, or none can be seen.",
+            "Draw one box around one thing: as small as possible, with all its visible parts inside.",
+            "Of several things, choose one that has no box yet. A crowd of people you cannot separate gets one box.",
+            "Choose “Nothing to draw” if everything has a box already, or nothing is visible.",
         ),
         {NO_MORE: ("Nothing to draw", "n")},
     ),
     QUALITY: TaskWording(
         "Box quality",
         (
-            "Good: around one thing the phrase means, with all of it that can be seen inside and little room left.",
-            "Bad: another thing, only a part, much too large, or a thing that has a box already.",
+            "Good: tight around one thing that the phrase refers to, with all its visible parts inside.",
+            "Bad: around something else, around a part only, much too large, or around a thing that already has a box.",
         ),
         {GOOD: ("Good", "y"), BAD: ("Bad", "n")},
     ),
     COVERAGE: TaskWording(
         "Box coverage",
-        ("Look for one more thing the phrase means that has no box.", "If you find none, everything has a box."),
+        (
+            "Look for another thing that the phrase refers to and that has no box.",
+            "If there is none, everything has a box.",
+        ),
         {ALL: ("Everything has a box", "y"), MORE: ("Something is missing", "n")},
     ),
 }

@@ -1,7 +1,7 @@
-"""What a worker's page asks for: tasks, their pictures, and the places where answers go.
+"""API of the worker's page: tasks, their pictures, and answers.
 
-A worker is told what must be seen to answer, and nothing else: no image id, no other's answers, no truth, nothing by
-which a verification question could be told from others.
+Replies contain only what is needed to answer: no image id, no other worker's answers, no true answers, and nothing that
+would reveal a verification question.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from deixis.web.task_wording import WORDING
 router = APIRouter(prefix="/api/work")
 
 Worker = Annotated[Account, Depends(needs("worker"))]
-#: The task to be done and the next, so that the page can load it ahead.
+#: Tasks per reply: the current one, and the next one, which the page loads ahead.
 AHEAD = 2
 
 
 class Answered(msgspec.Struct, forbid_unknown_fields=True):
-    """The answer to a task; `only` keeps to one kind of task."""
+    """The answer to a task. `only` restricts the next tasks to one kind."""
 
     token: str
     answer: Answer
@@ -39,7 +39,7 @@ class Answered(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Returned(msgspec.Struct, forbid_unknown_fields=True):
-    """A task given back, with a word on why or without."""
+    """A task given back, with or without a comment."""
 
     token: str
     comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
@@ -48,30 +48,30 @@ class Returned(msgspec.Struct, forbid_unknown_fields=True):
 
 @router.get("/tasks")
 def tasks(request: Request, worker: Worker, only: str | None = None) -> Response:
-    return _next(request, worker.worker, _task(only))
+    return _next_tasks(request, worker.worker, _check_task(only))
 
 
 @router.post("/answer")
 def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(body(Answered))]) -> Response:
-    """Record an answer; when the reply comes, it is in the database, and the reply holds the next tasks."""
+    """Record an answer. The reply, sent once the answer is in the database, contains the next tasks."""
     bench = bench_of(request)
-    only = _task(sent.only)
+    only = _check_task(sent.only)
     receipt, views = bench.submit_and_next(worker.worker, sent.token, sent.answer, sent.comment, only, AHEAD)
     return reply({"standing": receipt.standing, **_state(request, worker.worker, views)})
 
 
 @router.post("/skip")
 def skip(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
-    only = _task(sent.only)
+    only = _check_task(sent.only)
     bench_of(request).release(worker.worker, sent.token)
-    return _next(request, worker.worker, only)
+    return _next_tasks(request, worker.worker, only)
 
 
 @router.post("/report")
 def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
-    only = _task(sent.only)
+    only = _check_task(sent.only)
     bench_of(request).report(worker.worker, sent.token, sent.comment)
-    return _next(request, worker.worker, only)
+    return _next_tasks(request, worker.worker, only)
 
 
 @router.get("/pictures/{token}")
@@ -80,23 +80,23 @@ def picture(request: Request, worker: Worker, token: str) -> Response:
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))
 
 
-def _task(only: str | None) -> str | None:
-    """The task a page keeps to; a review is no task of this page, whoever asks."""
+def _check_task(only: str | None) -> str | None:
+    """Check the task that a page is restricted to. Reviews are not done on this page."""
     if only is not None and only not in TASKS:
-        raise DeixisError(f"{only!r} is no task; there are {', '.join(TASKS)}")
+        raise DeixisError(f"{only!r} is not a task; choose from {', '.join(TASKS)}")
     return only
 
 
-def _next(request: Request, worker: int, only: str | None) -> Response:
+def _next_tasks(request: Request, worker: int, only: str | None) -> Response:
     return reply(_state(request, worker, bench_of(request).next_tasks(worker, only, AHEAD)))
 
 
 def _state(request: Request, worker: int, views: list[TaskView]) -> dict[str, Any]:
-    tasks = [_shown(request, worker, view) for view in views]
+    tasks = [_task_fields(request, worker, view) for view in views]
     return {"tasks": tasks, "standings": bench_of(request).standings(worker)}
 
 
-def _shown(request: Request, worker: int, view: TaskView) -> dict[str, Any]:
+def _task_fields(request: Request, worker: int, view: TaskView) -> dict[str, Any]:
     width, height = view.width, view.height
     if not width or not height:
         try:
@@ -114,29 +114,29 @@ def _shown(request: Request, worker: int, view: TaskView) -> dict[str, Any]:
         "width": width,
         "height": height,
         "captions": [pieces(caption) for caption in view.captions],
-        "boxes": [_whole(box) for box in view.boxes],
-        "box": None if view.box is None else _whole(view.box),
+        "boxes": [_rounded(box) for box in view.boxes],
+        "box": None if view.box is None else _rounded(view.box),
         "proposal": view.proposal,
     }
 
 
-def _whole(box: Box) -> Box:
-    """A box in whole pixels: known ones mostly are, drawn ones are not, and nobody shall tell them apart by that."""
+def _rounded(box: Box) -> Box:
+    """Round a box to whole pixels. Fractions would distinguish drawn boxes from those of verification questions."""
     return Box(*map(round, msgspec.structs.astuple(box)))
 
 
 def pieces(caption: CaptionView) -> list[tuple[str, bool]]:
-    """A caption as it is written, in pieces of text that are highlighted or not."""
-    found: list[tuple[str, bool]] = []
+    """The text of a caption in pieces, each with whether it is highlighted."""
+    parts: list[tuple[str, bool]] = []
     previous = None
-    for number, token in enumerate(caption.tokens):
-        span = next((span for span in caption.highlights if span[0] <= number < span[1]), None)
-        gap = "" if not number or stands_close(caption.tokens[number - 1], token) else " "
-        if found and span == previous:
-            found[-1] = (f"{found[-1][0]}{gap}{token}", span is not None)
+    for index, token in enumerate(caption.tokens):
+        span = next((span for span in caption.highlights if span[0] <= index < span[1]), None)
+        gap = "" if not index or stands_close(caption.tokens[index - 1], token) else " "
+        if parts and span == previous:
+            parts[-1] = (f"{parts[-1][0]}{gap}{token}", span is not None)
         else:
             # The space between two phrases belongs to neither.
-            found += [(gap, False)] if gap else []
-            found.append((token, span is not None))
+            parts += [(gap, False)] if gap else []
+            parts.append((token, span is not None))
         previous = span
-    return found
+    return parts

@@ -1,1 +1,1 @@
-"""Simulated workers that replay an annotated corpus through the workbench, and what came out of it."""
+"""Simulated workers that replay an annotated corpus through the workbench, and the evaluation of the result."""

@@ -1,4 +1,4 @@
-"""How close an annotated corpus comes to the truth: chains pairwise and by B³, boxes by precision and recall."""
+"""Agreement of an annotated corpus with the ground truth: pairwise and B³ chain scores, box precision and recall."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from deixis.corpus import Box, Corpus, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 
-#: Boxes are the same from this overlap on.
+#: Smallest IoU at which boxes match.
 OVERLAP = 0.5
 
 Span = tuple[int, int, int]
@@ -19,7 +19,7 @@ Span = tuple[int, int, int]
 
 @dataclass
 class Tally:
-    """Right ones among those found and among those that should have been; sums of shares count like numbers."""
+    """Counts for precision and recall. B³ adds fractions, so the counts are floats."""
 
     right: float = 0.0
     found: float = 0.0
@@ -27,7 +27,7 @@ class Tally:
     truth: float = 0.0
 
     def figures(self) -> dict[str, float]:
-        """Precision, recall and F1 in percent; nothing found, or nothing to be found, counts as perfect."""
+        """Precision, recall and F1 in percent. 0 / 0 counts as 100 percent."""
         precision = self.right / self.found if self.found else 1.0
         recall = self.right_of_truth / self.truth if self.truth else 1.0
         f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
@@ -36,7 +36,7 @@ class Tally:
 
 
 def score_corpus(annotated: Corpus, truth: Corpus) -> dict[str, dict[str, float]]:
-    """Chains (over mentions), boxes of images, and boxes of mentions, of all images that both corpora have."""
+    """Scores of chains (over mentions), boxes of images and boxes of mentions, for all annotated images."""
     pairs, b_cubed, boxes, linked = Tally(), Tally(), Tally(), Tally()
     overlaps: list[float] = []
     for image in annotated:
@@ -48,9 +48,9 @@ def score_corpus(annotated: Corpus, truth: Corpus) -> dict[str, dict[str, float]
         overlaps += matched
         _add(boxes, len(matched), len(image.boxes), len(gold.boxes))
         for span, chain in found.items():
-            own = image.chain_boxes(chain)
-            due = gold.chain_boxes(known[span]) if span in known else ()
-            _add(linked, len(matches(own, due)), len(own), len(due))
+            boxes_found = image.chain_boxes(chain)
+            boxes_due = gold.chain_boxes(known[span]) if span in known else ()
+            _add(linked, len(matches(boxes_found, boxes_due)), len(boxes_found), len(boxes_due))
     figures = {"pairs": pairs, "b_cubed": b_cubed, "boxes": boxes, "mention_boxes": linked}
     scores = {name: tally.figures() for name, tally in figures.items()}
     scores["boxes"]["mean_overlap"] = round(100 * float(np.mean(overlaps)), 3) if overlaps else 100.0
@@ -58,24 +58,24 @@ def score_corpus(annotated: Corpus, truth: Corpus) -> dict[str, dict[str, float]
 
 
 def chain_of_mentions(image: Image) -> dict[Span, str]:
-    """Each mention's chain; of a phrase that names two chains, the first."""
-    found: dict[Span, str] = {}
-    for number, caption in enumerate(image.captions):
+    """The chain of each mention; the first one if a phrase belongs to two chains."""
+    chains: dict[Span, str] = {}
+    for caption_index, caption in enumerate(image.captions):
         for phrase in caption.phrases:
             if phrase.visual:
-                found.setdefault((number, phrase.start, phrase.end), phrase.chain)
-    return found
+                chains.setdefault((caption_index, phrase.start, phrase.end), phrase.chain)
+    return chains
 
 
 def add_pairs(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
-    """Pairs of mentions in one chain, over the mentions that both have."""
+    """Add the pairs of mentions in one chain, over the mentions that both sides have."""
     both = found.keys() & truth.keys()
     right = _pairs(Counter((found[m], truth[m]) for m in both))
     _add(tally, right, _pairs(Counter(found[m] for m in both)), _pairs(Counter(truth[m] for m in both)))
 
 
 def add_b_cubed(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Span, Hashable]) -> None:
-    """B³: for each mention, the share of its chain that is right, and the share of its true chain that was found."""
+    """Add B³: for each mention, the share of its chain that is right and the share of its true chain that was found."""
     both = found.keys() & truth.keys()
     joint = Counter((found[m], truth[m]) for m in both)
     sizes, true_sizes = Counter(found[m] for m in both), Counter(truth[m] for m in both)
@@ -88,7 +88,7 @@ def add_b_cubed(tally: Tally, found: Mapping[Span, Hashable], truth: Mapping[Spa
 
 
 def matches(found: tuple[Box, ...], truth: tuple[Box, ...]) -> list[float]:
-    """Overlaps of boxes matched one to one, the best first, down to `OVERLAP`."""
+    """IoUs of boxes matched one to one, largest first, down to `OVERLAP`."""
     if not found or not truth:
         return []
     overlap = iou_matrix(box_array(found), box_array(truth))

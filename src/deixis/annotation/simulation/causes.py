@@ -1,7 +1,8 @@
-"""Why a replay by perfect workers differs from the truth: the paper's two assumptions, and merging.
+"""Causes of the differences between a replay by perfect workers and the ground truth.
 
-Mentions of one caption are taken to be different things, mentions without a common type too, and boxes and chains are
-merged at the end. Whatever none of these explains is counted as unexplained; there must be none.
+The workflow assumes that mentions of one caption are different entities, and so are mentions without a common type; and
+it merges boxes and chains at the end. Differences that none of these explain are counted as unexplained; there should
+be none.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ from deixis.corpus.boxes import box_array, iou_matrix
 
 
 def count_causes(annotated: Corpus, truth: Corpus) -> Counter[str]:
-    """Differences of all images by cause, and under `chains`, `boxes` how many there were to get right."""
+    """Number of differences by cause, over all images; `chains` and `boxes` are the totals in the ground truth."""
     causes: Counter[str] = Counter()
     for image in annotated:
-        _chains(image, truth[image.id], causes)
-        _boxes(image, truth[image.id], causes)
+        _count_chain_causes(image, truth[image.id], causes)
+        _count_box_causes(image, truth[image.id], causes)
     return causes
 
 
-def _chains(image: Image, gold: Image, causes: Counter[str]) -> None:
+def _count_chain_causes(image: Image, gold: Image, causes: Counter[str]) -> None:
     found, known = chain_of_mentions(image), chain_of_mentions(gold)
     members: dict[str, set[Span]] = {}
     for span, name in known.items():
         members.setdefault(name, set()).add(span)
-    types = _types(gold)
+    types = _mention_types(gold)
     flags = {chain.id: (chain.scene, chain.no_box, bool(chain.boxes)) for chain in image.chains}
     causes["phrases that name two chains"] += sum(len(c.phrases) for c in gold.captions) - len(
         {(n, p.start, p.end) for n, c in enumerate(gold.captions) for p in c.phrases}
     )
     for chain in gold.chains:
         causes["chains"] += 1
-        own = members.get(chain.id, set())
-        if not own:
+        chain_mentions = members.get(chain.id, set())
+        if not chain_mentions:
             causes["chain without mention"] += 1
             continue
-        parts = {found[span] for span in own}
+        parts = {found[span] for span in chain_mentions}
         if len(parts) > 1:
-            causes[f"chain split: {_split_cause(own, types)}"] += 1
+            causes[f"chain split: {_split_cause(chain_mentions, types)}"] += 1
         if any(found[span] in parts and known[span] != chain.id for span in known):
             causes[f"chain joined with another: {_join_cause(chain, parts, found, known, gold)}"] += 1
         if any(flags[part] != (chain.scene, chain.no_box, bool(chain.boxes)) for part in parts):
@@ -50,22 +51,22 @@ def _chains(image: Image, gold: Image, causes: Counter[str]) -> None:
             causes["flags: both set in the truth" if both else "flags: unexplained"] += 1
 
 
-def _split_cause(own: set[Span], types: dict[Span, frozenset[str]]) -> str:
-    if len({span[0] for span in own}) < len(own):
+def _split_cause(mentions: set[Span], types: dict[Span, frozenset[str]]) -> str:
+    if len({span[0] for span in mentions}) < len(mentions):
         return "two mentions in one caption"
-    if any(types[first].isdisjoint(types[second]) for first, second in combinations(own, 2)):
+    if any(types[first].isdisjoint(types[second]) for first, second in combinations(mentions, 2)):
         return "two types"
     return "unexplained"
 
 
 def _join_cause(chain: Chain, parts: set[str], found: dict[Span, str], known: dict[Span, str], gold: Image) -> str:
-    """Chains of the same boxes, or of boxes that merging makes the same, become one."""
+    """`merging` if all joined chains have boxes: chains with equal boxes after merging become one."""
     others = {known[span] for span in known if found[span] in parts} - {chain.id}
     return "merging" if chain.boxes and all(gold.chain_boxes(other) for other in others) else "unexplained"
 
 
-def _boxes(image: Image, gold: Image, causes: Counter[str]) -> None:
-    """Boxes of perfect workers are those of the truth: some are lost by merging, some come twice for want of it."""
+def _count_box_causes(image: Image, gold: Image, causes: Counter[str]) -> None:
+    """Perfect workers draw the ground-truth boxes. Merging loses some; boxes that never merge occur twice."""
     causes["boxes"] += len(gold.boxes)
     present, due = Counter(image.boxes), Counter(gold.boxes)
     mentioned = set(chain_of_mentions(gold).values())
@@ -78,7 +79,7 @@ def _boxes(image: Image, gold: Image, causes: Counter[str]) -> None:
     for index, box in enumerate(gold.boxes):
         if present[box]:
             extra = present[box] - due[box]
-            if extra > 0 and _restricted([chain_types[name] for name in owners.get(index, [])]):
+            if extra > 0 and _never_merge([chain_types[name] for name in owners.get(index, [])]):
                 causes["box twice: types that never merge"] += extra
             elif extra > 0:
                 causes["box twice: unexplained"] += extra
@@ -91,13 +92,13 @@ def _boxes(image: Image, gold: Image, causes: Counter[str]) -> None:
             causes["box lost: unexplained"] += 1
 
 
-def _restricted(owners: list[frozenset[str]]) -> bool:
-    """Whether some of the chains that share a box have types of which our merging keeps boxes apart."""
+def _never_merge(owners: list[frozenset[str]]) -> bool:
+    """Whether some of the chains that share a box have types whose boxes never merge."""
     singles = [frozenset([type_]) for types in owners for type_ in types]
     return any(merge_overlap(first, second) is None for first, second in combinations(singles, 2))
 
 
-def _types(gold: Image) -> dict[Span, frozenset[str]]:
+def _mention_types(gold: Image) -> dict[Span, frozenset[str]]:
     return {
         (number, phrase.start, phrase.end): frozenset(phrase.types)
         for number, caption in enumerate(gold.captions)

@@ -1,4 +1,4 @@
-"""How well words alone answer the link questions: the workflow's procedure, with a rule or a model as its worker."""
+"""Evaluates how well a rule or a text model answers the link questions, without seeing the picture."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from deixis.corpus import Corpus
 from deixis.text.coreference import CoreferenceScorer
 from deixis.training.tools.coreference_training import labelled_pairs
 
-#: Of a document, whether two mentions, by id, are the same.
+#: For a document, a function that decides whether two mentions, given by id, are the same.
 Decide = Callable[[Document], Callable[[str, str], bool]]
 
 
 def by_head(document: Document) -> Callable[[str, str], bool]:
-    """The same head noun is the same thing."""
+    """Mentions with the same head noun are the same."""
     texts = {mention.id: mention.text for mention in document.mentions}
     return lambda first, second: wording_similarity(texts[first], texts[second]) >= 0.5
 
 
 def by_model(scorer: CoreferenceScorer) -> Decide:
-    """Whatever the scorer finds more likely than not."""
+    """Mentions are the same if the scorer's probability is above 0.5."""
 
     def decide(document: Document) -> Callable[[str, str], bool]:
         texts = document_texts(document)
@@ -38,7 +38,7 @@ def by_model(scorer: CoreferenceScorer) -> Decide:
 
 
 class _Answering(Answers):
-    """Answers every link question when it comes up."""
+    """Answers every link question with a decision function."""
 
     def __init__(self, decide: Callable[[str, str], bool]) -> None:
         super().__init__(())
@@ -52,8 +52,8 @@ class _Answering(Answers):
 
 
 def score_proposals(corpus: Corpus, scorer: CoreferenceScorer) -> dict[str, float]:
-    """Of all pairs that may be asked about, in percent: for how many an answer is proposed, and how many of those are
-    right."""
+    """Over all pairs that may be asked: percentage for which an answer is proposed (`made`), and how many of those are
+    `right`."""
     pairs = [pair for image in corpus for pair in labelled_pairs(image)]
     same = scorer.probabilities([(first, second) for first, second, _ in pairs])
     sure = np.maximum(same, 1 - same) >= SURE
@@ -62,7 +62,7 @@ def score_proposals(corpus: Corpus, scorer: CoreferenceScorer) -> dict[str, floa
 
 
 def score_links(corpus: Corpus, decide: Decide) -> tuple[dict[str, dict[str, float]], int]:
-    """Chains built from the corpus' mentions, pairwise and by B³ in percent, and how many questions were answered."""
+    """Pairwise and B³ scores, in percent, of chains built from the corpus' mentions, and the number of questions."""
     pairs, b_cubed = Tally(), Tally()
     asked = 0
     for image in corpus:

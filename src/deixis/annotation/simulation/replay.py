@@ -1,7 +1,8 @@
 """A whole project from the first question to the last, answered by simulated workers through the workbench.
 
-A pool of workers takes tasks in random order. Who lost half of the tasks is replaced. When nobody finds a task, a
-reviewer who knows the truth settles what is in the review queue; the replay ends when every image is finished.
+A pool of workers takes tasks in random order. A worker suspended from half of the tasks is replaced. When no worker
+gets a task, a reviewer who knows the ground truth settles the review queue. The replay ends when every image is
+finished.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from deixis.annotation.trust import Standing
 from deixis.annotation.workbench import StaleTask, Workbench
 from deixis.annotation.workflow_records import CHAIN, TASKS, AcceptFix, BoxesFix, ChainsFix, Fix
 
-#: Kind → how many in the pool at first, and how one of them behaves (made anew for each).
+#: Kind → number of workers in the initial pool, and a function that creates the behaviour of one.
 Population = Mapping[str, tuple[int, Callable[[], Behaviour]]]
 
 
 @dataclass
 class Replay:
-    """What happened: workers by number and kind, judgments of each, and what the reviewer had to settle."""
+    """Result of a replay: the kind of each worker, counts, and the reviewer's fixes by cause."""
 
     kinds: dict[int, str] = field(default_factory=dict)
     judgments: int = 0
@@ -41,7 +42,7 @@ def replay(
     chance: Random,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Run a project to its end, or until no worker and no reviewer can bring it further."""
+    """Run a project until it is finished, or until neither workers nor reviewer can continue."""
     outcome = Replay()
     pool: dict[int, SimulatedWorker] = {}
 
@@ -76,7 +77,7 @@ def replay(
 
 
 def _work(workbench: Workbench, pool: Mapping[int, SimulatedWorker], outcome: Replay, chance: Random) -> bool:
-    """Let workers answer in random order until each of them, asked in turn, finds no task; whether any was found."""
+    """Let workers answer in random order until none of them gets a task. Returns whether any task was answered."""
     idle: set[int] = set()
     numbers = list(pool)
     worked = 0
@@ -97,7 +98,7 @@ def _work(workbench: Workbench, pool: Mapping[int, SimulatedWorker], outcome: Re
 
 
 def _shut_out(workbench: Workbench, pool: Mapping[int, SimulatedWorker]) -> list[int]:
-    """Workers who lost half of the tasks: a crowd would soon see somebody new in their place."""
+    """Workers suspended from at least half of the tasks; new ones replace them."""
     barred = (Standing.FAILED, Standing.SUSPENDED)
     return [
         report.id
@@ -107,7 +108,7 @@ def _shut_out(workbench: Workbench, pool: Mapping[int, SimulatedWorker]) -> list
 
 
 def _settle(workbench: Workbench, reviewer: int, review: Review, truth: Truth, outcome: Replay) -> None:
-    """Settle one review from the truth; what was settled by an earlier fix of the same image is passed over."""
+    """Settle one review from the ground truth, unless an earlier fix of the image has already settled it."""
     view = workbench.inspect_image(review.image)
     spans = {m.id: (m.caption, m.start, m.end) for m in view.document.mentions}
     open_keys = {entry.key for entry in view.reviews}

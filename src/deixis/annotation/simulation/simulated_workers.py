@@ -1,4 +1,4 @@
-"""Kinds of simulated workers: careful ones who err now and then, lazy ones, malicious ones who wait to be trusted."""
+"""Simulated workers: careful ones with occasional errors, random, lazy, and malicious ones who first earn trust."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from deixis.annotation.views import TaskView
 from deixis.annotation.workflow_records import DRAWING, Answer
 from deixis.corpus import Box
 
-#: Standard deviation of a drawn side, in box extents.
+#: Standard deviation of the sides of a drawn box, relative to its width or height.
 JITTER = 0.02
-#: A malicious worker answers so many items of a task well before turning: more than the test and the first items take.
+#: Number of items a malicious worker answers well: more than the test and the first items.
 PATIENCE = 60
 
 Behaviour = Callable[[TaskView, Truth, Random], Answer]
 
 
 def careful(error: float, jitter: float = JITTER) -> Behaviour:
-    """Right but for a share `error` of the answers."""
+    """Right, except for a share `error` of the answers."""
 
     def answer(view: TaskView, truth: Truth, chance: Random) -> Answer:
         if chance.random() < error:
@@ -32,7 +32,7 @@ def careful(error: float, jitter: float = JITTER) -> Behaviour:
 
 
 def random_clicker() -> Behaviour:
-    """Any answer, any box, without looking."""
+    """Random answers and boxes."""
 
     def answer(view: TaskView, truth: Truth, chance: Random) -> Answer:
         if view.task == DRAWING and chance.random() < 0.5:
@@ -43,12 +43,12 @@ def random_clicker() -> Behaviour:
 
 
 def lazy() -> Behaviour:
-    """Always the first answer, never a box."""
+    """Always the first possible answer, never a box."""
     return lambda view, truth, chance: view.answers[0]
 
 
 def malicious(patience: int = PATIENCE) -> Behaviour:
-    """Right in everything until trusted for a while in a task, then always wrong."""
+    """Right for the first `patience` items of a task, then always wrong."""
     answered: Counter[str] = Counter()
 
     def answer(view: TaskView, truth: Truth, chance: Random) -> Answer:
@@ -61,7 +61,7 @@ def malicious(patience: int = PATIENCE) -> Behaviour:
 
 
 class SimulatedWorker:
-    """A worker of a kind, with an own random generator; answers what it sees."""
+    """A worker with a behaviour and its own random generator."""
 
     def __init__(self, kind: str, behaviour: Behaviour, truths: Mapping[str, Truth], chance: Random) -> None:
         self.kind, self._behaviour, self._truths, self._chance = kind, behaviour, truths, chance

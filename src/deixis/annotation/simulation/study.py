@@ -1,4 +1,4 @@
-"""The study of the workflow: one replay a population of workers, and its figures (what a result record takes)."""
+"""Study of the workflow: one replay per population of workers, with figures for a result file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deixis.corpus import Corpus
 from deixis.errors import DeixisError
 
 POOL = 24
-#: How often those err who take the place of workers that were shut out, in the pool with bad workers.
+#: Error rate of careful workers and of replacements in the pool with bad workers.
 MIXED_ERROR = 0.05
 
 
@@ -29,7 +29,7 @@ def _uniform(error: float) -> tuple[float, Population]:
     return error, {"careful": (POOL, lambda: careful(error, **jitter))}
 
 
-#: Name → the error of replacements, and who is in the pool at first.
+#: Name → error rate of replacements, and the initial pool.
 POPULATIONS: Mapping[str, tuple[float, Population]] = {
     "error-0": _uniform(0.0),
     "error-2": _uniform(0.02),
@@ -50,7 +50,7 @@ BAD_KINDS = ("lazy", "random", "malicious")
 
 @dataclass(frozen=True)
 class Study:
-    """Figures and counts of one population's replay, and whether the project came to its end."""
+    """Figures and counts of one population's replay, and whether the project was finished."""
 
     figures: dict[str, dict[str, float] | dict[str, dict[str, float]]]
     counts: dict[str, int]
@@ -58,7 +58,7 @@ class Study:
 
 
 def choose_images(corpus: Corpus, images: int, known: int, chance: Random) -> tuple[Corpus, Corpus]:
-    """Images to be annotated, and others from which verification questions are made."""
+    """Choose images to annotate, and others to make verification questions from."""
     usable = [image for image in corpus if any(phrase.visual for c in image.captions for phrase in c.phrases)]
     if len(usable) < images + known:
         raise DeixisError(f"the corpus has {len(usable)} images with phrases; {images + known} are needed")
@@ -75,7 +75,7 @@ def run_study(
     settings: Settings | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Study:
-    """Annotate `corpus` anew from its mentions, in a fresh project at `where`, and compare with what it had."""
+    """Annotate `corpus` from its mentions, in a new project at `where`, and compare the result with `corpus`."""
     error, people = POPULATIONS[population]
     create_project(where, corpus, start="mentions", known=known, settings=settings, chance=Random(seed), durable=False)
     with Workbench(where, chance=Random(seed + 1), durable=False) as workbench:
@@ -96,7 +96,7 @@ def run_study(
 
 
 def _costs(workbench: Workbench, outcome: Replay, images: int) -> dict[str, dict[str, float]]:
-    """What it took, a question of the linking step and a judgment of any step, against images and chains."""
+    """Number of link questions and of judgments, per image and per chain."""
     now = workbench.progress()
     judged = sum(task.judgments for task in now.tasks.values())
     voided = sum(task.voided for task in now.tasks.values())
@@ -121,7 +121,7 @@ def _costs(workbench: Workbench, outcome: Replay, images: int) -> dict[str, dict
 
 
 def _workers(workbench: Workbench, outcome: Replay) -> dict[str, dict[str, float]]:
-    """By kind: how many there were, the share shut out of a task they worked in, and after how many of its items."""
+    """By kind: number of workers, percentage suspended, and the median number of items before suspension."""
     worked: dict[str, set[tuple[int, str]]] = {}
     for report in workbench.workers():
         if report.id in outcome.kinds:

@@ -1,6 +1,6 @@
-"""What the right answer to a task is, by an annotated corpus, and what a wrong one may be.
+"""Right and wrong answers to a task, from an annotated corpus.
 
-Only what a worker sees is used, so that the same answers can be given through any door of the workbench.
+Answers depend only on what a worker sees, so they can be given through any interface of the workbench.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from deixis.corpus import Box, Corpus, Image
 from deixis.corpus.boxes import box_array, iou_matrix
 from deixis.errors import DeixisError
 
-#: A box covers one of the truth's from this overlap on; to be called good it must be tighter.
+#: Smallest IoU at which a box covers a ground-truth box, and at which it counts as good.
 COVERS = 0.5
 TIGHT = 0.7
 
@@ -45,14 +45,14 @@ class Truth:
     def __init__(self, image: Image) -> None:
         self.image = image
         self._chain_of: dict[tuple[int, int, int], str] = {}
-        for number, caption in enumerate(image.captions):
+        for caption_index, caption in enumerate(image.captions):
             for phrase in caption.phrases:
                 if phrase.visual:
-                    self._chain_of.setdefault((number, phrase.start, phrase.end), phrase.chain)
+                    self._chain_of.setdefault((caption_index, phrase.start, phrase.end), phrase.chain)
         self._verdicts = {c.id: BOX if c.boxes else SCENE if c.scene else NO_BOX for c in image.chains}
 
     def chain_of(self, caption: int, start: int, end: int) -> str | None:
-        """The chain of a mention; None for a span that the truth does not have."""
+        """The chain of a mention; None if the ground truth has no such mention."""
         return self._chain_of.get((caption, start, end))
 
     def boxes(self, chain: str | None) -> tuple[Box, ...]:
@@ -79,7 +79,7 @@ class Truth:
         return GOOD if tight else BAD
 
     def wrong_answer(self, view: TaskView, chance: Random) -> Answer:
-        """Any other answer; a wrong box is one of another chain, one of random place, or none."""
+        """Any answer but the right one. A wrong box is another ground-truth box or a random one."""
         right = self.right_answer(view)
         others: list[Answer] = [answer for answer in ANSWERS[view.task] if answer != right]
         if view.task == DRAWING:
@@ -89,7 +89,7 @@ class Truth:
 
 
 def uncovered(truth: tuple[Box, ...], drawn: tuple[Box, ...]) -> list[Box]:
-    """The boxes of the truth that no drawn box covers; each drawn box covers one, the best overlaps first."""
+    """The ground-truth boxes that no drawn box covers. Each drawn box covers one; largest IoUs are matched first."""
     if not truth or not drawn:
         return list(truth)
     overlap = iou_matrix(box_array(truth), box_array(drawn))
@@ -109,7 +109,7 @@ def random_box(view: TaskView, chance: Random) -> Box:
 
 
 def jittered(box: Box, view: TaskView, jitter: float, chance: Random) -> Box:
-    """A box drawn by hand: each side off by a normal error with a deviation of `jitter` times the box's extent."""
+    """Simulate drawing by hand: add a normal error, of deviation `jitter` times the extent, to each side."""
     if not jitter:
         return box
     across, down = jitter * (box.x2 - box.x1), jitter * (box.y2 - box.y1)
@@ -125,5 +125,5 @@ def jittered(box: Box, view: TaskView, jitter: float, chance: Random) -> Box:
 
 
 def truths(*corpora: Corpus) -> dict[str, Truth]:
-    """The truth of every image, by its id."""
+    """The ground truth of every image, by image id."""
     return {image.id: Truth(image) for corpus in corpora for image in corpus}
