@@ -98,7 +98,8 @@ class Plan(NamedTuple):
 
     def to(self, device: torch.device | str) -> Plan:
         """All arrays go to a device in one piece, without waiting for it."""
-        if self.root.device == torch.device(device):
+        # "cuda" and "cuda:0" are one device here, but not equal.
+        if self.root.device.type == torch.device(device).type:
             return self
         arrays = {name: value for name, value in self._asdict().items() if isinstance(value, Tensor)}
         moved = send(torch.cat(list(arrays.values())), device)
