@@ -229,5 +229,5 @@ def test_a_list_that_names_an_unknown_image_is_refused(tmp_path: Path) -> None:
 
 def test_a_size_below_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "captions.json").write_text(changed(CAPTIONS, "images", 1, width=-640))
-    with pytest.raises(InputError, match=r"captions\.json: image 25: a picture of -640 × 426 cannot be"):
+    with pytest.raises(InputError, match=r"captions\.json: image 25: the size -640 × 426 is negative"):
         open_corpus(tmp_path)

@@ -153,7 +153,7 @@ def test_utf16_xml_is_read_as_it_declares(tmp_path: Path) -> None:
         (("<xmin>1</xmin>", ""), "box 1 has no 'xmin'"),
         (("<width>100<", "<width>wide<"), "width 'wide' is not a whole number"),
         (("<width>100<", "<width>-100<"), "width '-100' is not a whole number"),
-        (("<name>9<", "<name>0<"), "id kept for non-visual phrases"),
+        (("<name>9<", "<name>0<"), "id reserved for non-visual phrases"),
         (("</annotation>", ""), "is not well-formed XML"),
         (("<annotation>", "<?xml version='1.0' encoding='klingon'?><annotation>"), "is not well-formed XML"),
     ],
@@ -186,8 +186,8 @@ def test_xml_that_expands_or_reaches_out_is_refused(tmp_path: Path, xml: str) ->
         ("[/EN#1/people A man]] sits", "a closing bracket has no opening one"),
         ("[/EN#1/people ] sits", "phrase [/EN#1/people has no words"),
         ("[/EN#/people A man] sits", "phrase [/EN#/people names no chain"),
-        ("[a man] sits", "bracket [a begins no phrase"),
-        ("A [ man", "bracket [ begins no phrase"),
+        ("[a man] sits", "bracket [a does not begin a phrase"),
+        ("A [ man", "bracket [ does not begin a phrase"),
     ],
 )
 def test_a_fault_in_brackets_names_the_line(tmp_path: Path, line: str, problem: str) -> None:

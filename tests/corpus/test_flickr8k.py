@@ -84,7 +84,7 @@ def test_numbers_out_of_order_are_the_captions_ids(tmp_path: Path) -> None:
         ("Flickr8k.token.txt", b"1.jpg#0\tcaf\xe9\n", "Flickr8k.token.txt line 1", "not UTF-8"),
         ("Flickr8k.token.txt", b"1.jpg#0\ta\n1.png#0\tb\n", "Flickr8k.token.txt", "occurs twice"),
         ("results.csv", b"image_name| comment_number| comment\n1.jpg no bar\n", "results.csv line 2", "name| number"),
-        ("Flickr_8k.testImages.txt", b"11111_aa.jpg\n", "Flickr_8k.trainImages.txt line 1", "in split test already"),
+        ("Flickr_8k.testImages.txt", b"11111_aa.jpg\n", "Flickr_8k.trainImages.txt line 1", "already in split test"),
         ("other.token", b"1.jpg#0\ta\n", "", ""),
     ],
 )

@@ -139,7 +139,7 @@ def test_what_a_row_holds_beyond_text(tmp_path: Path) -> None:
         ("captions.csv", "\nname,words\nb.jpg,x\n", "captions.csv line 2", "needs a header"),
         ("captions.csv", "x" * 200_000, "captions.csv line 1", "needs a header"),
         ("captions.csv", "file,caption\nb.jpg," + "x" * 200_000, "captions.csv line 2", "field larger"),
-        ("captions.csv", "file,caption\n,x\n", "captions.csv line 2", "names no file"),
+        ("captions.csv", "file,caption\n,x\n", "captions.csv line 2", "has no file"),
         ("captions.csv", "file,caption\n1.jpg,x\n", "captions.csv line 2", "may be x/1.jpg or y/1.jpg"),
         ("captions.csv", "file,caption,split\nb.jpg,x,train\nb.jpg,y,test\n", "captions.csv line 3", "split is 'test'"),
         ("captions.jsonl", '{"file": "b.jpg"}\n{"file": "b.jpg", \n', "captions.jsonl line 2", "not a JSON object"),

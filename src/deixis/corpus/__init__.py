@@ -1,4 +1,4 @@
-"""What a dataset is: records, readers and writers of every format, splits, statistics, the rendered default corpus."""
+"""Datasets: records, readers and writers of all formats, splits, statistics, and the rendered default corpus."""
 
 from deixis.corpus.combine import concat, cut, join
 from deixis.corpus.opening import open_corpus, write_corpus

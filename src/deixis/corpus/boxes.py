@@ -1,4 +1,4 @@
-"""Boxes as arrays: overlap, merging, suppression. Rows are x1, y1, x2, y2; `x2 - x1` is a width."""
+"""Boxes as arrays of (x1, y1, x2, y2): IoU, merging, non-maximum suppression. `x2 - x1` is the width."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def box_array(boxes: Iterable[Box]) -> NDArray[np.float64]:
 
 
 def merge(boxes: Boxes) -> Boxes:
-    """The smallest box around all of them, `(4,)`: what a plural phrase is held to in Entities, two-branch."""
+    """The smallest box around all boxes, `(4,)`: the target of a plural phrase (Entities, two-branch networks)."""
     return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
 
 
@@ -32,60 +32,60 @@ def iou_matrix(first: Boxes, second: Boxes) -> NDArray[np.float64]:
 
 
 def suppress(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: int) -> NDArray[np.int64]:
-    """Non-maximum suppression: the rows kept, best first, at most `count`.
+    """Non-maximum suppression. Returns the indexes of the kept boxes, best first, at most `count`.
 
-    From the best score down (equal scores in the order of the boxes), a box is kept unless its intersection over union
-    with one already kept is more than `overlap`.
+    Boxes are visited by descending score; ties keep their order. A box is kept unless its intersection over union with
+    a box kept earlier is more than `overlap`.
     """
     order = np.argsort(-scores, kind="stable")
-    left = boxes[order]
-    areas = np.maximum(left[:, 2:] - left[:, :2], 0).prod(1)
-    standing = np.ones(len(order), dtype=bool)
+    sorted_boxes = boxes[order]
+    areas = np.maximum(sorted_boxes[:, 2:] - sorted_boxes[:, :2], 0).prod(1)
+    alive = np.ones(len(order), dtype=bool)
     kept: list[int] = []
     for row in range(len(order)):
         if len(kept) == count:
             break
-        if not standing[row]:
+        if not alive[row]:
             continue
         kept.append(int(order[row]))
-        low = np.maximum(left[row, :2], left[row + 1 :, :2])
-        high = np.minimum(left[row, 2:], left[row + 1 :, 2:])
+        low = np.maximum(sorted_boxes[row, :2], sorted_boxes[row + 1 :, :2])
+        high = np.minimum(sorted_boxes[row, 2:], sorted_boxes[row + 1 :, 2:])
         inner = np.maximum(high - low, 0).prod(1)
-        standing[row + 1 :] &= inner <= overlap * (areas[row] + areas[row + 1 :] - inner)
+        alive[row + 1 :] &= inner <= overlap * (areas[row] + areas[row + 1 :] - inner)
     return np.array(kept, dtype=np.int64)
 
 
 def suppress_each(
     boxes: Boxes, scores: NDArray[np.floating], threshold: float = 0.5, least: NDArray[np.floating] | None = None
 ) -> NDArray[np.bool_]:
-    """Non-maximum suppression of the same few boxes under several queries at once, as `suppress` does it for one.
+    """Non-maximum suppression of the same boxes for several queries at once; `suppress` does it for one.
 
     Args:
         boxes: `(boxes, 4)`.
         scores: `(queries, boxes)`.
-        threshold: intersection over union.
-        least: `(queries,)`, scores below which nobody asks whether a box is kept; they cost nothing and are false.
+        threshold: largest intersection over union of two kept boxes.
+        least: `(queries,)`. Boxes with a lower score are skipped; the result is False for them.
 
     Returns:
-        `(queries, boxes)`, true where a box is kept.
+        `(queries, boxes)`, True where a box is kept.
     """
     clash = iou_matrix(boxes, boxes) > threshold
     np.fill_diagonal(clash, False)
-    # Sets of boxes as bits, eight a byte: what each box leaves standing, and what still stands for each query.
-    leaves = np.packbits(~clash, axis=1)
-    standing = np.full((len(scores), leaves.shape[1]), 255, dtype=np.uint8)
-    asked = np.ones(scores.shape, bool) if least is None else scores >= least[:, None]
-    # Queries with the most boxes first, so that at each place those that have a box there are the first ones.
-    depth = asked.sum(axis=1)
+    # Sets of boxes as bits, eight per byte: the boxes compatible with each box, and those alive for each query.
+    compatible = np.packbits(~clash, axis=1)
+    alive = np.full((len(scores), compatible.shape[1]), 255, dtype=np.uint8)
+    considered = np.ones(scores.shape, bool) if least is None else scores >= least[:, None]
+    # Queries with the most boxes first, so that the queries with a box at some rank are always a prefix.
+    depth = considered.sum(axis=1)
     by_depth = np.argsort(-depth, kind="stable")
     order = np.argsort(-scores[by_depth], axis=1, kind="stable")
     queries = np.arange(len(scores))
-    for place in range(depth.max(initial=0)):
-        own = slice(int(np.count_nonzero(depth > place)))
-        box, left = order[own, place], standing[own]
-        stands = left[queries[own], box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
-        # A standing box overlaps no box kept before it, so this strikes out only boxes that come later.
-        left &= np.where(stands[:, None], leaves[box], 255)
-    kept = np.empty_like(asked)
-    kept[by_depth] = np.unpackbits(standing, axis=1, count=scores.shape[1]).astype(bool)
-    return kept & asked
+    for rank in range(depth.max(initial=0)):
+        active = slice(int(np.count_nonzero(depth > rank)))
+        box, active_alive = order[active, rank], alive[active]
+        is_alive = active_alive[queries[active], box >> 3] & (128 >> (box & 7)).astype(np.uint8) > 0
+        # A box that is alive overlaps no box kept earlier, so this removes only boxes of a lower rank.
+        active_alive &= np.where(is_alive[:, None], compatible[box], 255)
+    kept = np.empty_like(considered)
+    kept[by_depth] = np.unpackbits(alive, axis=1, count=scores.shape[1]).astype(bool)
+    return kept & considered

@@ -1,7 +1,7 @@
 """The bracket notation of Flickr30k Entities' Sentences files: `[/EN#<chain>/<type>/<type> <word> <word>] <word>`.
 
-Phrases may touch and nest. Brackets, backslashes and white space that belong to a word are written after a backslash;
-the release has none of these in words, so its lines read as they always did.
+Phrases may be adjacent or nested. Brackets, backslashes and white space inside a word are escaped with a backslash. The
+released files have no such words.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import re
 from deixis.corpus.records import Caption, Phrase, make_caption
 
 _OPENING = "[/EN#"
-#: What a line is made of: a closing bracket, an opening bracket with its header, a word, or a stray character.
+#: A piece of a line: a closing bracket, an opening bracket with its header, a word, or a stray character.
 _PIECE = re.compile(
     r"\]|\[?[^\s\\\[\]]+(?:\\.[^\s\\\[\]]*)*|\[?(?:\\.[^\s\\\[\]]*)+|[\[\\]", re.DOTALL
 )  # fmt: skip
 _HEADER_FIELD = re.compile(r"/((?:\\.|[^/\\])*)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-#: The byte order mark is among them because readers take one at the head of a file for no part of the text.
+#: The byte order mark is escaped because readers drop it at the start of a file.
 _SPECIAL = re.compile(r"[\\\[\]\s\ufeff]")
-#: Escapes that do not simply stand for the character after the backslash; `\e` is a word without characters.
+#: Escapes that mean something else than the character after the backslash. `\e` is an empty word.
 _NAMED_ESCAPES = {"n": "\n", "r": "\r", "e": ""}
 _ESCAPE_NAMES = {"\n": "\\n", "\r": "\\r"}
 
 
 def parse_caption(line: str, *, unrelated: bool = False) -> Caption:
-    """The caption in one line, or a `ValueError` that says which bracket is wrong."""
+    """Parse one line. Raises `ValueError` that names the wrong bracket."""
     tokens: list[str] = []
     phrases: list[Phrase] = []
     opened: list[tuple[int, str]] = []  # first token and header of each phrase not yet closed
@@ -39,7 +39,7 @@ def parse_caption(line: str, *, unrelated: bool = False) -> Caption:
             phrases.append(Phrase(start, len(tokens), *_parse_header(header)))
         elif piece[0] == "[":
             if not piece.startswith(_OPENING):
-                raise ValueError(f"bracket {piece} begins no phrase ([/EN#chain/type words])")
+                raise ValueError(f"bracket {piece} does not begin a phrase ([/EN#chain/type words])")
             opened.append((len(tokens), piece))
         else:
             tokens.append(_unescape(piece) if "\\" in piece else piece)
@@ -49,7 +49,7 @@ def parse_caption(line: str, *, unrelated: bool = False) -> Caption:
 
 
 def format_caption(caption: Caption) -> str:
-    """One line, or a `ValueError` where two phrases cross. An outer phrase comes before those inside it."""
+    """Write a caption as one line. Raises `ValueError` if two phrases cross. Outer phrases come before inner ones."""
     opening: dict[int, list[str]] = {}
     closing: dict[int, int] = {}
     ends: list[int] = []  # of the phrases open at this point, outermost first
@@ -63,8 +63,8 @@ def format_caption(caption: Caption) -> str:
         opening.setdefault(phrase.start, []).append(f"{_OPENING}{header} ")
         closing[phrase.end - 1] = closing.get(phrase.end - 1, 0) + 1
     return " ".join(
-        "".join(opening.get(number, ())) + (_escape(token) or "\\e") + "]" * closing.get(number, 0)
-        for number, token in enumerate(caption.tokens)
+        "".join(opening.get(index, ())) + (_escape(token) or "\\e") + "]" * closing.get(index, 0)
+        for index, token in enumerate(caption.tokens)
     )
 
 

@@ -1,7 +1,7 @@
 """Join, concatenate and cut corpora.
 
-All Flickr8k pictures are also Flickr30k Entities pictures, so `join` gives the one's pixels, captions and
-splits the other's phrases, chains and boxes.
+All Flickr8k pictures are also in Flickr30k Entities, so `join` can add the phrases, chains and boxes of Entities to the
+pictures, captions and splits of Flickr8k.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JoinReport:
-    """What `join` made, and how much of it found its counterpart."""
+    """Result of `join`, with counts of what was matched."""
 
     corpus: Corpus
     images_matched: int
@@ -32,23 +32,23 @@ class JoinReport:
     captions_normalized: int
     captions_unmatched: int
     phrases_attached: int
-    #: Phrases of captions without a match, and phrases that begin or end inside a token of the left caption.
+    #: Phrases of unmatched captions, and phrases that begin or end inside a token of the left caption.
     phrases_unattached: int
     boxes_attached: int
 
     @property
     def counts(self) -> dict[str, int]:
-        """All figures by name."""
+        """All counts by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, int)}
 
 
 def join(left: Corpus, right: Corpus) -> JoinReport:
-    """Give the images of `left` (pictures, captions, splits) the phrases, chains and boxes of `right`.
+    """Add the phrases, chains and boxes of `right` to the images of `left`, which keep pictures, captions and splits.
 
-    Images match by the Flickr photo id. Phrases attach where a caption of `right` has the same tokens or, failing
-    that, the same letters and digits but for case (then each phrase must begin and end with a token of the left
-    caption). The chains and boxes of a matched image come whole, with the original picture's size, in whose pixels
-    the boxes are. Images and captions without a match stay as they are, and are counted.
+    Images match by Flickr photo id. Captions match if they have the same tokens, or else the same letters and digits
+    ignoring case; in the second case, a phrase is attached only if it begins and ends with a token of the left caption.
+    A matched image gets all chains and boxes, and the size of the original picture, to which the boxes refer. Images
+    and captions without a match are unchanged, and are counted.
     """
     by_photo: dict[str, Image] = {}
     for image in right:
@@ -69,28 +69,28 @@ def join(left: Corpus, right: Corpus) -> JoinReport:
 
 
 def concat(*corpora: Corpus, prefixes: Sequence[str] = (), name: str = "") -> Corpus:
-    """All images of several corpora, with the pictures of each.
+    """All images of several corpora, with their pictures.
 
     Args:
-        prefixes: one a corpus, put before the ids of its images where they would clash; with a `/` between where two
-            digits would meet, so that the number in front stays the photo's id.
-        name: the name of the whole; by default the names of the parts, joined by `+`.
+        prefixes: one per corpus, put before its image ids to avoid clashes. A `/` is inserted if two digits would meet,
+            so that the photo id stays a separate number.
+        name: name of the result; by default the names of the parts, joined by `+`.
 
     Raises:
-        DeixisError: where two images have the same id.
+        DeixisError: if two images have the same id.
     """
     if prefixes and len(prefixes) != len(corpora):
         raise DeixisError(f"{len(corpora)} corpora need as many prefixes, not {len(prefixes)}")
     images = []
-    places: dict[str, tuple[Pictures, Image]] = {}
+    sources: dict[str, tuple[Pictures, Image]] = {}
     for corpus, prefix in zip(corpora, prefixes or ("",) * len(corpora), strict=True):
         for image in corpus:
             renamed = msgspec.structs.replace(image, id=_prefixed(prefix, image.id)) if prefix else image
             images.append(renamed)
             if corpus.pictures is not None:
-                places[renamed.id] = (corpus.pictures, image)
+                sources[renamed.id] = (corpus.pictures, image)
     name = name or "+".join(corpus.name for corpus in corpora if corpus.name)
-    return Corpus(images, name=name, pictures=CombinedPictures(places) if places else None)
+    return Corpus(images, name=name, pictures=CombinedPictures(sources) if sources else None)
 
 
 def cut(
@@ -100,9 +100,9 @@ def cut(
     limit: int | None = None,
     generator: Generator | None = None,
 ) -> Corpus:
-    """Part of a corpus: of some splits, of these ids (in their order), and of that the first `limit` images.
+    """Part of a corpus: the given splits, the given ids (in that order), and at most the first `limit` images.
 
-    With a `generator` the `limit` images are drawn at random, without repetition, and stay in their order.
+    With a `generator`, `limit` images are chosen at random without replacement; they keep their order.
     """
     if splits:
         corpus = corpus.split(*splits)
@@ -129,7 +129,7 @@ def _prefixed(prefix: str, image_id: str) -> str:
 
 def _joined(image: Image, match: Image, counts: Counter[str]) -> Image:
     if image.chains or image.boxes:
-        raise DeixisError(f"image {image.id} has chains already, so it cannot be given those of {match.id}")
+        raise DeixisError(f"image {image.id} already has chains, so those of {match.id} cannot be added")
     counts["phrases_unattached"] += sum(len(caption.phrases) for caption in match.captions)
     partners = _pair_captions(image.captions, match.captions)
     captions = []
@@ -161,21 +161,21 @@ def _joined(image: Image, match: Image, counts: Counter[str]) -> Image:
 
 
 def _pair_captions(left: Sequence[Caption], right: Sequence[Caption]) -> list[Caption | None]:
-    """For each left caption its right partner: equal tokens first, then equal letters; each is used once."""
+    """The right partner of each left caption: by equal tokens first, then by equal letters. Each is used once."""
     partners: list[Caption | None] = [None] * len(left)
     unused = list(right)
-    for same in (lambda caption: caption.tokens, lambda caption: _letters(caption)[0]):
+    for signature in (lambda caption: caption.tokens, lambda caption: _letters(caption)[0]):
         for position, caption in enumerate(left):
             if partners[position] is None:
-                found = next((other for other in unused if same(other) == same(caption)), None)
-                if found is not None:
-                    partners[position] = found
-                    unused.remove(found)
+                partner = next((other for other in unused if signature(other) == signature(caption)), None)
+                if partner is not None:
+                    partners[position] = partner
+                    unused.remove(partner)
     return partners
 
 
 def _letters(caption: Caption) -> tuple[str, list[tuple[int, int]]]:
-    """The caption's letters and digits in one string without case, and where in it each token begins and ends."""
+    """The caption's letters and digits as one lower-case string, and the span of each token in it."""
     text, spans = "", []
     for token in caption.tokens:
         start = len(text)
@@ -185,7 +185,7 @@ def _letters(caption: Caption) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _transfer(source: Caption, target: Caption) -> list[Phrase]:
-    """The source's phrases as spans of the target's tokens, as far as these begin and end where the phrases do."""
+    """The source's phrases as token spans of the target, for phrases that begin and end with a target token."""
     _, source_spans = _letters(source)
     _, target_spans = _letters(target)
     first = {start: token for token, (start, end) in reversed(list(enumerate(target_spans))) if end > start}

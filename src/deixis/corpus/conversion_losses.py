@@ -1,4 +1,4 @@
-"""What a format would drop of a corpus: told from its `keep`, before anything is written."""
+"""What a conversion to another format would lose, computed from its `keep` before anything is written."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from deixis.corpus.records import Corpus
 
 
 def losses(corpus: Corpus, kept: Corpus) -> dict[str, tuple[int, int]]:
-    """What `corpus` has and `kept` has not: name → (how many are lost, of how many), in the order of the records."""
-    had, has = _contents(corpus), _contents(kept)
-    lost = {name: (count - has[name], count) for name, count in had.items() if has[name] < count}
+    """What `corpus` has and `kept` lacks: name → (number lost, number in `corpus`), in the order of the records."""
+    counts_before, counts_after = _contents(corpus), _contents(kept)
+    lost = {
+        name: (count - counts_after[name], count) for name, count in counts_before.items() if counts_after[name] < count
+    }
     changed = 0
     for image in corpus:
         if image.id in kept:
             pairs = zip(image.captions, kept[image.id].captions, strict=False)
             changed += sum(before.text != after.text for before, after in pairs)
     if changed:
-        lost["spellings of captions"] = (changed, had["captions"])
+        lost["spellings of captions"] = (changed, counts_before["captions"])
     kept_ids = [image.id for image in kept]
     if [image.id for image in corpus if image.id in kept] != kept_ids:
         lost["places in the order of images"] = (len(kept_ids), len(corpus))

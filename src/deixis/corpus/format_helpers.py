@@ -1,7 +1,7 @@
-"""What several formats share: text and JSON whose faults name the line or field; ids, splits, boxes by corner.
+"""Helpers shared by several formats: reading text and JSON with errors that name the line or field; ids, splits, boxes.
 
-Records take many times the bytes of the text they come from: `{},` becomes a caption. So the size of the records is
-estimated before they are made, and bounded by what the file takes on disk.
+Records take many times the memory of their text: `{},` becomes a caption. Their size is therefore estimated before they
+are created, and limited in proportion to the file's size on disk.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from deixis.errors import DeixisError, InputError
 
 Document = TypeVar("Document")
 
-#: Names that datasets give the validation split; Deixis says `val`.
+#: Other names of the validation split, which is `val` in Deixis.
 SPLIT_NAMES = {"dev": "val", "valid": "val", "validation": "val"}
-#: What msgspec raises for bytes that are not JSON: a damaged document, bytes that are not UTF-8, too deep a nesting,
-#: a number of thousands of digits.
+#: Exceptions of msgspec for bytes that are not JSON: damaged documents, bytes that are not UTF-8, deep nesting, numbers
+#: with thousands of digits.
 JSON_FAULTS = (msgspec.DecodeError, RecursionError, ValueError)
-#: What records may take: so much always, more with a file's bytes on disk, and no more than the last.
+#: Memory limit of the records of a file: a base, an addition per byte on disk, and a maximum.
 RECORD_BYTES, RECORD_BYTES_PER_BYTE, MAX_RECORD_BYTES = 512 << 20, 64, 8 << 30
-#: Bytes of a line's caption, of a JSON object, list or string with what becomes of it, of a key, of another element.
+#: Estimated bytes per text line; per JSON object, list or string; per key; per other element.
 _LINE_BYTES, _VALUE_BYTES, _KEY_BYTES, _ELEMENT_BYTES = 400, 160, 80, 40
-#: Bytes of JSON whose values are counted at a time.
+#: Bytes of JSON that are scanned at once.
 _COUNTED = 1 << 20
-#: Published boxes pass the picture's edge by rounding; more than this many pixels outside is a fault.
+#: Published boxes exceed the picture by rounding. More than this many pixels is an error.
 EDGE_TOLERANCE = 1.0
 
 
 def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 text file with their numbers from 1; only `\\n` and `\\r\\n` end a line."""
+    """The lines of a UTF-8 text file, numbered from 1. Only `\\n` and `\\r\\n` end a line."""
     data = tree.read(name, limit).removeprefix(b"\xef\xbb\xbf")
     _check_size(tree, name, data, _LINE_BYTES * data.count(b"\n"))
     for number, line in split_lines(data):
@@ -49,7 +49,7 @@ def read_lines(tree: FileTree, name: str, limit: int = MEMBER_LIMIT) -> Iterator
 
 
 def split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file without their ends, numbered from 1, as `data.split(b"\\n")` has them but one at a time."""
+    """The lines of a file, numbered from 1, like `data.split(b"\\n")` but one at a time."""
     number = 0
     for number, line in enumerate(io.BytesIO(data), start=1):
         yield number, line.removesuffix(b"\n")
@@ -58,18 +58,18 @@ def split_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def read_json_bytes(tree: FileTree, name: str) -> bytes:
-    """JSON, or lines of it, whose values fit into memory."""
+    """The bytes of a JSON or JSON Lines file, after checking that its values fit into memory."""
     data = tree.read(name).removeprefix(b"\xef\xbb\xbf")
     _check_size(tree, name, data)
     return data
 
 
 def _check_size(tree: FileTree, name: str, data: bytes, estimate: int | None = None) -> None:
-    """Refuse a file whose records would take too much memory for what it takes on disk."""
+    """Refuse a file whose records would take too much memory in proportion to its size on disk."""
     allowed = min(MAX_RECORD_BYTES, RECORD_BYTES + RECORD_BYTES_PER_BYTE * tree.stored_bytes(name))
-    # No JSON takes more for each of its bytes, so that most files need no count.
+    # No JSON needs more memory per byte, so most files need no count.
     if estimate is None and len(data) * RECORD_BYTES_PER_BYTE > allowed:
-        # A count that takes every mark for one of structure comes first: it is fast, and mostly enough.
+        # First an upper bound that counts brackets and quotes inside strings too: fast, and usually enough.
         values = data.count(b"{") + data.count(b"[") + data.count(b'"') // 2 + 1
         estimate = values * _VALUE_BYTES + data.count(b",") * _ELEMENT_BYTES
         estimate = json_memory(data) if estimate > allowed else estimate
@@ -79,13 +79,13 @@ def _check_size(tree: FileTree, name: str, data: bytes, estimate: int | None = N
 
 
 def json_memory(data: bytes) -> int:
-    """About how many bytes the records of a JSON document take, and never much less."""
+    """Estimated memory, in bytes, of the records of a JSON document; never much too low."""
     total, inside, start = 0, False, 0
     while start < len(data):
         end = min(start + _COUNTED, len(data))
         while end < len(data) and data[end - 1] == ord("\\"):
             end += 1
-        # Without what is escaped, every quotation mark begins or ends a string.
+        # Without escaped characters, every quotation mark begins or ends a string.
         parts = data[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(parts[int(inside) :: 2])
         keys = outside.count(b":")
@@ -103,7 +103,7 @@ def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
         return msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as fault:
         problem, place = str(fault), ""
-        # Further on the document may be no JSON at all, which then ends the search.
+        # The search ends early if the rest of the document is not JSON.
         with suppress(*JSON_FAULTS):
             problem, place = _locate(data, schema) or (problem, place)
         raise InputError(tree.path, problem, f"{name} {place}".rstrip()) from None
@@ -112,7 +112,7 @@ def read_json(tree: FileTree, name: str, schema: type[Document]) -> Document:
 
 
 def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None:
-    """The first thing that is not as `schema` says, and where it is: msgspec's own message names no list index."""
+    """The first violation of `schema`, and its location. (msgspec's own message has no list index.)"""
     try:
         msgspec.json.decode(data, type=schema)
     except msgspec.ValidationError as fault:
@@ -131,9 +131,9 @@ def _locate(data: bytes, schema: Any, place: str = "") -> tuple[str, str] | None
 
 
 def json_keys(tree: FileTree) -> dict[str, frozenset[str]]:
-    """The JSON files at the top of the tree, each with the keys of the document and of what its lists begin with.
+    """The JSON files at the top of the tree, each with the keys of the document and of the first elements of its lists.
 
-    Each file is read once a tree, however many formats ask.
+    Results are cached per tree.
     """
     if tree not in _JSON_KEYS:
         names = [name for name in tree.names() if name.endswith(".json") and "/" not in name]
@@ -143,9 +143,9 @@ def json_keys(tree: FileTree) -> dict[str, frozenset[str]]:
 
 _JSON_KEYS: WeakKeyDictionary[FileTree, dict[str, frozenset[str]]] = WeakKeyDictionary()
 _KEY = re.compile(rb'"(\w+)"\s*:')
-#: How much of a list is looked at for the keys of its elements.
+#: Bytes of a list that are searched for the keys of its elements.
 _LIST_START = 1 << 16
-#: How much of a file that is no JSON is looked at for keys.
+#: Bytes of an invalid JSON file that are searched for keys.
 _DAMAGED_START = 1 << 24
 
 
@@ -153,7 +153,7 @@ def _document_keys(data: bytes) -> frozenset[str]:
     try:
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw] | msgspec.Raw)
     except JSON_FAULTS:
-        # Whose file it would be is still worth knowing: its reader then says what is wrong with it.
+        # Keys still show the format of a damaged file; its reader then reports the error.
         return frozenset(key.group(1).decode() for key in _KEY.finditer(data, 0, _DAMAGED_START))
     if isinstance(members, msgspec.Raw):
         members = {"": members}
@@ -164,42 +164,42 @@ def _document_keys(data: bytes) -> frozenset[str]:
 
 def find_json(tree: FileTree, *keys: str) -> str | None:
     """The first JSON file at the top of the tree that has all these keys."""
-    return next((name for name, found in json_keys(tree).items() if found.issuperset(keys)), None)
+    return next((name for name, present in json_keys(tree).items() if present.issuperset(keys)), None)
 
 
 def require_utf8(tree: FileTree, names: Iterable[str]) -> None:
-    """Refuse file names that no text can hold, where a name becomes part of the corpus."""
+    """Refuse file names that are not UTF-8, for formats in which names become part of the corpus."""
     for name in names:
         if not name.isascii() and name.encode(errors="replace").decode() != name:
-            raise InputError(tree.path, "the file's name is not UTF-8: give it another", ascii(name))
+            raise InputError(tree.path, "the file's name is not UTF-8; rename it", ascii(name))
 
 
 def names_at_hand(tree: FileTree) -> tuple[str, ...]:
-    """The files of the tree, and where that is a single file those beside it that may belong to it."""
+    """The files of the tree; for a single file, those in the same folder that may belong to it."""
     return tree.beside() if isinstance(tree, SingleFileTree) else tree.names()
 
 
 def list_entries(tree: FileTree, name: str) -> Iterator[tuple[int, str]]:
-    """The entries of a list file (one image a line), without blank lines."""
+    """The entries of a list file (one image per line), without blank lines."""
     for number, line in read_lines(tree, name):
         if entry := line.strip():
             yield number, entry
 
 
 def split_file_part(split: str) -> str:
-    """A split's name as part of a file name, or a `DeixisError` where it cannot be."""
+    """Check that a split's name can be part of a file name. Raises `DeixisError` if not."""
     if not re.fullmatch(r"[\w.-]*", split):
         raise DeixisError(f"split {split!r} cannot be part of a file name; use letters, digits, '_', '-' and '.'")
     return split
 
 
 def file_name(path: str) -> str:
-    """The last part of a path. (Path objects would cost seconds in a tree of hundreds of thousands of names.)"""
+    """The last part of a path. (Path objects would take seconds for hundreds of thousands of names.)"""
     return path.rpartition("/")[2]
 
 
 def stem(file: str) -> str:
-    """The file name without folders and suffix; `x.jpg.1`, as download tools name a second copy, gives `x`."""
+    """The file name without folders and suffix. `x.jpg.1`, a second copy by download tools, gives `x`."""
     name = file_name(file)
     front, _, last = name.rpartition(".")
     if front and last.isdecimal() and (further := front.rpartition("."))[0] and further[2].isalpha():
@@ -208,42 +208,42 @@ def stem(file: str) -> str:
 
 
 def number_or_text(text: str) -> int | str:
-    """An id as JSON has it: a number where the text is exactly how that number is written."""
+    """An id for JSON: a number if the text is exactly how the number is written."""
     return int(text) if re.fullmatch(r"0|[1-9][0-9]{0,17}", text) else text
 
 
 def caption_ids(corpus: Corpus, first: int) -> list[str]:
-    """Every caption's id in order: the captions' own where all have distinct numbers, else running numbers."""
-    own = [caption.id for image in corpus for caption in image.captions]
-    if len(set(own)) == len(own) and all(isinstance(number_or_text(id), int) for id in own):
-        return own
-    return [str(number) for number in range(first, first + len(own))]
+    """All caption ids in order: those of the captions if they are distinct numbers, else running numbers."""
+    ids = [caption.id for image in corpus for caption in image.captions]
+    if len(set(ids)) == len(ids) and all(isinstance(number_or_text(id), int) for id in ids):
+        return ids
+    return [str(number) for number in range(first, first + len(ids))]
 
 
 def chain_id(source_id: int | str) -> str:
-    """A chain's id from a source that numbers from 0, which here means "not visual"."""
+    """The chain id for a source's id. 0 is changed, because it means "not visual" in Deixis."""
     text = str(source_id)
     return f"id{text}" if text == NOT_VISUAL_CHAIN else text
 
 
 def box_from_corner(x: float, y: float, width: float, height: float) -> Box:
-    """A box from its upper left corner and size, as COCO and Visual Genome write it."""
+    """A box from its upper left corner and size, as in COCO and Visual Genome."""
     return Box(x, y, x + width, y + height)
 
 
 def clipped(box: Box, width: int, height: int) -> Box:
-    """The part of a box inside the picture (0 = size unknown); beyond it entirely, `x1 > x2` or `y1 > y2` remains."""
+    """Clip a box to the picture (0 = size unknown). A box entirely outside gets `x1 > x2` or `y1 > y2`."""
     across, down = width or float("inf"), height or float("inf")
     return Box(max(box.x1, 0.0), max(box.y1, 0.0), min(box.x2, across), min(box.y2, down))
 
 
 def inside(box: Box, width: int, height: int) -> Box | None:
-    """The box with its rounding at the picture's edges taken off, or None where it is further outside or inside out."""
+    """Clip a box that exceeds the picture by rounding only. None if it is further outside or has a negative size."""
     inner = clipped(box, width, height)
     moved = max(inner.x1 - box.x1, inner.y1 - box.y1, box.x2 - inner.x2, box.y2 - inner.y2)
     return inner if moved <= EDGE_TOLERANCE and inner.x1 <= inner.x2 and inner.y1 <= inner.y2 else None
 
 
 def through_corner(box: Box, width: int, height: int) -> Box:
-    """The box as it comes back from corner and size, where the last bit of `x1 + (x2 - x1)` may differ from `x2`."""
+    """The box after writing and reading it as corner and size: `x1 + (x2 - x1)` may differ slightly from `x2`."""
     return clipped(box_from_corner(box.x1, box.y1, box.x2 - box.x1, box.y2 - box.y1), width, height)

@@ -1,4 +1,4 @@
-"""Open a corpus whatever its format, write it in any other, and remember slow readings in a cache."""
+"""Open a corpus in any format, write it in any other, and cache corpora that are slow to read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from deixis.corpus.tree import FileTree, SingleFileTree, open_tree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write, cache_folder
 
-#: Part of every cache key: raise it when a reader comes to give other records for the same bytes.
+#: Part of every cache key. Increase it when a reader returns different records for the same bytes.
 READER_VERSION = 2
-#: A reading that took longer than this is worth a cache file.
+#: Corpora that take longer than this to read are cached.
 SLOW_SECONDS = 1.0
-#: At most this many corpora stay cached; the longest unused go first.
+#: Largest number of cached corpora; the least recently used are deleted.
 CACHED_CORPORA = 8
 
 
@@ -28,16 +28,16 @@ def open_corpus(
 ) -> Corpus:
     """Open a dataset: a folder, a .zip (read without unpacking), or a file.
 
-    `scenes` opens the embedded corpus, `scenes:16000` one of so many scenes.
+    `scenes` opens the embedded corpus of rendered scenes, `scenes:16000` one with 16,000 scenes.
 
     Args:
-        path: where it is.
-        format: one of `FORMATS`; found from the files when not given.
-        pictures: a folder or zip of pictures that are kept elsewhere.
-        cache: keep the outcome of a slow reading in the cache folder and use it next time.
+        path: path of the dataset.
+        format: one of `FORMATS`; detected from the files by default.
+        pictures: a folder or zip with the pictures, if they are somewhere else.
+        cache: cache a corpus that is slow to read.
 
     Raises:
-        InputError: naming the file and the place.
+        InputError: if the dataset cannot be read; the message names the file and the location in it.
     """
     scenes, colon, count = str(path).partition(":")
     if scenes == "scenes" and count.isdecimal() == bool(colon) and not Path(path).exists():
@@ -47,14 +47,14 @@ def open_corpus(
     tree = open_tree(path)
     name = format or detect_format(tree)
     corpus = _read_cached(tree, name) if cache else get_format(name).read(tree)
-    found = open_pictures(pictures) if pictures is not None else find_pictures(tree, corpus)
-    # Names become text in files, which bytes that are not UTF-8 cannot.
+    stored_pictures = open_pictures(pictures) if pictures is not None else find_pictures(tree, corpus)
+    # The name is written to text files, so it must be valid UTF-8.
     file_stem = os.fsencode(tree.path.stem).decode(errors="replace")
-    return Corpus(corpus, name=corpus.name or file_stem, pictures=found)
+    return Corpus(corpus, name=corpus.name or file_stem, pictures=stored_pictures)
 
 
 def detect_format(tree: FileTree) -> str:
-    """The name of the format a tree is in, or an `InputError` that says what was looked for."""
+    """The name of the tree's format. Raises `InputError` if it is none of the known ones."""
     for name in FORMATS:
         if get_format(name).detect(tree):
             return name
@@ -64,16 +64,16 @@ def detect_format(tree: FileTree) -> str:
 
 
 def write_corpus(corpus: Corpus, out: str | Path, *, format: str = "deixis", pictures: bool = False) -> list[str]:
-    """Write a corpus; with `pictures`, the picture files too, under `images/`. Gives the ids of images without one."""
+    """Write a corpus; with `pictures`, also its picture files to `images/`. Returns the ids of images without one."""
     out = Path(out)
     get_format(format).write(corpus, out)
     return write_pictures(corpus, out if out.is_dir() else out.parent) if pictures else []
 
 
 def write_pictures(corpus: Corpus, folder: Path) -> list[str]:
-    """Copy the picture files of a corpus into `folder/images/`, under the images' own file names.
+    """Copy the picture files of a corpus to `folder/images/`, under the file names of the images.
 
-    Gives the ids of images that have none, as one of Flickr8k has captions alone.
+    Returns the ids of images without a picture (Flickr8k has one).
     """
     missing = [image.id for image in corpus if corpus.pictures is None or not corpus.pictures.has(image)]
     if corpus.pictures is None or len(missing) == len(corpus):
@@ -98,7 +98,7 @@ def _read_cached(tree: FileTree, format: str) -> Corpus:
     for line in tree.stamp():
         digest.update(line.encode(errors="surrogateescape") + b"\n")
     file = cache_folder() / "corpora" / f"{digest.hexdigest()}.jsonl"
-    # A cache that cannot be read or written (read-only home, full disk) only costs time.
+    # If the cache cannot be read or written (read-only home, full disk), only time is lost.
     try:
         corpus = native.read(SingleFileTree(file), trusted=True)
     except InputError:
@@ -113,11 +113,11 @@ def _read_cached(tree: FileTree, format: str) -> Corpus:
     if time.monotonic() - start > SLOW_SECONDS:
         with suppress(OSError):
             native.write(corpus, file)
-            _prune(file.parent)
+            _delete_oldest(file.parent)
     return corpus
 
 
-def _prune(folder: Path) -> None:
+def _delete_oldest(folder: Path) -> None:
     files = sorted(folder.glob("*.jsonl"), key=lambda file: file.stat().st_mtime, reverse=True)
     for file in files[CACHED_CORPORA:]:
         file.unlink(missing_ok=True)

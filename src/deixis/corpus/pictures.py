@@ -1,4 +1,4 @@
-"""Where a corpus' pictures are: files in a folder or zip, found by an image's `file`. Decoding is the vision room's."""
+"""The pictures of a corpus: files in a folder or zip, looked up by an image's `file`. `deixis.vision` decodes them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from deixis.corpus.records import Image
 from deixis.corpus.tree import FileTree, FolderTree, open_tree
 from deixis.errors import InputError
 
-#: Pictures Deixis reads, by suffix; what is really inside is decided when one is decoded.
+#: Suffixes of picture files. The actual format is detected when a picture is decoded.
 PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-#: No picture file larger than this is read.
+#: Largest size, in bytes, of a picture file.
 PICTURE_LIMIT = 256 << 20
 
 
 class Pictures(Protocol):
-    """Gives the encoded bytes (JPEG, PNG …) of an image's picture."""
+    """Returns the encoded bytes (JPEG, PNG …) of an image's picture."""
 
     def has(self, image: Image) -> bool:
-        """Whether the picture is there; says nothing of whether it can be decoded."""
+        """Whether the picture file exists. It may still be impossible to decode."""
 
     def read(self, image: Image) -> bytes:
-        """The picture file's bytes, or an `InputError` that names the image."""
+        """The bytes of the picture file. Raises `InputError` that names the image."""
 
 
 class StoredPictures:
-    """Pictures in a folder or zip. An image finds its own by path, else by file name and as much of the path as agrees.
+    """Pictures in a folder or zip, found by path, else by file name and the longest matching end of the path.
 
-    Names compare in Unicode's composed form (macOS writes decomposed ones), and a backslash compares as a slash: it is
-    what some archives and tables from Windows have between folders.
+    Names are compared in Unicode's composed form (macOS writes decomposed names), with backslashes as slashes (some
+    archives and tables from Windows have them between folders).
     """
 
     def __init__(self, tree: FileTree) -> None:
@@ -56,18 +56,18 @@ class StoredPictures:
         return self.tree.read(names[0], PICTURE_LIMIT)
 
     def locate(self, file: str) -> list[str]:
-        """The names in the tree that agree best with an image's `file`: one, none, or several equally good ones."""
+        """The names in the tree that match an image's `file` best: one, none, or several equally good ones."""
         if file in self._names:
             return [file]
         wanted = _composed(file).split("/")
-        best, found = 0, []
+        best, matches = 0, []
         for name in self._by_file_name.get(wanted[-1], ()):
-            agree = _common_end(_composed(name).split("/"), wanted)
-            if agree > best:
-                best, found = agree, [name]
-            elif agree == best:
-                found.append(name)
-        return found
+            length = _common_end(_composed(name).split("/"), wanted)
+            if length > best:
+                best, matches = length, [name]
+            elif length == best:
+                matches.append(name)
+        return matches
 
 
 def _composed(name: str) -> str:
@@ -75,36 +75,36 @@ def _composed(name: str) -> str:
 
 
 def _common_end(left: list[str], right: list[str]) -> int:
-    """How many path parts agree, from the last one on."""
-    agree = 0
+    """Number of equal path parts, counted from the end."""
+    length = 0
     for a, b in zip(reversed(left), reversed(right), strict=False):
         if a != b:
             break
-        agree += 1
-    return agree
+        length += 1
+    return length
 
 
 class CombinedPictures:
-    """Pictures from several places: each image's id says which, and under which image that place knows it."""
+    """Pictures from several sources. `sources` maps an image id to its source and to the image as known there."""
 
-    def __init__(self, places: Mapping[str, tuple[Pictures, Image]]) -> None:
-        self._places = dict(places)
+    def __init__(self, sources: Mapping[str, tuple[Pictures, Image]]) -> None:
+        self._sources = dict(sources)
 
     def has(self, image: Image) -> bool:
-        if image.id not in self._places:
+        if image.id not in self._sources:
             return False
-        pictures, original = self._places[image.id]
+        pictures, original = self._sources[image.id]
         return pictures.has(original)
 
     def read(self, image: Image) -> bytes:
-        if image.id not in self._places:
-            raise InputError(image.file or image.id, "no such picture in any of the combined places")
-        pictures, original = self._places[image.id]
+        if image.id not in self._sources:
+            raise InputError(image.file or image.id, "no such picture in any of the combined corpora")
+        pictures, original = self._sources[image.id]
         return pictures.read(original)
 
 
 class RenderedPictures:
-    """Pictures that a function makes when asked, as those of the embedded corpus."""
+    """Pictures rendered on demand by a function, as in the embedded corpus."""
 
     def __init__(self, ids: Iterable[str], render: Callable[[str], bytes]) -> None:
         self._ids = frozenset(ids)
@@ -124,34 +124,34 @@ def picture_names(tree: FileTree) -> list[str]:
 
 
 def open_pictures(path: str | Path) -> StoredPictures:
-    """Open a folder or zip of pictures; one without any is an `InputError`."""
+    """Open a folder or zip of pictures. Raises `InputError` if it has none."""
     pictures = StoredPictures(open_tree(path))
     if not len(pictures):
-        raise InputError(path, "holds no pictures")
+        raise InputError(path, "has no pictures")
     return pictures
 
 
-#: A zip beside a corpus' files is looked into when its name holds one of these.
+#: A zip in the folder of a corpus is searched for pictures if its name contains one of these.
 _ZIP_NAMES = ("image", "picture", "photo", "dataset", "train20", "val20", "test20", "vg_100k")
 
 
 def find_pictures(tree: FileTree, images: Iterable[Image]) -> Pictures | None:
-    """The pictures that came with a corpus: inside its tree, or in a zip or folder beside its files.
+    """The pictures that came with a corpus: inside its tree, or in a zip or folder in the same folder.
 
-    Where several places hold some, an image's come from the place with most of them that has it.
+    If several of these sources have pictures, the source with the most pictures is tried first for every image.
     """
     images = tuple(images)
-    # A few hundred images from all over the corpus tell which places matter.
+    # A sample of a few hundred images shows which sources have pictures.
     sample = images[:: max(1, len(images) // 200)]
-    places = [(sum(map(place.has, sample)), place) for place in map(StoredPictures, _candidates(tree, images))]
-    useful = [place for found, place in sorted(places, key=lambda pair: -pair[0]) if found]
+    sources = [(sum(map(source.has, sample)), source) for source in map(StoredPictures, _candidates(tree, images))]
+    useful = [source for count, source in sorted(sources, key=lambda pair: -pair[0]) if count]
     if len(useful) < 2 or all(map(useful[0].has, sample)):
         return useful[0] if useful else None
     combined: dict[str, tuple[Pictures, Image]] = {}
     for image in images:
-        place = next((place for place in useful if place.has(image)), None)
-        if place is not None:
-            combined[image.id] = (place, image)
+        source = next((source for source in useful if source.has(image)), None)
+        if source is not None:
+            combined[image.id] = (source, image)
     return CombinedPictures(combined)
 
 
@@ -163,7 +163,7 @@ def _candidates(tree: FileTree, images: tuple[Image, ...]) -> Iterator[FileTree]
             try:
                 yield open_tree(file)
             except InputError:
-                # A broken zip in the corpus' own folder is the user's to know of; one in a folder around it is not.
+                # Report a broken zip inside the corpus folder, but ignore one in the folder around a file.
                 if folder == tree.path:
                     raise
     if folder == tree.path:
@@ -171,6 +171,6 @@ def _candidates(tree: FileTree, images: tuple[Image, ...]) -> Iterator[FileTree]
     for name in ("images", "Images"):
         if (folder / name).is_dir():
             yield FolderTree(folder / name)
-    # The folder around a single file may be anything, so it is searched only where it plainly has the pictures.
+    # The folder of a single file may be anything, so it is searched only if it has some of the pictures.
     if any((folder / image.file).is_file() for image in images[:20] if image.file):
         yield FolderTree(folder)

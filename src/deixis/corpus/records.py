@@ -1,7 +1,7 @@
-"""What a dataset is: images, captions, phrases, chains, boxes, splits (the data model of Flickr30k Entities).
+"""Records of a dataset: images, captions, phrases, chains, boxes, splits (the data model of Flickr30k Entities).
 
-All records are immutable. A corpus keeps everything of one image together, so that cutting and joining corpora
-means choosing images, and nothing can point outside its image.
+All records are immutable. An image contains everything that belongs to it, so references never leave the image, and
+cutting or joining corpora means choosing images.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 #: The eight coarse types (Entities, section 2.1), in the order of its Table 1, under the names of the release.
 TYPES = ("people", "clothing", "bodyparts", "animals", "vehicles", "instruments", "scene", "other")
-#: The type of phrases that name nothing one could see; their chain is `NOT_VISUAL_CHAIN`.
+#: The type of phrases that refer to nothing visible; their chain is `NOT_VISUAL_CHAIN`.
 NOT_VISUAL = "notvisual"
 NOT_VISUAL_CHAIN = "0"
-#: What the split of images that are in none is called where people read or write it.
+#: Name, in commands and messages, of the images that are in no split.
 NO_SPLIT = "(none)"
-#: What all images together are called, whatever their splits, where no split has that name.
+#: Name of all images together, unless a split has this name.
 ALL = "all"
 
 
 class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A rectangle in the original picture's pixels; `x2 - x1` is its width (continuous coordinates)."""
+    """A rectangle in pixels of the original picture. Coordinates are continuous: `x2 - x1` is the width."""
 
     x1: float
     y1: float
@@ -44,7 +44,7 @@ class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Phrase(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A mention: tokens `start` to `end` (exclusive) of its caption, linked to a chain of the image."""
+    """Tokens `start` to `end` (exclusive) of a caption, linked to a chain of the image."""
 
     start: int
     end: int
@@ -57,10 +57,10 @@ class Phrase(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Caption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One sentence about an image. Build it with `make_caption`, so that equal captions are equal records.
+    """One sentence about an image. Create it with `make_caption`, so that equal captions are equal records.
 
-    `words` holds the tokens only where they are not simply `text.split()`; read `tokens`.
-    `id` is the source's own name of the caption, empty where its position in the image says enough.
+    `words` are the tokens if they differ from `text.split()`; use `tokens` to read them.
+    `id` is the source's id of the caption, or empty if its position in the image identifies it.
     """
 
     text: str
@@ -78,9 +78,9 @@ class Caption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Chain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An entity of one image: `boxes` index the image's boxes (several chains may share one, as a couple does).
+    """An entity of one image. `boxes` are indexes of the image's boxes; several chains may share a box.
 
-    `label` is the category of a source that has no phrases for it (COCO's instances).
+    `label` is the category in sources without phrases (COCO instances).
     """
 
     id: str
@@ -91,11 +91,11 @@ class Chain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A picture and all that was said of it. Build it with `make_image`, which checks and orders the parts.
+    """A picture with its captions and annotations. Create it with `make_image`, which checks and orders the parts.
 
-    `width` and `height` are those of the original picture, in whose pixels the boxes are; 0 means unknown.
-    `file` is the picture's path inside the corpus' pictures. `source_id` is the photo's id at its first publisher where
-    the image has another id here (a Flickr photo that became a COCO picture): the leak guard looks at both.
+    `width` and `height` are those of the original picture, to which the boxes refer; 0 means unknown. `file` is the
+    picture's path inside the corpus' pictures. `source_id` is the photo's original id if the image has another id here
+    (a Flickr photo in COCO); the leak guard checks both.
     """
 
     id: str
@@ -109,24 +109,24 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     source_id: str = ""
 
     def chain_boxes(self, chain_id: str, size: tuple[int, int] | None = None) -> tuple[Box, ...]:
-        """The boxes of one chain, in the original's pixels or scaled to a picture of `size` (width, height)."""
+        """The boxes of one chain, in pixels of the original or scaled to a picture of `size` (width, height)."""
         boxes = self.boxes if size is None else self.scaled_boxes(*size)
         return tuple(boxes[index] for chain in self.chains if chain.id == chain_id for index in chain.boxes)
 
     def scaled_boxes(self, width: int, height: int) -> tuple[Box, ...]:
-        """All boxes in the pixels of a copy that is `width` × `height`: shrunken copies of a picture work."""
+        """All boxes scaled to a copy of the picture that is `width` × `height` pixels."""
         if not self.width or not self.height or (width, height) == (self.width, self.height):
             return self.boxes
         return tuple(box.scaled(width / self.width, height / self.height) for box in self.boxes)
 
     def chain_types(self) -> dict[str, tuple[str, ...]]:
-        """Each chain's types: those of its mentions, in order of appearance; a chain can have two, or none."""
-        found: dict[str, dict[str, None]] = {chain.id: {} for chain in self.chains}
+        """The types of each chain: those of its phrases, in order of appearance. A chain can have several, or none."""
+        types_of: dict[str, dict[str, None]] = {chain.id: {} for chain in self.chains}
         for caption in self.captions:
             for phrase in caption.phrases:
                 if phrase.visual:
-                    found[phrase.chain].update(dict.fromkeys(phrase.types))
-        return {chain: tuple(types) for chain, types in found.items()}
+                    types_of[phrase.chain].update(dict.fromkeys(phrase.types))
+        return {chain: tuple(types) for chain, types in types_of.items()}
 
 
 def make_caption(
@@ -137,7 +137,7 @@ def make_caption(
     id: str = "",
     unrelated: bool = False,
 ) -> Caption:
-    """Build a caption in its one normal form: phrases by position, `words` only where they say something new."""
+    """Create a caption in normal form: phrases sorted by position, `words` only if they differ from `text.split()`."""
     words = None if tokens is None else tuple(tokens)
     if words == tuple(text.split()):
         words = None
@@ -157,20 +157,20 @@ def make_image(
     chains: Iterable[Chain] = (),
     source_id: str = "",
 ) -> Image:
-    """Build an image in its one normal form (chains by id, each chain's boxes ascending), or raise `DeixisError`.
+    """Create an image in normal form: chains sorted by id, the boxes of each chain ascending.
 
-    A chain that only a phrase names is added, without a box.
+    A chain that occurs only in a phrase is added without a box. Raises `DeixisError` if the parts do not fit together.
     """
     captions = tuple(captions)
     if width < 0 or height < 0:
-        raise DeixisError(f"image {id}: a picture of {width} × {height} cannot be")
-    # Whole numbers become floats, so that equal boxes have equal bytes in the fingerprint.
+        raise DeixisError(f"image {id}: the size {width} × {height} is negative")
+    # Integers become floats, so that equal boxes have equal bytes in the fingerprint.
     boxes = tuple(Box(float(box.x1), float(box.y1), float(box.x2), float(box.y2)) for box in boxes)
     by_id: dict[str, Chain] = {}
     for chain in chains:
         if chain.id in by_id or chain.id in ("", NOT_VISUAL_CHAIN):
             raise DeixisError(
-                f"image {id}: chain {chain.id!r} is given twice, empty, or the id kept for non-visual phrases"
+                f"image {id}: chain {chain.id!r} occurs twice, is empty, or is the id reserved for non-visual phrases"
             )
         ordered = tuple(sorted(set(chain.boxes)))
         if ordered and (ordered[0] < 0 or ordered[-1] >= len(boxes)):
@@ -178,15 +178,15 @@ def make_image(
         by_id[chain.id] = chain if ordered == chain.boxes else msgspec.structs.replace(chain, boxes=ordered)
     for box in boxes:
         _check_box(id, box, width, height)
-    for number, caption in enumerate(captions):
+    for index, caption in enumerate(captions):
         length = len(caption.tokens) if caption.phrases else 0
         for phrase in caption.phrases:
             if not 0 <= phrase.start < phrase.end <= length:
                 raise DeixisError(
-                    f"image {id}: caption {number} has {length} tokens, but a phrase spans {phrase.start}–{phrase.end}"
+                    f"image {id}: caption {index} has {length} tokens, but a phrase spans {phrase.start}–{phrase.end}"
                 )
             if not phrase.chain:
-                raise DeixisError(f"image {id}: caption {number} has a phrase that names no chain")
+                raise DeixisError(f"image {id}: caption {index} has a phrase without a chain")
             if phrase.visual and phrase.chain not in by_id:
                 by_id[phrase.chain] = Chain(phrase.chain)
     return Image(
@@ -212,23 +212,23 @@ def _check_box(image_id: str, box: Box, width: int, height: int) -> None:
 
 
 def natural_key(text: str) -> tuple[int, int, str, str]:
-    """Sort key that puts whole numbers first and in numeric order: 9 before 10 before "a"."""
+    """Sort key that puts numbers first, in numeric order: 9 before 10 before "a"."""
     if text.isascii() and text.isdigit():
-        # By length, then digit by digit: numbers may have more digits than `int` takes.
+        # By length, then digit by digit, because `int` limits the number of digits.
         number = text.lstrip("0")
         return (0, len(number), number, text)
     return (1, 0, "", text)
 
 
 def photo_numbers(*names: str) -> list[str]:
-    """Every number in these names that may be a Flickr photo's id: eight digits or more, zeros in front not counted."""
+    """All numbers in these names that may be Flickr photo ids: eight digits or more, without leading zeros."""
     return [number for name in names for number in re.findall(r"(?<![0-9])0*([1-9][0-9]{7,})", name)]
 
 
 def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) -> str:
     """The source id of an image that keeps some of its names and loses others.
 
-    The photo ids that only the lost names had are added, so that the leak guard still knows the image.
+    Photo ids that occur only in the lost names are added, so that the leak guard still recognizes the image.
     """
     known = photo_numbers(source_id, *kept)
     missing = [number for number in dict.fromkeys(photo_numbers(*lost)) if number not in known]
@@ -236,9 +236,9 @@ def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) 
 
 
 class Corpus:
-    """An immutable, ordered collection of images, with the pictures they came from where those are at hand.
+    """An immutable, ordered collection of images, with their pictures if those are available.
 
-    Two corpora are equal when their images are; `name` and `pictures` do not count.
+    Two corpora are equal if their images are equal; `name` and `pictures` are not compared.
     """
 
     def __init__(self, images: Iterable[Image], *, name: str = "", pictures: Pictures | None = None) -> None:
@@ -260,7 +260,7 @@ class Corpus:
 
     @property
     def pictures(self) -> Pictures | None:
-        """Where the pixels are, or None for a corpus of text and boxes alone."""
+        """The pictures, or None for a corpus without pictures."""
         return self._pictures
 
     @cached_property
@@ -294,7 +294,7 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the images in order: equal for equal corpora, on every machine and from every format."""
+        """SHA-256 of the images in order. Equal corpora have equal fingerprints, whatever their file format."""
         digest = hashlib.sha256(b"deixis corpus 1\n")
         encoder = msgspec.json.Encoder()
         for image in self._images:
@@ -304,23 +304,23 @@ class Corpus:
 
     @cached_property
     def splits(self) -> dict[str, int]:
-        """How many images each split has, in order of appearance."""
+        """Number of images per split, in order of appearance."""
         counts: dict[str, int] = {}
         for image in self._images:
             counts[image.split] = counts.get(image.split, 0) + 1
         return counts
 
     def split_hash(self, split: str | None = None) -> str:
-        """SHA-256 of the sorted image ids of one split, or of all: tells exactly what was evaluated on."""
+        """SHA-256 of the sorted image ids of one split, or of all images. Identifies the images of an evaluation."""
         ids = sorted(image.id for image in (self if split is None else self.split(split)))
         return hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
     def with_images(self, images: Iterable[Image], *, name: str | None = None) -> Corpus:
-        """The same pictures under other images."""
+        """A corpus of these images with the same pictures."""
         return Corpus(images, name=self._name if name is None else name, pictures=self._pictures)
 
     def split(self, *names: str) -> Corpus:
-        """The images of one or more splits, `NO_SPLIT` for those in none, `ALL`; an unknown name is an error."""
+        """The images of these splits, including `NO_SPLIT` and `ALL`. Raises `DeixisError` for unknown names."""
         if ALL in names and ALL not in self.splits:
             return self
         wanted = {"" if name == NO_SPLIT else name: name for name in names}
@@ -337,5 +337,5 @@ class Corpus:
         return self.with_images(image for image in self._images if keep(image))
 
     def subset(self, image_ids: Iterable[str]) -> Corpus:
-        """The named images, in the order given."""
+        """The images with these ids, in this order."""
         return self.with_images(self[image_id] for image_id in image_ids)

@@ -1,4 +1,4 @@
-"""Between tokens and characters of a caption: some formats give phrases as spans of characters, Deixis of tokens."""
+"""Converts between token and character spans of a caption. Some formats store phrases as character spans."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from bisect import bisect_left, bisect_right
 
 from deixis.corpus.records import Caption, Phrase
 
-#: First, and one past the last, of characters or of tokens.
+#: Start and end (exclusive), in characters or tokens.
 Span = tuple[int, int]
 
 
 def token_offsets(caption: Caption) -> list[Span]:
-    """Where each token stands in the caption's text, as spans of characters, ascending.
+    """The character span of each token in the caption's text, ascending.
 
-    Tokens may be in other case than the text, and punctuation may be missing among them. A token that a tokenizer
-    rewrote takes the next run of characters without white space.
+    Tokens may differ from the text in case, and may lack its punctuation. A token that was rewritten by a tokenizer
+    gets the next run of characters without white space.
 
     >>> from deixis.corpus import make_caption
     >>> token_offsets(make_caption("A dog, running.", ["a", "dog", "running"]))
@@ -35,11 +35,11 @@ def token_offsets(caption: Caption) -> list[Span]:
 
 
 def characters_of(phrase: Phrase, offsets: list[Span]) -> Span:
-    """The characters from a phrase's first token to its last."""
+    """The character span from a phrase's first token to its last."""
     return offsets[phrase.start][0], offsets[phrase.end - 1][1]
 
 
 def tokens_of(characters: Span, offsets: list[Span]) -> Span:
-    """The tokens that a span of characters touches, whole; an empty span where it touches none."""
+    """The span of all tokens that a character span overlaps; empty if there are none."""
     first = bisect_right(offsets, characters[0], key=lambda offset: offset[1])
     return first, max(first, bisect_left(offsets, characters[1], key=lambda offset: offset[0]))

@@ -1,16 +1,16 @@
-"""What a corpus holds, counted as in the Entities paper, section 2.4 and Table 1.
+"""Statistics of a corpus, counted as in the Entities paper, section 2.4 and Table 1.
 
-Which counting gives the rows of Table 1 was found from the release, where it reproduces every row to the last digit
-printed (except one chain of `other`, and 2.86 mentions a chain of instruments where the paper has 2.85):
+The counting rules for the rows of Table 1 were inferred from the released data. They reproduce every row to the last
+digit (except one chain of `other`, and 2.86 mentions per chain of instruments where the paper has 2.85):
 
-- a *chain* is an id named in the XML or in a sentence, mentioned or not;
-- a chain's *types* are those of all its mentions, and a chain with two types counts under both;
-- *mentions* under a type are all mentions of its chains, whatever type the single mention carries;
-- *boxes* under a type are links: a box that two chains share counts for each.
+- a *chain* is an id in the XML or in a sentence, with or without mentions;
+- the *types* of a chain are those of all its mentions, and a chain with two types counts under both;
+- *mentions* under a type are all mentions of its chains, even those of another type;
+- *boxes* under a type are links: a box shared by two chains counts for each.
 
-The total row follows other rules. Its 1.13 boxes a chain counts every box once (links give 1.28), and its 2.10 mentions
-a chain (513,644 of them) is not in the release, which has 529,072 linked mentions, 2.17 a chain. So both kinds of boxes
-are given here, as `linked_boxes` and `boxes`.
+The total row follows other rules. Its 1.13 boxes per chain count every box once (links give 1.28). Its 2.10 mentions
+per chain (513,644 mentions) do not match the released data, which has 529,072 linked mentions, 2.17 per chain. Both
+ways to count boxes are reported here, as `linked_boxes` and `boxes`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from deixis.corpus.records import NOT_VISUAL_CHAIN, TYPES, Corpus, Image
 from deixis.corpus.tree import open_tree
 from deixis.files import atomic_write, cache_folder
 
-#: Part of every cache key: raise it when the counting changes.
+#: Part of every cache key. Increase it when the counting changes.
 STATISTICS_VERSION = 1
-#: The Entities paper, section 2.4: images that mention each type, in percent.
+#: Entities, section 2.4: percentage of images that mention each type.
 PAPER_IMAGES_MENTIONING = {
     "people": 94.2,
     "clothing": 69.9,
@@ -39,7 +39,7 @@ PAPER_IMAGES_MENTIONING = {
     "scene": 79.7,
     "other": 91.8,
 }
-#: The Entities paper, section 2.4: the figures of the text, under the names they have in `Statistics`.
+#: Entities, section 2.4: the figures in the text, under their names in `Statistics`.
 PAPER_FIGURES = {
     "images": 31783,
     "captions": 158915,
@@ -57,7 +57,7 @@ PAPER_FIGURES = {
 
 
 class TypeStatistics(msgspec.Struct, kw_only=True):
-    """One row of Table 1. Ratios are per chain of the type; `images_mentioning` is in percent of all images."""
+    """One row of Table 1. Ratios are per chain of the type; `images_mentioning` is a percentage of all images."""
 
     chains: int = 0
     mentions: int = 0
@@ -69,7 +69,7 @@ class TypeStatistics(msgspec.Struct, kw_only=True):
 
 
 class Statistics(msgspec.Struct, kw_only=True):
-    """Counts are whole numbers, ratios floats; `chains_with_…` and `chains_without_…` are percent of the chains."""
+    """Counts are integers, ratios floats; `chains_with_…` and `chains_without_…` are percentages of the chains."""
 
     images: int = 0
     splits: dict[str, int]
@@ -102,7 +102,7 @@ class Statistics(msgspec.Struct, kw_only=True):
 
 
 def corpus_statistics(corpus: Corpus) -> Statistics:
-    """Count a corpus. Types come in the order of Table 1, others (a source's own labels) after them by name."""
+    """Count a corpus. Types are in the order of Table 1, followed by other labels in alphabetical order."""
     counts = Statistics(images=len(corpus), splits=dict(corpus.splits), by_type={})
     vocabulary: set[str] = set()
     mention_words = several_mentions = no_mention = one_box = no_box = 0
@@ -143,7 +143,7 @@ def corpus_statistics(corpus: Corpus) -> Statistics:
 
 
 def read_statistics(path: str | Path, *, format: str | None = None) -> Statistics:
-    """Open and count the corpus at `path`; what took long is remembered until a file of the corpus changes."""
+    """Open and count the corpus at `path`. Slow results are cached until a file of the corpus changes."""
     if not Path(path).exists():
         return corpus_statistics(open_corpus(path, format=format))
     versions = f"{STATISTICS_VERSION} {READER_VERSION}"
@@ -161,19 +161,19 @@ def read_statistics(path: str | Path, *, format: str | None = None) -> Statistic
             with atomic_write(file) as stream:
                 stream.write(msgspec.json.encode(counts))
         except OSError:
-            pass  # A cache that cannot be written only costs time.
+            pass  # Without the cache, only time is lost.
     return counts
 
 
 def is_flickr30k_entities(counts: Statistics) -> bool:
-    """Whether these are the counts of the whole release, so that the paper's figures belong beside them."""
+    """Whether these are the counts of the complete release, so that they can be compared with the paper."""
     return all(getattr(counts, name) == PAPER_FIGURES[name] for name in ("images", "captions", "chains", "boxes"))
 
 
 def _count_captions(
     image: Image, counts: Statistics, vocabulary: set[str]
 ) -> tuple[dict[str, int], dict[str, tuple[str, ...]], int]:
-    """Mentions and types of each chain, and the words in its mentions; captions and words go into `counts`."""
+    """Mentions and types per chain, and the number of words in all mentions. Updates the caption counts in `counts`."""
     mentions: dict[str, int] = {}
     types: dict[str, tuple[str, ...]] = {}
     mention_words = 0

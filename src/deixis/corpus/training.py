@@ -1,9 +1,9 @@
-"""The leak guard: no picture of the Flickr8k dev or test split enters a training set, nor any text about it.
+"""The leak guard: keeps pictures of the Flickr8k dev and test splits, and their captions, out of training sets.
 
-1,883 of those 2,000 pictures are in the training list of Flickr30k Entities, under other names. Everything in Deixis
-that learns takes a `TrainingSet`, and a `TrainingSet` cannot hold such a picture. `held_out.txt` has a hash of each
-photo's Flickr id, so the guard works where the dataset is absent; it was made by `hash_photo_ids` from the first part
-(up to `_`) of the names in `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`, one sorted hash a line.
+1,883 of these 2,000 pictures are in the training split of Flickr30k Entities, under other names. All training code in
+Deixis takes a `TrainingSet`, which cannot contain such a picture. `held_out.txt` has a hash of each photo's Flickr id,
+so the guard works without the dataset. The file was made by `hash_photo_ids` from the first part (up to `_`) of the
+names in `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`; it has one hash per line, sorted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from deixis.errors import LeakError
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Images that may be learned from. Made by `training_set`; made in any other way, it is checked all the same."""
+    """Images that may be used for training. Usually created by `training_set`, but always checked."""
 
     corpus: Corpus
-    #: How many images were left out because they are held out.
+    #: Number of images that were left out because they are held out.
     excluded: int = 0
-    #: How many captions were left out because they are flagged as unrelated to their image.
+    #: Number of captions that were left out because they are flagged as unrelated to their image.
     unrelated: int = 0
 
     def __post_init__(self) -> None:
@@ -41,34 +41,34 @@ class TrainingSet:
 
 
 def training_set(corpus: Corpus, splits: Sequence[str] = ("train",), *, unrelated: bool = False) -> TrainingSet:
-    """The images of these splits without those held out, which are counted.
+    """The images of these splits, without held-out ones.
 
     Args:
-        splits: by default `train` alone; `""` names the images of a corpus without splits.
+        splits: by default only `train`; `""` means the images without a split.
         unrelated: keep captions that are flagged as unrelated to their image.
     """
     chosen = corpus.split(*splits)
-    kept = chosen.where(lambda image: not is_held_out(image))
-    excluded = len(chosen) - len(kept)
-    flagged = sum(caption.unrelated for image in kept for caption in image.captions)
+    allowed = chosen.where(lambda image: not is_held_out(image))
+    excluded = len(chosen) - len(allowed)
+    flagged = sum(caption.unrelated for image in allowed for caption in image.captions)
     if unrelated or not flagged:
-        return TrainingSet(kept, excluded)
-    return TrainingSet(kept.with_images(map(_related, kept)), excluded, flagged)
+        return TrainingSet(allowed, excluded)
+    return TrainingSet(allowed.with_images(map(_without_unrelated, allowed)), excluded, flagged)
 
 
 def assert_trainable(images: Iterable[Image | str]) -> None:
     """Raise `LeakError` if one of these images, or image ids, is held out."""
-    found = [image if isinstance(image, str) else image.id for image in images if is_held_out(image)]
-    if found:
-        some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-        raise LeakError(f"{len(found)} pictures of the Flickr8k dev or test split must not be trained on: {some}")
+    held_out = [image if isinstance(image, str) else image.id for image in images if is_held_out(image)]
+    if held_out:
+        some = ", ".join(held_out[:3]) + (", …" if len(held_out) > 3 else "")
+        raise LeakError(f"{len(held_out)} pictures of the Flickr8k dev or test split must not be trained on: {some}")
 
 
 def is_held_out(image: Image | str) -> bool:
-    """Whether an image, or an image id, is a Flickr8k dev or test photo under any of its names.
+    """Whether an image, or an image id, is a Flickr8k dev or test photo.
 
-    A photo's Flickr id stands whole in its id, its file name or its source id: `12345678_0a1b2c3d4e`, `12345678`,
-    `flickr/12345678`. The ids held out have eight digits or more, COCO's have six at most, so the two never meet.
+    The Flickr photo id is looked for in the image's id, file name and source id: `12345678_0a1b2c3d4e`, `12345678`,
+    `flickr/12345678`. Held-out ids have at least eight digits and COCO's at most six, so they cannot be confused.
     """
     names = (image,) if isinstance(image, str) else (image.id, image.file, image.source_id)
     return any(_hash(number) in _held_out() for number in photo_numbers(*names))
@@ -80,7 +80,7 @@ def hash_photo_ids(photo_ids: Iterable[str]) -> list[str]:
 
 
 def _hash(photo_id: str) -> str:
-    # 64 bits: among a million pictures the chance of one false alarm is 1 in 10 billion.
+    # 64 bits: for a million pictures, the probability of a false alarm is 1 in 10 billion.
     return hashlib.sha256(photo_id.encode()).hexdigest()[:16]
 
 
@@ -89,7 +89,7 @@ def _held_out() -> frozenset[str]:
     return frozenset(files("deixis.corpus").joinpath("held_out.txt").read_text("ascii").split())
 
 
-def _related(image: Image) -> Image:
+def _without_unrelated(image: Image) -> Image:
     return msgspec.structs.replace(
         image, captions=tuple(caption for caption in image.captions if not caption.unrelated)
     )

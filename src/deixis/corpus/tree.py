@@ -1,9 +1,8 @@
-"""A folder, a zip or a single file, read alike and never unpacked.
+"""One interface to read a folder, a zip archive or a single file, without unpacking.
 
-Archives come from strangers: members that lead outside the tree are refused, sizes are checked before reading, and
-every fault is an `InputError` that names the archive and the member. Only regular files are read: a pipe would wait
-for ever. A `:` or a `\\` in a name is an ordinary character, in an archive because nothing is unpacked, in a folder
-except on Windows, where it could lead elsewhere.
+Archives are not trusted: members with paths outside the tree are refused, sizes are checked before reading, and every
+error is an `InputError` that names the archive and the member. Only regular files are read, because a pipe could block
+forever. `:` and `\\` are ordinary characters in names, except in folders on Windows, where they could lead elsewhere.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Protocol
 from deixis.errors import InputError
 from deixis.files import open_regular
 
-#: No member larger than this is read whole; the largest public annotation file (COCO instances) has 470 MB.
+#: Largest size of a member in bytes; the largest public annotation file (COCO instances) has 470 MB.
 MEMBER_LIMIT = 1 << 30
-#: A larger member must not unpack to more than this many times its packed bytes (annotations: 5 to 20).
+#: Members larger than `FREE_BYTES` may have at most this compression ratio (annotations: 5 to 20).
 FREE_BYTES, MAX_RATIO = 16 << 20, 200
-#: How members may be packed: what unpacks no more than it is asked for. bzip2 and LZMA unpack whole blocks at once.
+#: Allowed compression methods: those that decompress only what is requested. bzip2 and LZMA decompress whole blocks.
 BOUNDED_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: More members than this in one archive is taken for an attack (Flickr30k Entities has 63,571).
+#: Largest number of members in an archive (Flickr30k Entities has 63,571); more are taken for an attack.
 MEMBER_COUNT_LIMIT = 4_000_000
 
 
@@ -34,23 +33,23 @@ class FileTree(Protocol):
     path: Path
 
     def names(self) -> tuple[str, ...]:
-        """All files, sorted; hidden files and operating-system litter left out."""
+        """All files, sorted, without hidden files and system files such as `Thumbs.db`."""
 
     def read(self, name: str, limit: int = MEMBER_LIMIT) -> bytes:
-        """The bytes of one file, at most `limit` of them or an `InputError`."""
+        """The bytes of one file. Raises `InputError` if it is larger than `limit`."""
 
     def start(self, name: str, length: int) -> bytes:
-        """The first bytes of one file, to see what it is."""
+        """The first bytes of one file."""
 
     def stored_bytes(self, name: str) -> int:
-        """How many bytes one file takes on disk: in an archive, packed."""
+        """The size of one file on disk; in an archive, its compressed size."""
 
     def stamp(self) -> Iterator[str]:
-        """Lines that change when a file does: the key of a cache."""
+        """Lines that change if a file changes, used as cache key."""
 
 
 class FolderTree:
-    """Files of a folder on disk. Links are followed only where they stay inside it."""
+    """Files of a folder on disk. Links are followed only if they stay inside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,7 +92,7 @@ class FolderTree:
                 yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
     def _inside(self, name: str) -> Path:
-        if not _safe(name) or (os.name == "nt" and (":" in name or "\\" in name)):
+        if not _is_safe(name) or (os.name == "nt" and (":" in name or "\\" in name)):
             raise InputError(self.path, "leads outside the folder", name)
         target = self.path / name
         if not target.resolve().is_relative_to(self.path.resolve()):
@@ -102,7 +101,7 @@ class FolderTree:
 
 
 class ZipTree:
-    """Members of a zip archive. One common top folder, which most tools add, is looked through."""
+    """Members of a zip archive. A single top folder, as many tools add it, is left out of the names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,9 +116,9 @@ class ZipTree:
         for member in members:
             if member.is_dir():
                 continue
-            if not _safe(member.filename):
+            if not _is_safe(member.filename):
                 raise InputError(path, "leads outside the archive", member.filename)
-            if not any(map(_litter, member.filename.split("/"))):
+            if not any(map(_is_ignored, member.filename.split("/"))):
                 if member.filename in files:
                     raise InputError(path, "is in the archive twice", member.filename)
                 files[member.filename] = member
@@ -128,7 +127,7 @@ class ZipTree:
         self._names = tuple(sorted(self._members))
 
     def __reduce__(self) -> tuple[type[ZipTree], tuple[Path]]:
-        # Another process opens the archive itself.
+        # A copy in another process opens the archive again.
         return ZipTree, (self.path.absolute(),)
 
     def names(self) -> tuple[str, ...]:
@@ -140,7 +139,7 @@ class ZipTree:
             raise InputError(self.path, f"larger than {limit:,} bytes", name)
         if size > FREE_BYTES + MAX_RATIO * self.stored_bytes(name):
             raise InputError(self.path, f"unpacks to {size:,} bytes, over {MAX_RATIO} times its packed size", name)
-        # A forged header may promise less than the stream holds: never read past the promise.
+        # A forged header may state a smaller size than the stream has: never read past it.
         data = self.start(name, size + 1)
         if len(data) != size:
             raise InputError(self.path, "is not as long as the archive's directory says", name)
@@ -153,11 +152,11 @@ class ZipTree:
         try:
             with self._zip.open(member) as stream:
                 return stream.read(length)
-        except Exception as fault:  # Decompressors of damaged bytes fail each in its own ways.
+        except Exception as fault:  # Every decompressor fails differently on damaged bytes.
             raise InputError(self.path, f"cannot be unpacked ({fault})", name) from None
 
     def stored_bytes(self, name: str) -> int:
-        # A directory may promise more packed bytes than the archive has.
+        # A forged directory may state a larger compressed size than the archive has.
         return min(self._member(name).compress_size, self.path.stat().st_size)
 
     def stamp(self) -> Iterator[str]:
@@ -171,7 +170,7 @@ class ZipTree:
 
 
 class SingleFileTree:
-    """One file as a tree of one name, for formats that are a single JSON file."""
+    """A tree with one file, for formats that consist of a single JSON file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -193,10 +192,10 @@ class SingleFileTree:
             return self._folder.stored_bytes(name)
 
     def beside(self) -> tuple[str, ...]:
-        """The text and JSON files in the same folder: lists of splits and the like that belong to the file."""
+        """The text and JSON files in the same folder, such as split lists, that may belong to the file."""
         with os.scandir(self.path.parent) as entries:
             found = [entry.name for entry in entries if entry.name.endswith((".txt", ".json")) and entry.is_file()]
-        return tuple(sorted(name for name in found if not _litter(name)))
+        return tuple(sorted(name for name in found if not _is_ignored(name)))
 
     def stamp(self) -> Iterator[str]:
         for name in dict.fromkeys((self.path.name, *self.beside())):
@@ -205,7 +204,7 @@ class SingleFileTree:
 
     @contextmanager
     def _naming_the_file(self) -> Iterator[None]:
-        """What the folder says of a file in it, said of the file."""
+        """Make errors name the file itself instead of a place in its folder."""
         try:
             yield
         except InputError as fault:
@@ -213,7 +212,7 @@ class SingleFileTree:
 
 
 def open_tree(path: str | Path) -> FileTree:
-    """Open a folder, a .zip or a single file; anything else is an `InputError`."""
+    """Open a folder, a .zip or a single file. Raises `InputError` for anything else."""
     path = Path(path)
     if path.is_dir():
         return FolderTree(path)
@@ -226,20 +225,20 @@ def open_tree(path: str | Path) -> FileTree:
     return SingleFileTree(path)
 
 
-def _safe(name: str) -> bool:
-    # Plain strings: an archive may have hundreds of thousands of names, and path objects would cost seconds.
+def _is_safe(name: str) -> bool:
+    # Strings instead of path objects, which would take seconds for hundreds of thousands of names.
     parts = name.split("/")
     return bool(parts[0]) and ".." not in parts
 
 
 def _regular_files(root: Path) -> Iterator[str]:
-    """Their names relative to `root`. A folder that may not be read counts as empty; links to folders lead nowhere."""
+    """Names relative to `root`. Unreadable folders count as empty, and links to folders are not followed."""
     folders = [""]
     while folders:
         prefix = folders.pop()
         with suppress(PermissionError), os.scandir(root / prefix) as entries:
             for entry in entries:
-                if _litter(entry.name):
+                if _is_ignored(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{prefix}{entry.name}/")
@@ -247,7 +246,7 @@ def _regular_files(root: Path) -> Iterator[str]:
                     yield prefix + entry.name
 
 
-def _litter(name: str) -> bool:
+def _is_ignored(name: str) -> bool:
     return (name.startswith(".") and name != ".") or name in ("__MACOSX", "Thumbs.db", "desktop.ini")
 
 

@@ -1,7 +1,7 @@
-"""One file a format. Each gives `detect`, `read`, `write` and `keep` and is listed here.
+"""Corpus formats, one module each, with the functions `detect`, `read`, `write` and `keep`.
 
-`keep` says what of a corpus the format can hold: for every corpus, `read(write(corpus)) == keep(corpus)`. The tests
-hold every format to that, and `deixis corpus convert` tells from it what a conversion would drop.
+`keep` returns the part of a corpus that the format can store: `read(write(corpus)) == keep(corpus)` for every corpus.
+The tests check this for every format, and `deixis corpus convert` uses it to report what a conversion would lose.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from deixis.errors import DeixisError
 
 
 class Format(Protocol):
-    """What a format's module offers."""
+    """The interface of a format's module."""
 
-    #: One line for people.
+    #: One line for the help.
     DESCRIPTION: str
 
     def detect(self, tree: FileTree) -> bool:
-        """Whether the tree looks like this format, from its names and a few bytes."""
+        """Whether the tree looks like this format, judged by its names and a few bytes."""
 
     def read(self, tree: FileTree) -> Corpus:
-        """The corpus, without pictures; a fault is an `InputError` naming the file and the place."""
+        """Read the corpus, without pictures. Raises `InputError` that names the file and the location in it."""
 
     def write(self, corpus: Corpus, out: Path) -> None:
-        """Write all that `keep` keeps; to a folder, or to a file where `out` has the format's suffix."""
+        """Write `keep(corpus)` to a folder, or to a file if `out` has the format's suffix."""
 
     def keep(self, corpus: Corpus) -> Corpus:
-        """The corpus as it comes back after writing and reading."""
+        """The corpus as it is after writing and reading it."""
 
 
-#: Name → module, in the order in which they are tried: the most particular first.
+#: Name → module, in the order of detection: the most specific first.
 FORMATS = {
     "deixis": "native",
     "flickr30k-entities": "entities",
@@ -48,7 +48,7 @@ FORMATS = {
 
 
 def get_format(name: str) -> Format:
-    """The format of that name; modules are imported when first asked for."""
+    """The format with this name. Its module is imported on first use."""
     if name not in FORMATS:
         raise DeixisError(f"unknown corpus format {name!r}; known: {', '.join(FORMATS)}")
     return cast(Format, import_module(f"deixis.corpus.formats.{FORMATS[name]}"))

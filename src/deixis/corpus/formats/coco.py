@@ -1,8 +1,8 @@
-"""COCO's captions and instances: `annotations/captions_train2017.json`, `instances_train2017.json`, or one such file.
+"""COCO captions and instances: `annotations/captions_train2017.json`, `instances_train2017.json`, or one such file.
 
-A file's name gives the split of its images (without the year); where it names none, `train.txt`, `val.txt` and
-`test.txt` beside it may list the ids of each split. An instance is a chain with one box whose label is the category;
-`flickr_url` gives the Flickr photo's id, which the leak guard looks at.
+The file name gives the split of its images (without the year). If it has none, `train.txt`, `val.txt` and `test.txt` in
+the same folder may list the image ids of each split. An instance becomes a chain with one box, labelled with its
+category. `flickr_url` gives the Flickr photo id for the leak guard.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Annotation(msgspec.Struct, omit_defaults=True, gc=False):
     category_id: Id | None = None
     area: float = 0
     iscrowd: int | None = None
-    #: Deixis' own, where a chain's id cannot be the annotation's: several boxes, or an id that other images use too.
+    #: Added by Deixis if a chain's id cannot be the annotation's: several boxes, or an id that other images use too.
     chain: str | None = None
 
 
@@ -77,7 +77,7 @@ class _File(msgspec.Struct):
 
 
 class _Parts:
-    """What the files say of one image, before it is built."""
+    """The contents of the files about one image, before it is created."""
 
     def __init__(self, suffix: str, source: str) -> None:
         self.suffix, self.source = suffix, source
@@ -157,11 +157,11 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Ids, files, sizes, splits, Flickr photo ids, captions' texts, and every chain that has boxes.
+    """Ids, files, sizes, splits, Flickr photo ids, caption texts, and all chains with boxes.
 
-    A chain's category is its label, else its first type; a box that two chains share becomes two. Phrases, tokens,
-    scene and no-box flags have no place in these files; masks and the crowd flag of instances have none in the data
-    model (a crowd's box stays). Images come split by split, and captions without numbers of their own are numbered.
+    A chain's category is its label, else its first type; a box shared by two chains becomes two. The files cannot store
+    phrases, tokens, scene and no-box flags; the data model has no masks and crowd flags (a crowd's box is kept). Images
+    are ordered by split, and captions without numeric ids are numbered.
     """
     ids = iter(caption_ids(corpus, first=1))
     images = []
@@ -205,7 +205,7 @@ def _build(
     boxes: dict[str, list[Box]],
     labels: dict[str, str],
 ) -> Image:
-    """The image with its chains in their order and the boxes in the order of the chains, each box its own."""
+    """Create an image with sorted chains, boxes in the order of the chains, and no shared boxes."""
     width, height = size
     ordered: list[Box] = []
     chains = []
@@ -227,7 +227,7 @@ def _build(
 
 
 def _instances(corpus: Corpus, categories: dict[str, int]) -> dict[str, list[_Annotation]]:
-    """The annotations of each image's boxes. An annotation's id must be a number that no other has."""
+    """The annotations of each image's boxes. Annotation ids must be unique numbers."""
     chains = [chain for image in corpus for chain in image.chains]
     own_ids = (
         len({chain.id for chain in chains}) == len(chains)
@@ -259,15 +259,15 @@ def _dump(content: _File, path: Path) -> None:
 
 
 def _files(tree: FileTree) -> list[tuple[str, str]]:
-    """The files to read, each with the part of its name that tells the split, in reading order."""
-    found = []
+    """The files to read, in order, each with the part of its name that gives the split."""
+    files = []
     for name in tree.names():
         match = _FILE_NAME.fullmatch(file_name(name))
         if match:
-            found.append((_order(match[2] or ""), name, match[2] or ""))
-    if not found and (other := find_json(tree, "images", "annotations")):
+            files.append((_order(match[2] or ""), name, match[2] or ""))
+    if not files and (other := find_json(tree, "images", "annotations")):
         return [(other, "")]
-    return [(name, suffix) for _, name, suffix in sorted(found)]
+    return [(name, suffix) for _, name, suffix in sorted(files)]
 
 
 def _split(suffix: str) -> str:
@@ -277,7 +277,7 @@ def _split(suffix: str) -> str:
 
 
 def _order(suffix: str) -> tuple[int, str, str]:
-    """Train before validation before test before other splits; images without one come last."""
+    """Sort key: train, validation, test, other splits, no split."""
     split = _split(suffix)
     known = ("train", "val", "test")
     rank = known.index(split) if split in known else 3 if split else 4

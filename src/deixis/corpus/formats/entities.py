@@ -1,10 +1,10 @@
 """Flickr30k Entities as released: `Annotations/*.xml`, `Sentences/*.txt`, split lists, `UNRELATED_CAPTIONS`.
 
-An image's boxes are the XML's objects with a `bndbox`, in order and with the coordinates as they stand; a chain is an
-id named by an object or a phrase. `brackets` has the notation of the Sentences files.
+The boxes of an image are the XML objects with a `bndbox`, in order and with unchanged coordinates. A chain is an id of
+an object or a phrase. `brackets` has the notation of the Sentences files.
 
-Not kept: the order of the images (they come back by id), `Caption.id`, white space of `Caption.text` beyond one blank
-between tokens, `Chain.label`, and splits whose name cannot be a file's.
+Not kept: the order of the images (they are sorted by id), `Caption.id`, white space in `Caption.text` other than one
+blank between tokens, `Chain.label`, and splits whose name cannot be a file name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from deixis.files import atomic_write
 DESCRIPTION = "Flickr30k Entities: Annotations/*.xml and Sentences/*.txt, split lists (folder or .zip)"
 UNRELATED = "UNRELATED_CAPTIONS"
 RELEASED_SPLITS = ("train", "val", "test")
-#: No XML or text file of one image is larger: the release's largest has 17 KB, and what XML becomes in memory is many
-#: times its size.
+#: Largest size of an XML or text file in bytes. The largest in the release has 17 KB, and parsed XML takes many times
+#: its size in memory.
 MEMBER_LIMIT = 1 << 20
 
 _MEMBER = re.compile(r"(?P<top>(?:.*?/)?)(?:Annotations/(?P<xml>.+)\.xml|Sentences/(?P<txt>.+)\.txt)")
@@ -64,14 +64,14 @@ def read(tree: FileTree) -> Corpus:
 
 
 def write(corpus: Corpus, out: Path) -> None:
-    """Write to a folder, or to one archive where `out` ends in .zip. Split lists come last, after all they name."""
+    """Write to a folder, or to an archive if `out` ends in .zip. Split lists are written last."""
     if out.suffix.lower() == ".zip":
         with atomic_write(out) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in _members(corpus):
                 archive.writestr(name, text)
         return
     for name, text in _members(corpus):
-        # Not synced one by one: the release has 63,571 files.
+        # Files are not synced individually: the release has 63,571.
         with atomic_write(out / name, sync=False) as stream:
             stream.write(text.encode())
 
@@ -89,7 +89,7 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _find(tree: FileTree) -> tuple[dict[str, str], dict[str, str], str]:
-    """The XML and the text file of each image, and the folder (with a final slash, or empty) that holds both."""
+    """The XML and the text file of each image, and the folder of both (with a final slash, or empty)."""
     annotations: dict[str, str] = {}
     sentences: dict[str, str] = {}
     top: str | None = None
@@ -106,7 +106,7 @@ def _find(tree: FileTree) -> tuple[dict[str, str], dict[str, str], str]:
 
 
 def _read_splits(tree: FileTree, top: str, ids: set[str]) -> dict[str, str]:
-    """Each image's split. A list of another name than the release's counts when it names known images only."""
+    """The split of each image. Lists that are not in the release are used if they contain only known images."""
     splits: dict[str, str] = {}
     for name in tree.names():
         split = name.removeprefix(top).removesuffix(".txt")
@@ -123,8 +123,8 @@ def _read_splits(tree: FileTree, top: str, ids: set[str]) -> dict[str, str]:
 
 
 def _read_unrelated(tree: FileTree, top: str) -> dict[str, set[int]]:
-    """Positions (from 0; the file counts from 1) of the captions that have nothing to do with their image."""
-    found: dict[str, set[int]] = {}
+    """Positions (from 0; the file counts from 1) of the captions that are unrelated to their image."""
+    unrelated: dict[str, set[int]] = {}
     name = top + UNRELATED
     for number, line in list_entries(tree, name) if name in tree.names() else ():
         if line.startswith("#"):
@@ -132,8 +132,8 @@ def _read_unrelated(tree: FileTree, top: str) -> dict[str, set[int]]:
         image_id, _, position = line.rpartition(" ")
         if not image_id or not re.fullmatch("[1-9][0-9]{0,8}", position):
             raise InputError(tree.path, "is not an image id and the number of a sentence", f"{name} line {number}")
-        found.setdefault(image_id.strip(), set()).add(int(position) - 1)
-    return found
+        unrelated.setdefault(image_id.strip(), set()).add(int(position) - 1)
+    return unrelated
 
 
 def _read_sentences(tree: FileTree, name: str, unrelated: Collection[int]) -> list[Caption]:
@@ -183,7 +183,7 @@ def _read_annotation(tree: FileTree, name: str, image_id: str, split: str, capti
 
 
 def _read_object(element: Any, boxes: list[Box], chains: dict[str, Chain]) -> None:
-    """Add one <object>: a box that one or more chains share, or the scene and no-box flags of chains without one."""
+    """Add one <object>: a box of one or more chains, or the scene and no-box flags of chains without a box."""
     names: list[str] = []
     corners: dict[str, str] | None = None
     scene = no_box = False
@@ -196,9 +196,9 @@ def _read_object(element: Any, boxes: list[Box], chains: dict[str, Chain]) -> No
             scene = _text(part) not in ("", "0")
         elif part.tag == "nobndbox":
             no_box = _text(part) not in ("", "0")
-    own: tuple[int, ...] = ()
+    box_indexes: tuple[int, ...] = ()
     if corners is not None:
-        own = (len(boxes),)
+        box_indexes = (len(boxes),)
         try:
             boxes.append(Box(*[float(corners[side]) for side in _SIDES]))
         except KeyError as side:
@@ -207,7 +207,7 @@ def _read_object(element: Any, boxes: list[Box], chains: dict[str, Chain]) -> No
             raise ValueError(f"box {len(boxes) + 1}: {fault}") from None
     for name in names:
         known = chains.get(name) or Chain(name)
-        chains[name] = Chain(name, known.boxes + own, known.scene or scene, known.no_box or no_box)
+        chains[name] = Chain(name, known.boxes + box_indexes, known.scene or scene, known.no_box or no_box)
 
 
 def _text(element: Any) -> str:
@@ -221,7 +221,7 @@ def _size(fields: dict[str, str], side: str) -> int:
 
 
 def _members(corpus: Corpus) -> Iterator[tuple[str, str]]:
-    """Names and contents of all files of the release's layout."""
+    """Names and contents of all files, in the layout of the release."""
     splits: dict[str, list[str]] = {}
     unrelated = []
     for image in corpus:
@@ -238,14 +238,14 @@ def _members(corpus: Corpus) -> Iterator[tuple[str, str]]:
             splits.setdefault(image.split, []).append(f"{image.id}\n")
         yield f"Sentences/{image.id}.txt", "".join(lines)
         yield f"Annotations/{image.id}.xml", _format_annotation(image)
-    # The release has this file too, and it alone tells the format of a corpus without images.
+    # In a corpus without images, this file is the only sign of the format.
     yield UNRELATED, "# format: <imageID> <sentence number>\n" + "".join(unrelated)
     for split, listed in splits.items():
         yield f"{split}.txt", "".join(listed)
 
 
 def _check_names(image: Image) -> None:
-    # Hidden files are not read, and a line that begins with # is a comment in `UNRELATED_CAPTIONS`.
+    # Hidden files are not read, and lines that begin with # are comments in `UNRELATED_CAPTIONS`.
     if not re.fullmatch(r"(?!#)[^./:\\][^/:\\]*(/[^./:\\][^/:\\]*)*", image.id):
         raise DeixisError(f"image {image.id!r}: the id cannot be a file name")
     for value in (image.id, image.file, image.source_id, *(chain.id for chain in image.chains)):
@@ -274,5 +274,5 @@ def _format_annotation(image: Image) -> str:
 
 
 def _number(value: float) -> str:
-    """Whole pixels as the release writes them, anything else in full precision."""
+    """Whole pixels as in the release, anything else in full precision."""
     return str(int(value)) if value == int(value) else repr(value)

@@ -1,10 +1,10 @@
 """The text release of Flickr8k: `Flickr8k.token.txt` and `Flickr_8k.{train,dev,test}Images.txt`.
 
-Flickr30k's own `results_20130124.token` and `results.csv` are of the same family and are read too. The release's `dev`
-is the split `val` here, and is `dev` again when written. An image's id is its file name without the suffix.
+Flickr30k's `results_20130124.token` and `results.csv` have the same layout and can be read too. The `dev` split becomes
+`val`, and `dev` again when written. The id of an image is its file name without the suffix.
 
-Photo ids that the file names do not tell stand in a file of our own, `Flickr8k.sources.txt` (`name.jpg<TAB>source id`):
-the leak guard looks at them.
+Photo ids that are not in the file names are written to an additional file, `Flickr8k.sources.txt`
+(`name.jpg<TAB>source id`), for the leak guard.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def detect(tree: FileTree) -> bool:
 def read(tree: FileTree) -> Corpus:
     files = _caption_files(tree)
     if len(files) != 1:
-        several = f"holds several caption files ({', '.join(files)}): open the one you mean"
+        several = f"has several caption files ({', '.join(files)}); open one of them"
         raise InputError(tree.path, several if files else f"has no caption file such as {TOKEN_FILE}")
     captions: dict[str, list[Caption]] = {}
     for name, number, text in _caption_lines(tree, files[0]):
-        mine = captions.setdefault(name, [])
-        mine.append(make_caption(text, id="" if number == str(len(mine)) else number))
+        image_captions = captions.setdefault(name, [])
+        image_captions.append(make_caption(text, id="" if number == str(len(image_captions)) else number))
     splits = _read_splits(tree)
     sources = _read_sources(tree)
     images = [
@@ -89,9 +89,9 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Captions' texts on one line each, splits, file names and source ids; an image's id becomes its file's.
+    """Caption texts, on one line each, splits, file names and source ids. Image ids are derived from file names.
 
-    An image with neither caption nor split has no place in the release; one without captions comes after all others.
+    Images with neither caption nor split are dropped; images without captions come last.
     """
     images = []
     for image in corpus:
@@ -114,13 +114,13 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _caption_files(tree: FileTree) -> list[str]:
-    """The release's main caption file, else all others that look like one; lemmatized copies are not captions."""
+    """The main caption file of the release, else all files that look like one, except lemmatized copies."""
     names = [name for name in tree.names() if "lemma" not in name.lower()]
     for name in names:
         if file_name(name) == TOKEN_FILE:
             return [name]
-    found = [name for name in names if name.endswith((".token", ".token.txt"))]
-    return found or [name for name in names if file_name(name) == "results.csv" and _is_table(tree, name)]
+    token_files = [name for name in names if name.endswith((".token", ".token.txt"))]
+    return token_files or [name for name in names if file_name(name) == "results.csv" and _is_table(tree, name)]
 
 
 def _is_table(tree: FileTree, name: str) -> bool:
@@ -147,7 +147,7 @@ def _list_name(split: str) -> str:
 
 
 def _read_splits(tree: FileTree) -> dict[str, str]:
-    """File name → split, from the lists in the tree, or beside it where it is the caption file alone."""
+    """File name → split, from the lists in the tree, or in the same folder if it is a single file."""
     splits: dict[str, str] = {}
     for name in names_at_hand(tree):
         match = _LIST_NAME.fullmatch(file_name(name))
@@ -156,13 +156,13 @@ def _read_splits(tree: FileTree) -> dict[str, str]:
         split = SPLIT_NAMES.get(match[1], match[1])
         for number, entry in list_entries(tree, name):
             if splits.setdefault(entry, split) != split:
-                problem = f"{entry} is in split {splits[entry]} already"
+                problem = f"{entry} is already in split {splits[entry]}"
                 raise InputError(tree.path, problem, f"{name} line {number}")
     return splits
 
 
 def _read_sources(tree: FileTree) -> dict[str, str]:
-    """File name → source id, from the list in the tree or beside it."""
+    """File name → source id, from the list in the tree or in the same folder."""
     sources: dict[str, str] = {}
     for name in names_at_hand(tree):
         for number, entry in list_entries(tree, name) if file_name(name) == SOURCE_FILE else ():
@@ -170,5 +170,5 @@ def _read_sources(tree: FileTree) -> dict[str, str]:
             if not tab:
                 raise InputError(tree.path, "has no tab between image and source id", f"{name} line {number}")
             if sources.setdefault(file, source_id) != source_id:
-                raise InputError(tree.path, f"{file} has source id {sources[file]} already", f"{name} line {number}")
+                raise InputError(tree.path, f"{file} already has source id {sources[file]}", f"{name} line {number}")
     return sources

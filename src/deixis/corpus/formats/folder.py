@@ -1,12 +1,12 @@
-"""A plain folder of pictures, whose captions may stand in tables or in a text file beside each picture.
+"""A plain folder of pictures, with captions in tables or in one text file per picture.
 
-- A table is a `captions.csv`, `.tsv`, `.jsonl` (or `.txt` with a header) in any folder. A row names a `file`, as seen
-  from the table's folder, and a `caption`; an image may have any number of rows. `split` and `image_id` are optional.
-- `beach.txt` beside `beach.jpg` holds one caption a line.
-- Pictures in a folder `train`, `val` or `test` at the top, or in `images/`, are of that split unless a row says else.
+- A table is a `captions.csv`, `.tsv`, `.jsonl` (or `.txt` with a header) in any folder. A row has a `file`, relative to
+  the table's folder, and a `caption`; an image may have any number of rows. `split` and `image_id` are optional.
+- `beach.txt` next to `beach.jpg` has one caption per line.
+- Pictures in a folder `train`, `val` or `test`, at the top or in `images/`, belong to that split unless a row differs.
 
-An image's id is its path without the suffix, or with it where two pictures differ in nothing else. What a table lists
-stays, with or without a picture.
+The id of an image is its path without the suffix, or with it if two pictures differ only in the suffix. Images listed
+in a table are kept even without a picture.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from deixis.files import atomic_write
 DESCRIPTION = "a folder of pictures, with captions.csv or .jsonl or a .txt beside each"
 
 FILE_NAME = "captions.jsonl"
-#: What people call the columns of such tables.
+#: Accepted names of the columns.
 COLUMNS = {
     "file": ("file", "file_name", "filename", "image", "image_name", "path"),
     "caption": ("caption", "text", "sentence", "comment", "description"),
@@ -49,7 +49,7 @@ class _Row(msgspec.Struct, omit_defaults=True):
 
 
 class _Draft:
-    """An image while its rows come in."""
+    """An image whose rows are still being read."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -117,7 +117,7 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Ids, files, splits (`dev` as `val`), source ids and captions' texts; sizes are the pictures' own to tell."""
+    """Ids, files, splits (`dev` as `val`), source ids and caption texts, but no sizes."""
     return corpus.with_images(
         make_image(
             image.id,
@@ -131,19 +131,19 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _tables(tree: FileTree) -> list[str]:
-    found = []
+    tables = []
     for name in tree.names():
         last = file_name(name).lower()
         if last in ("captions.csv", "captions.tsv", FILE_NAME) or (
-            # It may be the text beside a picture `captions.jpg`: a table only if its first line says so.
+            # Without a header line, it is the text file of a picture `captions.jpg`.
             last == "captions.txt" and _header(next((line for _, line in read_lines(tree, name)), ""))
         ):
-            found.append(name)
-    return found
+            tables.append(name)
+    return tables
 
 
 def _rows(tree: FileTree, table: str) -> Iterator[tuple[str, _Row]]:
-    """Every row with its place."""
+    """Every row with its location in the table."""
     rows = _json_rows(tree, table) if table.lower().endswith(".jsonl") else _csv_rows(tree, table)
     for number, values in rows:
         place = f"{table} line {number}"
@@ -156,7 +156,7 @@ def _rows(tree: FileTree, table: str) -> Iterator[tuple[str, _Row]]:
                 raise InputError(tree.path, f"{column} is not text", place)
             chosen[column] = value
         if not chosen["file"] and not chosen["image_id"]:
-            raise InputError(tree.path, "names no file", place)
+            raise InputError(tree.path, "has no file", place)
         split = chosen["split"]
         yield (
             place,
@@ -181,16 +181,16 @@ def _json_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, o
 
 
 def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Rows of a table with or without a header; an empty cell says nothing."""
+    """Rows of a table with or without a header. Empty cells are None."""
     lines = [f"{line}\n" for _, line in read_lines(tree, table)]
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None:
         return
-    found = _header(lines[first]) or _headless(lines[first])
-    if found is None:
+    layout = _header(lines[first]) or _headless(lines[first])
+    if layout is None:
         problem = "needs a header that names the columns file and caption, or a picture's file name in front"
         raise InputError(tree.path, problem, f"{table} line {first + 1}")
-    delimiter, header, skip = found
+    delimiter, header, skip = layout
     for column in header:
         if header.count(column) > 1 and any(column in aliases for aliases in COLUMNS.values()):
             raise InputError(tree.path, f"has two columns {column!r}", f"{table} line {first + 1}")
@@ -206,7 +206,7 @@ def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, ob
         if not any(cells):
             continue
         if len(cells) != len(header):
-            problem = f"has {len(cells)} cells instead of {len(header)}; quote a caption that holds {delimiter!r}"
+            problem = f"has {len(cells)} cells instead of {len(header)}; quote captions that contain {delimiter!r}"
             raise InputError(tree.path, problem, f"{table} line {number}")
         yield (
             number,
@@ -218,7 +218,7 @@ def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, ob
 
 
 def _header(line: str) -> tuple[str, list[str], int] | None:
-    """Delimiter and column names of a header line that has a file column and another known one."""
+    """Delimiter and column names of a header line with a file column and another known column."""
     known = {alias for column, aliases in COLUMNS.items() if column != "file" for alias in aliases}
     for delimiter in DELIMITERS:
         cells = [cell.strip().lower() for cell in _cells(line, delimiter)]
@@ -228,7 +228,7 @@ def _header(line: str) -> tuple[str, list[str], int] | None:
 
 
 def _headless(line: str) -> tuple[str, list[str], int] | None:
-    """Delimiter of a first row that is a picture's file name and a caption."""
+    """Delimiter of a first row that consists of a picture's file name and a caption."""
     for delimiter in DELIMITERS:
         cells = _cells(line, delimiter)
         if len(cells) == 2 and PurePosixPath(cells[0].strip()).suffix.lower() in PICTURE_SUFFIXES:
@@ -237,7 +237,7 @@ def _headless(line: str) -> tuple[str, list[str], int] | None:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    """The cells of a first line; none where it is no row."""
+    """The cells of a first line; empty if it is not a row."""
     try:
         return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:
@@ -263,7 +263,7 @@ def _add_texts(tree: FileTree, by_picture: dict[str, _Draft]) -> None:
 
 
 def _normal(file: str) -> str:
-    """A path with `/` between its parts, none of which says nothing or leads upwards out of the folder."""
+    """A normalized path with `/` between its parts that does not lead out of the folder."""
     return posixpath.normpath("/" + file.replace("\\", "/")).lstrip("/")
 
 

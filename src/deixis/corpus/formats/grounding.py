@@ -1,13 +1,13 @@
 """Grounding JSON with `tokens_positive`, as MDETR and GLIP read it: COCO's layout, where an "image" is one caption.
 
-Boxes are tied to character spans of the caption. Read are MDETR's Flickr files (`final_flickr_separateGT_train.json`,
-or merged), its referring expressions and GLIP's mixed sets; entries with one `original_img_id`, or else one
-`file_name`, are the captions of one image. Such files name no entities: phrases with the same set of boxes become one
-chain (as section 2.3 of the Entities paper merges them), and a phrase without a box is a chain of its own.
+Boxes are linked to character spans of the caption. Supported are MDETR's Flickr files
+(`final_flickr_separateGT_train.json`, or merged), its referring expressions and GLIP's mixed sets. Entries with the
+same `original_img_id`, or else the same `file_name`, are the captions of one image. These files have no chains: phrases
+with the same set of boxes become one chain (as in section 2.3 of Entities), and a phrase without a box gets its own.
 
-Written is the Flickr layout, a file a split. What it has no room for (boxes that no caption names, chains, types,
-flags, tokens) stands in keys of our own that other tools pass over, so nothing of a corpus is lost; where
-those keys are present, they and not the annotations are read.
+Files are written in the Flickr layout, one per split. What the layout cannot store (boxes without phrase, chains,
+types, flags, tokens) goes into additional keys that other tools ignore, so nothing is lost. If these keys are present,
+they are read instead of the annotations.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _SPLIT = re.compile(r"(?:^|[_-])(train|val|test|dev|valid|validation|testA|testB
 
 
 class _Entry(msgspec.Struct, omit_defaults=True):
-    """An element of `images`: a caption and its picture. From `phrases` on, the keys are ours.
+    """An element of `images`: a caption and its picture. The keys from `phrases` on are added by Deixis.
 
-    What loaders ask for has None as its default, so that an empty caption is written too.
+    Fields that other loaders need have the default None, so that an empty caption is still written.
     """
 
     id: int | str
@@ -75,7 +75,7 @@ class _Annotation(msgspec.Struct):
 
 
 class _Picture(msgspec.Struct, omit_defaults=True):
-    """An element of `grounded_pictures`, our own list of what an image is apart from its captions."""
+    """An element of `grounded_pictures`, a list added by Deixis: an image without its captions."""
 
     id: str
     position: int
@@ -117,7 +117,7 @@ def read(tree: FileTree) -> Corpus:
 
 
 def write(corpus: Corpus, out: Path) -> None:
-    """Write a file a split into a folder, or everything into one file where `out` ends in .json."""
+    """Write one file per split to a folder, or everything to one file if `out` ends in .json."""
     files: dict[Path, list[tuple[int, Image]]] = {}
     for position, image in enumerate(corpus):
         part = re.sub(r"[^\w-]+", "-", image.split)
@@ -157,7 +157,7 @@ def _split(name: str) -> str:
 
 
 def _restore(content: _File) -> Iterable[tuple[int | None, Image]]:
-    """Images of a file that Deixis has written, each with its place in the corpus."""
+    """Images of a file written by Deixis, each with its position in the corpus."""
     captions: dict[str, list[Caption]] = {}
     for entry in content.images:
         caption = make_caption(
@@ -200,7 +200,7 @@ def _entry(number: int, image: Image, sentence: int, caption: Caption) -> _Entry
 
 
 def _annotations(numbers: count[int], entry_id: int | str, image: Image, caption: Caption) -> Iterable[_Annotation]:
-    """The boxes of the chains this caption names, each with the spans of all phrases that name it."""
+    """The boxes of the chains in this caption, each with the spans of all its phrases."""
     offsets = token_offsets(caption)
     chains = {chain.id: chain for chain in image.chains}
     spans: dict[int, list[Span]] = {}
@@ -220,7 +220,7 @@ def _annotations(numbers: count[int], entry_id: int | str, image: Image, caption
 
 
 def _infer(content: _File, split: str) -> Iterable[tuple[int | None, Image]]:
-    """Images of a file that names captions, boxes and spans alone."""
+    """Images of a file that has only captions, boxes and spans."""
     annotations: dict[int | str, list[_Annotation]] = {}
     for annotation in content.annotations:
         annotations.setdefault(annotation.image_id, []).append(annotation)
@@ -236,7 +236,7 @@ def _infer(content: _File, split: str) -> Iterable[tuple[int | None, Image]]:
 
 
 class _InferredImage:
-    """Gathers the captions of one image, its distinct boxes, and which boxes each phrase names."""
+    """Collects the captions of one image, its distinct boxes, and the boxes of each phrase."""
 
     def __init__(self, image_id: str, entry: _Entry) -> None:
         self.id, self.file = image_id, entry.file_name or ""
@@ -254,12 +254,12 @@ class _InferredImage:
         named: dict[Span, set[int]] = {}
         for spans in entry.tokens_positive_eval or ():
             for span in spans:
-                self._name(named, _checked(span, entry, text), offsets)
+                self._boxes_of(named, _check_span(span, entry, text), offsets)
         for annotation in annotations:
             box = self._box(annotation)
             index = self.boxes.setdefault(box, len(self.boxes))
             for span in annotation.tokens_positive:
-                self._name(named, _checked(span, entry, text), offsets).add(index)
+                self._boxes_of(named, _check_span(span, entry, text), offsets).add(index)
         self.texts.append(text)
         self.phrases.append(named)
 
@@ -269,7 +269,7 @@ class _InferredImage:
         for number, (text, named) in enumerate(zip(self.texts, self.phrases, strict=True)):
             phrases = []
             for (start, end), boxes in sorted(named.items()):
-                # A phrase without boxes shares its chain with no other: its place tells it apart.
+                # A phrase without boxes gets its own chain, identified by its position.
                 chain = chain_of.setdefault(frozenset(boxes) or (number, start, end), str(len(chain_of) + 1))
                 phrases.append(Phrase(start, end, chain))
             captions.append(make_caption(text, None, phrases))
@@ -288,7 +288,7 @@ class _InferredImage:
         )
 
     @staticmethod
-    def _name(named: dict[Span, set[int]], span: Span, offsets: list[Span]) -> set[int]:
+    def _boxes_of(named: dict[Span, set[int]], span: Span, offsets: list[Span]) -> set[int]:
         start, end = tokens_of(span, offsets)
         return named.setdefault((start, end), set()) if start < end else set()
 
@@ -302,8 +302,8 @@ class _InferredImage:
         return box
 
 
-def _checked(span: Span, entry: _Entry, text: str) -> Span:
-    """A span that may pass the caption's end, as some published ones do by a blank, but not lie outside it."""
+def _check_span(span: Span, entry: _Entry, text: str) -> Span:
+    """Check that a span starts in the caption. It may exceed the end, as some published ones do by a blank."""
     if not 0 <= span[0] <= min(span[1], len(text)):
         raise DeixisError(f"image {entry.id}: span {list(span)} is not in the caption of {len(text)} characters")
     return span

@@ -1,7 +1,7 @@
-"""Karpathy's splits: `dataset_flickr8k.json`, `dataset_flickr30k.json`, `dataset_coco.json`, one JSON file a dataset.
+"""Karpathy's splits: `dataset_flickr8k.json`, `dataset_flickr30k.json`, `dataset_coco.json`, one JSON file per dataset.
 
-`raw` is a caption's text and `tokens` are its tokens; `sentid` is the caption's id. The image's id is `cocoid` where
-there is one, else the file name without the suffix. COCO's `restval` split keeps its name.
+`raw` is a caption's text and `tokens` are its tokens; `sentid` is the caption's id. The image's id is `cocoid` if
+present, else the file name without the suffix. COCO's `restval` split keeps its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-DESCRIPTION = "Karpathy's splits: dataset_flickr8k.json and its like"
+DESCRIPTION = "Karpathy's splits: dataset_flickr8k.json and similar files"
 
 FILE_NAME = "dataset.json"
 
@@ -36,7 +36,7 @@ class _Image(msgspec.Struct, omit_defaults=True):
     cocoid: int | str | None = None
     imgid: int | str | None = None
     sentids: list[int | str] = []
-    #: Deixis' own: the photo's id at its first publisher, which the leak guard looks at.
+    #: Added by Deixis: the original id of the photo, for the leak guard.
     source_id: str = ""
 
 
@@ -88,7 +88,7 @@ def write(corpus: Corpus, out: Path) -> None:
 def keep(corpus: Corpus) -> Corpus:
     """Ids, files, splits, source ids, and captions with their tokens; no phrases, boxes or sizes.
 
-    Captions without numbers of their own are numbered through the corpus, because every `sentid` must be one.
+    Captions without numeric ids are numbered, because every `sentid` must be a number.
     """
     ids = iter(caption_ids(corpus, first=0))
     return corpus.with_images(
@@ -104,7 +104,7 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _find(tree: FileTree) -> str | None:
-    """A file of images with sentences, or of no images at all."""
+    """A file of images with sentences, or with an empty list of images."""
     empty = next((name for name, keys in json_keys(tree).items() if keys == {"images", "dataset"}), None)
     return find_json(tree, "images", "sentences") or empty
 

@@ -1,6 +1,6 @@
-"""Deixis' own format: `corpus.jsonl`, a header line and then one JSON object an image. It holds everything.
+"""Deixis' own format: `corpus.jsonl`, a header line followed by one JSON object per image. It stores everything.
 
-The same file is the cache of slow formats.
+The cache of slow formats uses it too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-DESCRIPTION = "Deixis' own: corpus.jsonl, one image a line, nothing lost"
+DESCRIPTION = "Deixis' own: corpus.jsonl, one image per line, lossless"
 FILE_NAME = "corpus.jsonl"
 VERSION = 1
-#: The header, with the corpus' name in it, is no longer than this.
+#: Largest length of the header, which contains the corpus' name.
 HEADER_LIMIT = 1 << 16
 
 
@@ -35,7 +35,7 @@ def detect(tree: FileTree) -> bool:
 
 
 def read(tree: FileTree, *, trusted: bool = False) -> Corpus:
-    """Read the corpus. `trusted` skips the checks of `make_image` for a file that Deixis itself has written."""
+    """Read the corpus. `trusted` skips the checks of `make_image`, for files written by Deixis."""
     name = _find(tree)
     if name is None:
         raise InputError(tree.path, f"has no {FILE_NAME}")
@@ -78,7 +78,7 @@ def keep(corpus: Corpus) -> Corpus:
 
 
 def _find(tree: FileTree) -> str | None:
-    """A .jsonl file at the top whose first line is our header."""
+    """A .jsonl file at the top of the tree whose first line is a Deixis header."""
     for name in tree.names():
         if name.endswith(".jsonl") and "/" not in name:
             try:

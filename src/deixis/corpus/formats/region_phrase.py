@@ -1,8 +1,8 @@
-"""Regions and the phrases of each, in the shape of Visual Genome's `region_descriptions.json` and `image_data.json`.
+"""Regions with phrases, in the format of Visual Genome's `region_descriptions.json` and `image_data.json`.
 
-MS-COCO-region (HM-LSTM, section 5.2) is such a set. A region is a chain with one box; each of its phrases is a caption
-that is one phrase from end to end, linked to the chain, so that region-phrase ranking finds the phrase strings of a
-region where it finds those of any corpus. A `region_id` that occurs again in its image adds a phrase to its region.
+MS-COCO-region (HM-LSTM, section 5.2) has this format. A region becomes a chain with one box. Each of its phrases
+becomes a caption that consists of one phrase, linked to the chain, so that region-phrase ranking works as in other
+corpora. A `region_id` that occurs several times in an image adds further phrases to its region.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from deixis.corpus.tree import FileTree
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 
-DESCRIPTION = "regions and the phrases of each: Visual Genome's region_descriptions.json"
+DESCRIPTION = "regions with phrases: Visual Genome's region_descriptions.json"
 
 REGION_FILE = "region_descriptions.json"
 IMAGE_FILE = "image_data.json"
@@ -69,7 +69,7 @@ class _ImageData(msgspec.Struct, omit_defaults=True):
     height: int = 0
     url: str = ""
     flickr_id: Id | None = None
-    #: Deixis' own: Visual Genome has no splits.
+    #: Added by Deixis: Visual Genome has no splits.
     split: str = ""
 
 
@@ -112,9 +112,9 @@ def write(corpus: Corpus, out: Path) -> None:
 
 
 def keep(corpus: Corpus) -> Corpus:
-    """Every chain that has boxes, as one region (the box around them all), and the strings of its mentions.
+    """Every chain with boxes as one region (the box around all of them), and the texts of its phrases.
 
-    Sentences, types and mentions without a box have no place in this shape.
+    Sentences, types and phrases without a box are lost.
     """
     images = []
     for image in corpus:
@@ -166,7 +166,7 @@ def _image(entry: _Regions, by_id: dict[str, _ImageData]) -> Image:
         if region.width < 0 or region.height < 0:
             raise DeixisError(f"region {region.region_id}: width and height must not be negative")
         inner = clipped(box, data.width, data.height)
-        # Some thousand published regions lie partly outside their picture, and a few wholly: those have no box.
+        # Some thousand published regions are partly outside their picture, and a few entirely: those have no box.
         visible = inner if inner.x1 <= inner.x2 and inner.y1 <= inner.y2 else None
         if boxes.setdefault(chain, visible) != visible:
             raise DeixisError(f"region {region.region_id} has two boxes")
@@ -176,7 +176,7 @@ def _image(entry: _Regions, by_id: dict[str, _ImageData]) -> Image:
 
 
 def _build(image_id: str, data: _ImageData, regions: dict[str, Box | None], captions: list[Caption]) -> Image:
-    """The image with its regions in their order, and a box of its own for each that has one."""
+    """Create an image with sorted regions, each with its own box if it has one."""
     boxes: list[Box] = []
     chains = []
     for chain in sorted(regions, key=natural_key):
@@ -216,7 +216,7 @@ def _around(boxes: tuple[Box, ...]) -> Box:
 
 
 def _file(url: str) -> str:
-    """`https://…/VG_100K_2/1.jpg` → `VG_100K_2/1.jpg`; what is no address is a path already."""
+    """`https://…/VG_100K_2/1.jpg` → `VG_100K_2/1.jpg`. Text that is not a URL is returned as a path."""
     if not url.startswith(("http://", "https://")):
         return url
     return "/".join(PurePosixPath(urlsplit(url).path).parts[-2:])
