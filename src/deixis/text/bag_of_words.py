@@ -1,4 +1,4 @@
-"""The plain text features beside Fisher vectors: tf-idf and the mean of word vectors, both from token lists."""
+"""Simple text features: tf-idf and the mean of word vectors, both from token lists."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from deixis.text.word_vectors import WordVectors
 
 
 def tfidf(**options: Any) -> TfidfVectorizer:
-    r"""scikit-learn's tf-idf over tokens that are already split; `options` are those of `TfidfVectorizer`.
+    r"""scikit-learn's tf-idf on token lists; `options` are those of `TfidfVectorizer`.
 
     A word t of a caption counts :math:`\mathrm{tf} \cdot (1 + \ln\frac{1 + n}{1 + \mathrm{df}_t})`, rows have norm 1.
-    The result is a sparse array; the two-branch paper (4.2) finds it close to Fisher vectors under its networks.
+    The result is a sparse array. In two-branch networks (section 4.2) it is nearly as good as Fisher vectors.
 
     >>> features = tfidf().fit([("a", "dog"), ("a", "cat")])
     >>> features.transform([("a", "dog", "dog")]).toarray().round(2).tolist()
@@ -34,8 +34,7 @@ def _as_they_are(tokens: Sequence[str]) -> Sequence[str]:
 class MeanVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""A caption as the mean :math:`\frac1T \sum_t v(t)` of the vectors of its words with content.
 
-    The first moment of what `FisherVectors` describes by a mixture. Words without a vector are left out; a caption
-    without any is all zeros.
+    Words without a vector are left out; a caption without any vector is all zeros.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sentences from a model that tells the next word: beam search over many pictures at once."""
+"""Beam search with a next-word model, for many pictures at once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: Tensors with one row a sentence in the making.
+#: Tensors with one row per partial sentence.
 State = tuple[Tensor, ...]
 #: The last words `(rows,)` and the states before them → log-probabilities of the next `(rows, words)`, and new states.
 NextWord = Callable[[Tensor, State], tuple[Tensor, State]]
 
 
 class Spoken(NamedTuple):
-    """A sentence by its word ids, without start and end, and the logarithm of its probability."""
+    """The word ids of a sentence, without start and end, and its log-probability."""
 
     words: list[int]
     score: float
@@ -23,19 +23,18 @@ class Spoken(NamedTuple):
 
 @torch.no_grad()
 def beam_search(step: NextWord, state: State, *, start: int, end: int, width: int, longest: int) -> list[list[Spoken]]:
-    """For every row of `state` at most `width` sentences, best first.
+    """At most `width` sentences for every row of `state`, best first.
 
-    A sentence's score is the sum of the log-probabilities of its words and of the end, without regard to its length. It
-    ends where the end is among the `width` likeliest next words: else the shortest ones, whose probability has few
-    small factors, would beat whole sentences, which have many. A beam as wide as there are beginnings of sentences
-    finds the best of all of them.
+    The score of a sentence is the sum of the log-probabilities of its words and of the end, without length
+    normalization. A sentence can end only if the end is among the `width` most likely next words; otherwise very short
+    sentences, which have few factors, would win. A beam as wide as the number of prefixes finds the best sentence.
 
     Args:
-        step: tells the next word; −∞ for one that may not be said.
-        state: what it begins with.
+        step: scores the next word; −∞ for forbidden words.
+        state: the initial state.
         start, end: ids of the words that begin and end a sentence.
-        width: how many sentences are kept in the making.
-        longest: words of a sentence at most, the end not counted.
+        width: number of partial sentences kept.
+        longest: maximum number of words, not counting the end.
     """
     pictures, device = len(state[0]), state[0].device
     state = tuple(part.repeat_interleave(width, 0) for part in state)
@@ -56,7 +55,7 @@ def beam_search(step: NextWord, state: State, *, start: int, end: int, width: in
         done_words = torch.cat([done_words, words], 1).gather(1, kept[..., None].expand(-1, -1, longest))
         following[..., end] = -torch.inf
         scores, chosen = following.flatten(1).topk(width)
-        # Scores only fall: what is worse than every finished sentence never comes back.
+        # Scores only decrease, so a partial sentence worse than every finished one cannot win.
         if length == longest or bool((scores[:, 0] <= done_scores[:, -1]).all()):
             break
         origin, word = chosen // following.shape[-1], chosen % following.shape[-1]

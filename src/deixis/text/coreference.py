@@ -1,9 +1,8 @@
-"""How likely two mentions in different captions of a picture are to name the same: a small model of words alone.
+"""The probability that two mentions in different captions of a picture are the same entity, from their words.
 
 It sees both heads and all words by learned vectors, what they share, their numbers, colours and types, and how many
-other mentions of the type stand beside them. `deixis.training.tools.coreference_training` trains it; the annotation
-workbench proposes
-answers to link questions with it (the Entities paper, section 2.1, has only people).
+other mentions of the type stand beside them. `deixis.training.tools.coreference_training` trains it. The
+annotation workbench uses it to propose answers to link questions (in Entities, section 2.1, only people answer them).
 """
 
 from __future__ import annotations
@@ -74,12 +73,12 @@ def mention_texts(mentions: Iterable[tuple[int, Sequence[str], tuple[str, ...]]]
 
 
 def content(words: Sequence[str]) -> list[str]:
-    """The words without determiners, or all of them where nothing else is left."""
+    """The words without determiners, or all words if nothing else is left."""
     return [word for word in words if word not in DETERMINERS] or list(words)
 
 
 def pair_features(first: MentionText, second: MentionText) -> list[float]:
-    """What two mentions have in common; the same whichever comes first."""
+    """Features shared by two mentions, independent of their order."""
     words, others = set(content(first.words)), set(content(second.words))
     heads = first.words[-1], second.words[-1]
     counts = [next((NUMBERS[word] for word in m.words if word in NUMBERS), 0) for m in (first, second)]

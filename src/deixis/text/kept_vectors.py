@@ -1,4 +1,4 @@
-"""The vectors of the words of a corpus: what of a large table must go along with features fitted over it."""
+"""The vectors of a corpus' words: the part of a large table that is stored with features fitted on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = "words.json"
 
 
 class _Words(msgspec.Struct, frozen=True):
-    """Words in the order of their vectors, and those that were looked for and have none."""
+    """Words in the order of their vectors, and words that were looked up but have no vector."""
 
     known: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -44,11 +44,11 @@ class KeptVectors(WordVectors):
         return cls(_Words(known, unknown), array[found], vectors.source)
 
     def unmet(self, words: Iterable[str]) -> list[str]:
-        """Those of these words that were never looked for."""
+        """The words that were never looked up."""
         return sorted({*words}.difference(self._words.known, self._words.unknown))
 
     def with_words(self, vectors: WordVectors, words: Sequence[str]) -> KeptVectors:
-        """These and the vectors of more words."""
+        """A copy with the vectors of more words."""
         more = KeptVectors.of(vectors, self.unmet(words))
         both = _Words(self._words.known + more._words.known, self._words.unknown + more._words.unknown)
         return KeptVectors(both, np.concatenate([self.table, more.table]), self.source)

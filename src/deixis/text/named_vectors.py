@@ -1,4 +1,4 @@
-"""Word vectors by the name that a recipe has for them: spaCy's, or a file of them."""
+"""Loads the word vectors named in a recipe: spaCy's, or those of a file."""
 
 from __future__ import annotations
 

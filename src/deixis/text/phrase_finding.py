@@ -1,7 +1,7 @@
-"""The phrases of a sentence that a person typed, and where its tokens are in it.
+"""Finds the phrases of a typed sentence, and the positions of its tokens.
 
-Phrases are found by the chunker that comes with the package (NumPy alone). Those that name nothing visible are left
-out, and a sentence in which none is found is one phrase.
+Phrases are found by the chunker that comes with the package (it needs only NumPy). Phrases that refer to nothing
+visible are left out. A sentence without phrases is one phrase.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from deixis.corpus.records import NOT_VISUAL
 from deixis.errors import DeixisError
 from deixis.text.tokens import has_content, tokenize
 
-#: Longer sentences are refused: whoever types one does not describe a picture.
+#: Longer sentences are refused; they do not describe a picture.
 LONGEST = 200
 
 
 def find_phrases(sentence: str) -> list[tuple[int, int]]:
-    """The phrases of a sentence as spans of the tokens of `tokenize`; a sentence without words is a `DeixisError`."""
+    """The phrases of a sentence as token spans of `tokenize`. Raises `DeixisError` if it has no words."""
     from deixis.text.chunker import Chunker
     from deixis.text.entity_types import EntityTypes
 
@@ -55,7 +55,7 @@ def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def trimmed(tokens: Sequence[str], text: str) -> tuple[int, int]:
-    """The span of all tokens but punctuation at either end; a text without words is a `DeixisError`."""
+    """The span of all tokens except punctuation at either end. Raises `DeixisError` if there are no words."""
     real = [place for place, token in enumerate(tokens) if any(map(str.isalnum, token))]
     if not real:
         raise DeixisError(f"the phrase {text!r} has no words")

@@ -1,4 +1,4 @@
-"""Recurrent text encoders: token ids of texts of several lengths to states and one vector a text."""
+"""Recurrent text encoders: from token ids of texts of different lengths to states and one vector per text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecurrentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecurrentEncoder(nn.Module):
-    """Token ids (texts, longest), 0 = padding at the end, to one vector a text (texts, dim)."""
+    """Token ids (texts, longest), 0 = padding at the end, to one vector per text (texts, dim)."""
 
     def __init__(self, words: int, recipe: RecurrentRecipe, word_vectors: Tensor | None = None) -> None:
         super().__init__()

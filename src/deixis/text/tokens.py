@@ -1,6 +1,6 @@
-"""From text to tokens, in the way the captions of Flickr30k are split (Penn Treebank: `man 's`, `do n't`, `t-shirt`).
+"""Tokenizes text in the way the captions of Flickr30k are split (Penn Treebank: `man 's`, `do n't`, `t-shirt`).
 
-Free text (a query, a COCO caption) and captions that come with tokens thereby meet in one vocabulary.
+Free text (a query, a COCO caption) and captions with tokens can therefore share a vocabulary.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from functools import cache
 
 from deixis.corpus.records import Caption
 
-#: Abbreviations that keep their full stop wherever they stand.
+#: Abbreviations that always keep their full stop.
 ABBREVIATIONS = ("mr", "mrs", "ms", "dr", "st", "jr", "sr", "vs")
 #: What is split off the end of a word; `n't` takes its `n` along.
 CLITICS = ("s", "m", "d", "re", "ve", "ll")
-#: Words that the GoogleNews word2vec vectors, on which the papers' text features stand, have no vector of.
+#: Words without a vector in GoogleNews word2vec, which the papers' text features are based on.
 FUNCTION_WORDS = frozenset({"a", "and", "of", "to"})
 
 
 def tokenize(text: str) -> tuple[str, ...]:
-    """Split free text into tokens, letter case kept.
+    """Split free text into tokens, keeping letter case.
 
     Words keep their hyphens and inner apostrophes, contractions are split in two, numbers keep their inner marks,
-    every other sign stands alone, a run of full stops or hyphens together. Text is brought to Unicode's composed form
-    (NFC), typographic apostrophes become plain ones. Scripts written without spaces come out as one token a run.
+    every other sign is a token, as is a run of full stops or hyphens. Text is normalized to Unicode's composed form
+    (NFC), and typographic apostrophes become plain ones. Scripts without spaces give one token per run.
 
     >>> tokenize("The man’s T-shirt doesn't cost $3.50 in the U.S., Mr. O'Neill!")
     ('The', 'man', "'s", 'T-shirt', 'does', "n't", 'cost', '$', '3.50', 'in', 'the', 'U.S.', ',', 'Mr.', "O'Neill", '!')
@@ -38,8 +38,7 @@ def tokenize(text: str) -> tuple[str, ...]:
 def tokens_of(text: str | Caption) -> tuple[str, ...]:
     """The lower-case tokens of a caption or of free text: what vocabularies and text features are built from.
 
-    A caption's own tokens are used where its source gave them or its phrases count on them; a caption that is only
-    text is tokenized.
+    A caption's tokens are used if its source has them or its phrases refer to them; other captions are tokenized.
 
     >>> tokens_of("Two dogs run.")
     ('two', 'dogs', 'run', '.')

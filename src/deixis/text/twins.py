@@ -28,7 +28,7 @@ Tokens = tuple[str, ...]
 ANIMATE = frozenset({"people", "animals"})
 #: The parser that reads captions and their twins.
 PARSER = "spacy-md"
-#: Part of every cache key: raise it when the same captions come to have other twins.
+#: Part of every cache key. Increase it when the same captions get other twins.
 _VERSION = 1
 
 
@@ -108,12 +108,12 @@ def cached_twins(corpus: Corpus) -> Path:
 
 
 def write_twins(path: str | Path, twins: Sequence[Twins]) -> None:
-    """A JSON object a line."""
+    """Write one JSON object per line."""
     write_text(path, "".join(msgspec.json.encode(each).decode() + "\n" for each in twins))
 
 
 def read_twins(path: str | Path) -> list[Twins]:
-    """Read what `write_twins` wrote; a fault is an `InputError` with the line."""
+    """Read a file written by `write_twins`. Raises `InputError` that names the line."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as fault:

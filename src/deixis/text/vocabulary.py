@@ -1,4 +1,4 @@
-"""Which words a model knows: counts, a cut-off, four special tokens, one readable file."""
+"""The vocabulary of a model: word counts, a cut-off, four special tokens, and a readable file format."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _HEADER = "token\tcount"
 
 
 class Vocabulary:
-    """Words and their ids: the special tokens first, then words by falling count, equal counts by text.
+    """Words and their ids: special tokens first, then words by decreasing count, ties in alphabetical order.
 
     Args:
-        counts: how often each word was seen; words of equal rank are ordered by code point, so that the same counts
-            give the same ids on every machine.
+        counts: count of each word. Ties are ordered by code point, so that equal counts always give equal ids.
         minimum_count: rarer words are left out.
-        maximum_size: how many words are kept at most, special tokens not counted.
+        maximum_size: maximum number of words, not counting special tokens.
 
     >>> vocabulary = Vocabulary.of([("a", "dog"), ("a", "cat"), ("a", "dog", "runs")], minimum_count=2)
     >>> vocabulary.words
@@ -41,7 +40,7 @@ class Vocabulary:
         #: The words by rank; the id of `words[i]` is `i + len(SPECIALS)`.
         self.words = tuple(word for word, _ in kept)
         self.counts = tuple(count for _, count in kept)
-        #: How many running words of the counted text are not in the vocabulary.
+        #: Number of words of the counted text that are not in the vocabulary.
         self.unknown_count = sum(counts.values()) - sum(self.counts)
         self._ids = {word: number for number, word in enumerate(self.words, start=len(SPECIALS))}
 
@@ -54,7 +53,7 @@ class Vocabulary:
         return cls(counts, minimum_count=minimum_count, maximum_size=maximum_size)
 
     def __len__(self) -> int:
-        """How many ids there are, special tokens included."""
+        """The number of ids, including special tokens."""
         return len(SPECIALS) + len(self.words)
 
     def __contains__(self, word: object) -> bool:
@@ -95,7 +94,7 @@ class Vocabulary:
         return SPECIALS[number] if number < len(SPECIALS) else self.words[number - len(SPECIALS)]
 
     def save(self, path: str | Path) -> None:
-        """Write a text file with one `token<TAB>count` a line, line number (from 0, after the header) = id."""
+        """Write a text file with one `token<TAB>count` per line, line number (from 0, after the header) = id."""
         for word in self.words:
             if any(sign in word for sign in "\t\n\r") or not word:
                 raise DeixisError(f"the word {word!r} cannot be kept in a vocabulary file: it is empty or has a break")
@@ -105,7 +104,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Read what `save` wrote; a fault is an `InputError` with the line."""
+        """Read a file written by `save`. Raises `InputError` that names the line."""
         try:
             lines = Path(path).read_bytes().decode().split("\n")
         except OSError as fault:
