@@ -98,13 +98,13 @@ class ConceptVocabulary:
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write a readable table: a concept a line, its forms with spaces between them, the commonest first."""
+        """Write a readable table: one concept per line, with its forms separated by spaces, most common first."""
         rows = ("\t".join([each.word, each.part, str(each.count), " ".join(each.forms)]) for each in self.concepts)
         write_text(path, "\n".join([_HEADER, *rows, ""]))
 
     @classmethod
     def load(cls, path: str | Path) -> ConceptVocabulary:
-        """Read what `save` wrote; a fault is an `InputError` with the line."""
+        """Read a file written by `save`. Raises `InputError` that names the line."""
         try:
             lines = Path(path).read_bytes().decode().removesuffix("\n").split("\n")
         except OSError as fault:
@@ -134,7 +134,7 @@ class ConceptVocabulary:
 def count_concepts(
     captions: Iterable[Iterable[TaggedWord]], *, size: int = 256, minimum_count: int = 1
 ) -> ConceptVocabulary:
-    """The commonest concepts of tagged captions."""
+    """The most common concepts of tagged captions."""
     readings: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
     for word in (word for caption in captions for word in caption):
         readings[word.form][(word.lemma, word.part) if word.part else ("", "")] += 1

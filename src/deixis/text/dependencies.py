@@ -55,7 +55,7 @@ class Dependencies:
         return _parsed(self._parser, texts)
 
     def save(self, path: str | Path) -> None:
-        """A line a text: its tokens, heads and relations."""
+        """A line of the file: the tokens, heads and relations of one text."""
         encoder = msgspec.json.Encoder()
         with atomic_write(path) as stream:
             for tokens, edges in self._edges.items():

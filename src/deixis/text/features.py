@@ -63,7 +63,7 @@ class TextRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TextFeatures(Protocol):
-    """Fitted features. The kind "tokens" gives ids of words, the others numbers."""
+    """Fitted text features. The kind "tokens" gives word ids, the others vectors."""
 
     @property
     def recipe(self) -> TextRecipe: ...
@@ -254,7 +254,7 @@ class FisherFeatures:
 
 
 class MeanFeatures:
-    """The mean vector of a text's words (the two-branch paper, Table 2 a)."""
+    """The mean vector of a text's words (two-branch networks, Table 2 a)."""
 
     def __init__(self, recipe: TextRecipe, vectors: KeptVectors) -> None:
         self.recipe, self.vectors = recipe, vectors
@@ -279,7 +279,7 @@ class MeanFeatures:
 
 
 class TfidfFeatures:
-    """Counts of words, weighted by how rare they are; one number a word of the training captions (two-branch, 4.3)."""
+    """tf-idf: one number per word of the training captions (two-branch networks, section 4.3)."""
 
     def __init__(self, recipe: TextRecipe, vectorizer: TfidfVectorizer) -> None:
         self.recipe, self._vectorizer = recipe, vectorizer

@@ -100,7 +100,7 @@ class StreamedPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def save(self, path: str | Path) -> None:
-        """Write what was fitted as safetensors."""
+        """Write the fitted components as safetensors."""
         check_is_fitted(self)
         names = ("mean_", "components_", "explained_variance_", "explained_variance_ratio_")
         with atomic_write(path) as stream:
@@ -108,7 +108,7 @@ class StreamedPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> StreamedPCA:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         try:
             arrays = safetensors.numpy.load_file(path)
             pca = cls(len(arrays["components_"]), device=device)
@@ -176,7 +176,7 @@ class StreamedPCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return values, np.where(real, components / np.where(real, norms, 1.0), 0.0)
 
     def _leading(self, matrix: Any, cuda: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The largest eigenvalues of a symmetric matrix and their eigenvectors as rows, falling."""
+        """The largest eigenvalues of a symmetric matrix, descending, and their eigenvectors as rows."""
         size = len(matrix)
         self._total_variance = float(matrix.trace())
         if cuda:
@@ -194,7 +194,7 @@ def _zeros(size: int, cuda: Any) -> Any:
 
 
 def _cuda(device: str | None) -> Any:
-    """PyTorch where a GPU is to be used, else None."""
+    """PyTorch if a GPU is used, else None."""
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device must be 'cuda', 'cpu' or None, not {device!r}")
     if device == "cpu" or (device is None and find_spec("torch") is None):

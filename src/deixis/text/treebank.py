@@ -56,7 +56,7 @@ class Treebank:
             return [chunk_tree(len(text), own) for text, own in zip(texts, spans, strict=True)]
 
     def add(self, trees: Iterable[TokensAndTree]) -> None:
-        """Know more trees; of a text that is known already, its own stays."""
+        """Add trees. Texts that already have a tree keep it."""
         for tokens, tree in trees:
             self._trees.setdefault(tokens, tree)
 

@@ -59,7 +59,7 @@ class Tree(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def depth(self) -> int:
-        """How many nodes lie on the longest way from the root to a leaf."""
+        """The number of nodes on the longest path from the root to a leaf."""
         deepest, row = 0, [self]
         while row:
             deepest += 1
@@ -142,7 +142,7 @@ def flattened(tree: Tree, limit: int = DEPTH_LIMIT) -> Tree:
 
 
 def write_trees(path: str | Path, trees: Iterable[TokensAndTree]) -> None:
-    """Write trees, one a line, as JSON or as brackets by the file's ending."""
+    """Write trees, one per line, as JSON or brackets depending on the file's suffix."""
     lines = []
     for tokens, tree in trees:
         check_tree(tree, len(tokens))
@@ -154,7 +154,7 @@ def write_trees(path: str | Path, trees: Iterable[TokensAndTree]) -> None:
 
 
 def read_trees(path: str | Path) -> list[TokensAndTree]:
-    """Read trees; a fault is an `InputError` that names the line."""
+    """Read trees. Raises `InputError` that names the line."""
     try:
         lines = Path(path).read_bytes().decode().split("\n")
     except OSError as fault:
@@ -183,7 +183,7 @@ def _json_trees(path: str | Path, lines: Sequence[str]) -> Iterator[TokensAndTre
 
 
 def tree_from_data(data: Any, depth: int = 1) -> Tree:
-    """The way back from `Tree.to_data`."""
+    """The inverse of `Tree.to_data`."""
     if depth > DEPTH_LIMIT:
         raise DeixisError(f"the tree is deeper than {DEPTH_LIMIT} nodes")
     match data:

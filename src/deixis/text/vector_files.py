@@ -1,7 +1,7 @@
 """Readers of word vector files: word2vec `.bin` and `.txt`, fastText `.vec`, GloVe.
 
-The files come from strangers and can be larger than memory: they are streamed (text) or memory-mapped (binary), sizes
-in a header are held against the size of the file before anything is allocated, and a fault names its line or word.
+The files are not trusted and can be larger than memory: they are streamed (text) or memory-mapped (binary), sizes in a
+header are checked against the file size before anything is allocated, and errors name the line or word.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HASHED = 1 << 20
 def read_word_vectors(
     path: str | Path, words: Collection[str] | None = None, *, lemma: Callable[[str], str] | None = None
 ) -> WordVectors:
-    """Read a file of word vectors, its kind found from its first bytes.
+    """Read a file of word vectors. The format is detected from its first bytes.
 
     Args:
         path: word2vec binary (a header line with count and dimension, then word, space, little-endian float32),
@@ -41,7 +41,7 @@ def read_word_vectors(
         words: keep these only, with the forms `WordVectors` falls back to: much faster, and takes little memory.
         lemma: see `WordVectors`.
 
-    Of a word that occurs twice the first vector counts; bytes that are not UTF-8 are replaced.
+    If a word occurs twice, its first vector is used. Bytes that are not UTF-8 are replaced.
     """
     path = Path(path)
     wanted = None

@@ -1,4 +1,4 @@
-"""Word vectors: a table of rows and a way from a word to its row.
+"""Word vectors: a table, and a function from a word to its row.
 
 By default those of spaCy's `en_core_web_md` (514,157 words, 20,000 different rows of 300), read from the package's
 files without spaCy; otherwise any word2vec, GloVe or fastText file (`deixis.text.vector_files`).
@@ -87,7 +87,7 @@ class WordVectors:
         return [row for part in parts if len(parts) > 1 for row in self.rows(part)]
 
     def look_up(self, words: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """The vectors of words, (words, dimension), and which of them have one; the others' rows are zero."""
+        """The vectors of words, (words, dimension), and which words have one; the others are zero."""
         rows = [self.rows(word) for word in words]
         found = np.array([len(of_word) > 0 for of_word in rows], dtype=bool)
         array = np.zeros((len(words), self.dimension), dtype=np.float32)
@@ -96,7 +96,7 @@ class WordVectors:
         return array, found
 
     def missing(self, token_lists: Iterable[Iterable[str]]) -> Counter[str]:
-        """The words of token lists that have no vector, with how often they occur."""
+        """Counts of the words of token lists that have no vector."""
         counts = Counter(token for tokens in token_lists for token in tokens)
         return Counter({word: count for word, count in counts.items() if not self.rows(word)})
 
