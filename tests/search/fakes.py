@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from deixis.adapters.bundles import Relevance
+from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.search_model import (
     Bytes,
     Identity,
@@ -21,6 +21,8 @@ from deixis.adapters.search_model import (
     whole_pictures,
     whole_texts,
 )
+from deixis.model import Text, as_tokens
+from deixis.text.vocabulary import Vocabulary
 
 SIDE = 4
 COLOURS = {
@@ -35,7 +37,8 @@ COLOURS = {
 class ColourModel(PreparedModel):
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
-    relevance = Relevance(threshold=0.8, slope=10.0, alike=0.9)
+    relevance = Relevance(Threshold(0.8), Threshold(0.8), slope=10.0, alike=0.9)
+    known_words: Vocabulary | None = Vocabulary.of([COLOURS])
 
     def __init__(self, name: str = "colours") -> None:
         self.name = name
@@ -53,14 +56,14 @@ class ColourModel(PreparedModel):
         named = [[COLOURS[word] for word in text.split() if word in COLOURS] for text in texts]
         return whole_texts(unit(np.array([np.mean(colours or [(128, 128, 128)], 0) for colours in named])))
 
-    def unknown_words(self, text: str) -> list[str]:
-        return [word for word in text.split() if word not in COLOURS]
+    def unknown_words(self, text: Text) -> list[str]:
+        return [word for word in as_tokens(text) if word not in COLOURS]
 
 
 class CellModel(ColourModel):
     """The same with cells: the mean colours of a picture's quarters; every colour that is named is a word."""
 
-    relevance = Relevance(threshold=1.6, slope=10.0, alike=0.9)
+    relevance = Relevance(Threshold(1.6), Threshold(1.6), slope=10.0, alike=0.9)
 
     def __init__(self, name: str = "cells") -> None:
         super().__init__(name)

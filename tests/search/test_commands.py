@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,9 +14,11 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from deixis.adapters.bundles import Relevance, Threshold, read_bundle
 from deixis.cli import app
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
+from deixis.loading import load_search_model
 from deixis.search import calibration
 
 Command = Callable[..., subprocess.CompletedProcess[bytes]]
@@ -173,13 +176,23 @@ def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_pat
 
 def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "PICTURES", 40)
-    monkeypatch.setattr(calibration, "BACKGROUND_PICTURES", 40)
-    done = CliRunner().invoke(
-        app, ["export", "onnx", str(run), "--out", str(tmp_path / "bundle"), "--calibrate", "scenes", "--json"]
-    )
+    out = tmp_path / "bundle"
+    done = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out), "--calibrate", "scenes", "--json"])
     if done.exception is None:
-        assert json.loads(done.stdout)["manifest"]["relevance"]["slope"] > 0
+        assert json.loads(done.stdout)["manifest"]["thresholds"]["slope"] > 0
     else:
         # A tower of a few steps need not tell anything from anything.
         assert "do not tell" in str(done.exception) or "too few" in str(done.exception)
-        assert not (tmp_path / "bundle").exists()
+        assert not out.exists()
+
+
+def test_a_bundle_is_calibrated_in_place(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = Relevance(Threshold(0.25), Threshold(0.5), slope=3.0)
+    monkeypatch.setattr(calibration, "PICTURES", 4)
+    monkeypatch.setattr(calibration, "fitted", lambda encoder, pictures, images, *rest: fitted)
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle, copy)
+    done = CliRunner().invoke(app, ["export", "calibrate", str(copy), "scenes", "scenes", "--json"])
+    assert json.loads(done.stdout)["thresholds"]["end"]["base"] == 0.5
+    assert read_bundle(copy).manifest.thresholds == fitted
+    assert load_search_model(f"onnx:{copy}").identity == load_search_model(f"onnx:{bundle}").identity

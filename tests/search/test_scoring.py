@@ -22,7 +22,7 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
-from deixis.search.relevance import likelihoods
+from deixis.search.relevance import likelihoods, list_ends
 from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 
 RED, GREEN, BLUE, WHITE = (COLOURS[name] for name in ("red", "green", "blue", "white"))
@@ -95,8 +95,9 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
     for text in ("red", "red blue", "green"):
         plain = found(engine, text)
         told = model.score(list(paths.values()), [text])[:, 0]
-        relevance = model.relevance
-        wanted = likelihoods(relevance.slope * (told - relevance.threshold))
+        relevance, nothing = model.relevance, np.zeros(1, np.float32)
+        (end,) = list_ends(told[None], told.max(keepdims=True), nothing, nothing > 0, relevance)
+        wanted = likelihoods(relevance.slope * (told - end))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
         # All of one is one; what must not be there turns it round; an example that all resemble changes nothing.
         assert found(engine, f'"{text}" "{text}"') == pytest.approx(plain, abs=1e-4)
@@ -124,12 +125,12 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):
         monkeypatch.setattr(engine_module, "CANDIDATES", candidates)
-        (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 3)], 5)
+        (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 5)], 5)
         near = np.argsort(-whole, kind="stable")[:candidates]
         wanted = ids[near[np.argsort(-all_scores[near], kind="stable")]]
         assert ranking.ids.tolist() == wanted.tolist()
     # Whoever wants more gets more.
-    (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 3)], 40)
+    (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 5)], 40)
     assert len(ranking.ids) == 40
 
 

@@ -24,7 +24,7 @@ def index(untrained_bundle: Path, corpus: Corpus, tmp_path: Path) -> Path:
         (bundle / file.name).symlink_to(file)
     manifest = json.loads((bundle / "manifest.json").read_text())
     (bundle / "manifest.json").unlink()
-    manifest["relevance"]["threshold"] = -2.0
+    manifest["thresholds"] = {"present": {"base": -2.0}, "end": {"base": -2.0}, "slope": 10.0}
     (bundle / "manifest.json").write_text(json.dumps(manifest))
     folder = os.fsencode(tmp_path / "pictures")
     os.mkdir(folder)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from deixis.adapters.bundles import BACKGROUND, MANIFEST, PICTURES, TEXTS, VOCABULARY, WEIGHTS, file_record
+from deixis.adapters.bundles import MANIFEST, PICTURES, TEXTS, VOCABULARY, WEIGHTS, file_record
 from deixis.training.checkpoints import read_tensors, write_tensors
 from tests.tampering import Run, run_command
 
@@ -85,12 +85,6 @@ def noise_for(name: str) -> Change:
     return lambda folder, manifest: (folder / name).write_bytes(np.random.default_rng(0).bytes(5000)) and None
 
 
-def wrong_background(folder: Path, manifest: dict[str, Any]) -> None:
-    np.save(folder / BACKGROUND, np.ones((3, 7), np.float32))
-    manifest["files"][BACKGROUND] = {}
-    manifest["relevance"]["share"] = 0.5
-
-
 BUNDLES: dict[str, Change] = {
     "dimension 1": setting("dim", value=1),
     "dimension 65536": setting("dim", value=65536),
@@ -105,7 +99,7 @@ BUNDLES: dict[str, Change] = {
     "noise for texts": noise_for(TEXTS),
     "noise for weights": noise_for(WEIGHTS),
     "noise for words": noise_for(VOCABULARY),
-    "another background": wrong_background,
+    "thresholds that are no numbers": setting("thresholds", value={"present": {"base": "high"}}),
     "deep settings": setting("towers", value={"deep": DEEP}),
     "a huge number": setting("dim", value=10**400),
     "a name that is a number": setting("name", value=5),

@@ -5,7 +5,6 @@ weights.safetensors   all weights, each once, under PyTorch's names; normalizati
 pictures.onnx         bytes (batch, 3, side, side) → unit rows and cells; its weights are places in weights.safetensors
 texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows and weighted words; likewise
 vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
-background.npy        unit rows of training pictures, which stand for "any picture", where relevance was calibrated
 README.md             the model card, where there is one
 """
 
@@ -29,7 +28,6 @@ MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
     "texts.onnx",
     "README.md",
 )
-BACKGROUND = "background.npy"
 VOCABULARY, GROUNDING_VOCABULARY, CAPTIONER_VOCABULARY = "vocabulary.tsv", "grounding.tsv", "captioner.tsv"
 #: The bundle that comes with the package, and the prefix of any other's name.
 DEFAULT, ONNX = "deixis-base", "onnx:"
@@ -42,26 +40,35 @@ class FileRecord(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a picture counts as what was asked for (`relevance.py`); as fitted for a run of `base/pictures-both`."""
+class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A score that moves with a query (`deixis.search.relevance`): what is added to `base`."""
 
-    #: The score of words and picture at which it is as likely relevant as not, for words that are met as usual, in a
-    #: collection of 1,000 pictures; and how much it rises where that is e times as large: more get close by chance.
-    threshold: float = 0.43
-    growth: float = 0.0
-    #: How fast the log odds grow with the score.
-    slope: Annotated[float, Meta(gt=0)] = 9.6
-    #: How words are usually met by the background's best pictures, and how much the threshold of those that are met
-    #: better moves, up or down.
-    usual: float = 0.0
-    share: float = 0.0
+    base: float
+    #: For each unit of the best pictures' mean score, and of the commonness of the query's rarest word.
+    best: float = 0.0
+    commonness: float = 0.0
+    #: For a phrase of several words.
+    several: float = 0.0
+
+
+class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which pictures match a query (`deixis.search.relevance`)."""
+
+    #: What the mean score of the best pictures must reach for a thing to be there at all.
+    present: Threshold
+    #: What the score of the last match must reach.
+    end: Threshold
+    #: How fast the log odds of a match grow with the score.
+    slope: Annotated[float, Meta(gt=0)]
     #: The cosine from which on two pictures count as alike.
     alike: float = 0.53
 
 
 def usual_relevance(cells: int) -> Relevance:
-    """Of what was not calibrated: as fitted for models like it, with so many cells or without."""
-    return Relevance(threshold=1.17, slope=9.2) if cells else Relevance()
+    """For a model that was not calibrated: roughly what was fitted for models like it, with cells or without."""
+    if cells:
+        return Relevance(Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05), 12.0)
+    return Relevance(Threshold(0.4, commonness=-0.04), Threshold(0.18, best=0.5, commonness=-0.02), 30.0)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +86,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     towers: dict[str, Any]
     grounding: dict[str, Any] | None = None
     captioner: dict[str, Any] | None = None
-    relevance: Relevance = Relevance()
+    #: What calibration fitted; None for a bundle that was not calibrated.
+    thresholds: Relevance | None = None
+    #: What earlier versions fitted, which is not used.
+    relevance: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     deixis: Literal["bundle"] = "bundle"
     version: Literal[3] = 3
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deixis.adapters.bundles import (
-    BACKGROUND,
     PICTURES,
     TEXTS,
     VOCABULARY,
     WEIGHTS,
     Bundle,
     preprocessing,
+    usual_relevance,
 )
 from deixis.adapters.search_model import (
     TEXT_BATCH,
@@ -55,7 +55,7 @@ class OnnxModel(PreparedModel):
         self.bundle, self._manifest = bundle, bundle.manifest
         self.name = name or bundle.manifest.name
         manifest = self._manifest
-        self.relevance = manifest.relevance
+        self.relevance = manifest.thresholds or usual_relevance(manifest.cells)
         self.identity = Identity(
             manifest.name,
             manifest.weights_sha256,
@@ -65,6 +65,7 @@ class OnnxModel(PreparedModel):
             manifest.cell_dim,
         )
         self.vocabulary = Vocabulary.load(bundle.file(VOCABULARY))
+        self.known_words = self.vocabulary
 
     def prepare(self, picture: Picture) -> Bytes:
         return squashed(picture, self._manifest.side)
@@ -111,19 +112,6 @@ class OnnxModel(PreparedModel):
 
     def unknown_words(self, text: Text) -> list[str]:
         return [token for token in as_tokens(text) if token not in self.vocabulary]
-
-    @cached_property
-    def background(self) -> Rows | None:  # type: ignore[override]
-        if BACKGROUND not in self._manifest.files:
-            return None
-        path = self.bundle.file(BACKGROUND)
-        try:
-            rows: Rows = np.load(path, allow_pickle=False).astype(np.float32)
-        except (ValueError, OSError, TypeError, AttributeError, MemoryError) as fault:
-            raise InputError(path, f"is no array ({fault})") from None
-        if rows.ndim != 2 or rows.shape[1] != self.identity.dim or not np.isfinite(rows).all():
-            raise InputError(path, f"does not hold embeddings of {self.identity.dim} numbers; {REMEDY}")
-        return rows
 
     @cached_property
     def _pictures(self) -> InferenceSession:

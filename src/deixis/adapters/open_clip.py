@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from deixis.adapters.bundles import Relevance
+from deixis.adapters.bundles import Relevance, Threshold
 from deixis.adapters.search_model import (
     TEXT_BATCH,
     Bytes,
@@ -40,7 +40,7 @@ FAVOURITE = "laion2b"
 
 class ClipModel(PreparedModel):
     #: CLIP's cosines are close together, around 0.25 for a text and a picture that shows it. Not fitted.
-    relevance = Relevance(threshold=0.24, slope=60.0, alike=0.75)
+    relevance = Relevance(Threshold(0.24), Threshold(0.24), slope=60.0, alike=0.75)
 
     def __init__(self, name: str, device: str = "cpu") -> None:
         self.name = f"open_clip:{name}"

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.bundles import Relevance
+from deixis.adapters.bundles import Relevance, usual_relevance
 from deixis.errors import CannotError, DeixisError
 from deixis.model import ImageInput, Model, Text, as_tokens
+from deixis.text.vocabulary import Vocabulary
 from deixis.vision.crops import BILINEAR, squash
 from deixis.vision.picture_files import as_picture
 
@@ -58,7 +59,7 @@ class Pictures(NamedTuple):
 
 
 class Texts(NamedTuple):
-    rows: Rows  # (texts, dim) of unit length
+    rows: Rows  # (texts, dim) of unit length, or means of such
     #: (texts, longest, cell_dim): unit vectors times weights that sum to 1 in every text; zero where a text has ended.
     words: Rows
 
@@ -67,10 +68,10 @@ class SearchModel(Model):
     """A model that can index a photo folder and search it."""
 
     identity: Identity
-    #: From which score on a picture counts as what was asked for; the default was not fitted to the model.
-    relevance: Relevance = Relevance()
-    #: Unit embeddings of pictures that show nearly everything it was trained on, where relevance needs them.
-    background: Rows | None = None
+    #: Which pictures match a query; the default was not fitted to the model.
+    relevance: Relevance = usual_relevance(0)
+    #: The words that it has read, and how often; None where that is not known.
+    known_words: Vocabulary | None = None
 
     def prepare(self, picture: Picture) -> Any:
         """What `embed_prepared` needs of one picture; called from many threads."""

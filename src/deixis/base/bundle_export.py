@@ -26,7 +26,6 @@ from deixis.adapters.bundles import (
     Relevance,
     Weights,
     file_record,
-    usual_relevance,
     write_manifest,
 )
 from deixis.adapters.weight_files import Array, WeightFile, write_weights
@@ -112,7 +111,7 @@ def write_bundle(
     name: str,
     weights_sha256: str,
     weights: Weights,
-    relevance: Relevance | None = None,
+    thresholds: Relevance | None = None,
     caption_side: int | None = None,
 ) -> Manifest:
     """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's.
@@ -147,7 +146,7 @@ def write_bundle(
         towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
         captioner=None if speaks is None else _settings(speaks, caption_side or tower.side),
-        relevance=relevance or usual_relevance(tower.cell_count),
+        thresholds=thresholds,
     )
     write_manifest(out, manifest)
     return manifest

@@ -195,7 +195,7 @@ def _write(
         name=f"{base.manifest.name}+{corpus or 'own'}",
         weights_sha256="",
         weights=base.manifest.weights,
-        relevance=base.manifest.relevance,
+        thresholds=base.manifest.thresholds,
     )
 
 

@@ -32,7 +32,8 @@ from deixis.adapters.search_model import (
 from deixis.base.text_tower import TextTower
 from deixis.model import ImageFeatures, ImageInput, Text, as_tokens
 from deixis.papers.dvsa.network import pooled_products
-from deixis.text.features import TextFeatures
+from deixis.text.features import TextFeatures, TokenIds
+from deixis.text.vocabulary import Vocabulary
 from deixis.training.feature_model import Array, EmbeddingModel, PictureFeatures
 from deixis.vision.backbones import tower_backbone
 from deixis.vision.picture_files import as_picture
@@ -103,6 +104,10 @@ class TowerModel(EmbeddingModel):
         tower = cast(TowerPictures, self.pictures).tower
         how = preprocessing(tower.side)
         return Identity(self.run.recipe, self.run.weights_sha256, tower.dim, how, tower.cell_count, tower.fine)
+
+    @property
+    def known_words(self) -> Vocabulary:  # type: ignore[override]
+        return cast(TokenIds, self._text).vocabulary
 
     @cached_property
     def relevance(self) -> Any:  # type: ignore[override]

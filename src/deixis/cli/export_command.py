@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -44,17 +44,16 @@ WordWeightOption = Annotated[
     typer.Option(help="Of cells and words beside the embeddings, where a model has them.", show_default="the run's"),
 ]
 CalibrateOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="CORPUS",
-        help="A captioned corpus on whose validation pictures it is learned from which score on a picture counts "
-        "as what was asked for.",
-        show_default="that of a model like it",
+        help="A captioned corpus whose validation pictures decide which pictures match a query; may be repeated.",
+        show_default="as for a model like it",
     ),
 ]
 PicturesOption = Annotated[
     Path | None,
-    typer.Option(help="A folder or zip with that corpus' pictures, if they are kept elsewhere.", show_default=False),
+    typer.Option(help="A folder or zip with the corpora's pictures, if they are kept elsewhere.", show_default=False),
 ]
 
 
@@ -108,7 +107,7 @@ def base(
 ) -> None:
     """Write a bundle that searches, points and describes, with a model card: what `deixis-base` is made by.
 
-    Example: deixis export base --pictures runs/base --captioner runs/captions --calibrate joined/ --out base
+    Example: deixis export base --pictures runs/base --captioner runs/captions --calibrate flickr8k --out base
     """
     from deixis.metrics.results import load
 
@@ -134,6 +133,37 @@ def base(
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
 
+@app.command("calibrate")
+def calibrate_bundle(
+    bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle, which is changed in place.")],
+    corpora: Annotated[
+        list[str], typer.Argument(metavar="CORPUS…", help="Captioned corpora with validation pictures.")
+    ],
+    pictures_in: PicturesOption = None,
+    as_json: Json = False,
+) -> None:
+    """Fit which pictures match a query, on the validation pictures of captioned corpora.
+
+    Two thresholds are fitted: when something is there at all, and where the list of matches ends. Nothing else of the
+    bundle changes, so indexes made with it stay valid.
+
+    Example: deixis export calibrate my-model flickr8k coco_mini
+    """
+    with system_faults(bundle), busy("Calibrating"):
+        manifest = _calibrate(bundle, corpora, pictures_in)
+    if as_json:
+        print_json({"bundle": str(bundle), "thresholds": manifest.thresholds})
+    else:
+        typer.echo(f"Calibrated {manifest.name} in {bundle}")
+
+
+def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> Manifest:
+    from deixis.corpus import open_corpus
+    from deixis.search.calibration import calibrate
+
+    return calibrate(bundle, [open_corpus(corpus, pictures=pictures) for corpus in corpora])
+
+
 def require_onnx() -> None:
     """Say what to install where bundles cannot be written."""
     if importlib.util.find_spec("onnx") is None:
@@ -150,7 +180,7 @@ def _exporter() -> Callable[..., Any]:
 def _write(
     build: Callable[[Path], Manifest],
     out: Path,
-    calibrate: tuple[str | None, Path | None],
+    calibrate: tuple[list[str] | None, Path | None],
     force: bool,
     as_json: bool,
     card: Callable[[Manifest], str] | None = None,
@@ -165,12 +195,9 @@ def _write(
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
         try:
             manifest = build(staging / out.name)
-            corpus, pictures = calibrate
-            if corpus is not None:
-                from deixis.corpus import open_corpus
-                from deixis.search.calibration import calibrate as learn
-
-                manifest = learn(staging / out.name, open_corpus(corpus, pictures=pictures))
+            corpora, pictures = calibrate
+            if corpora:
+                manifest = _calibrate(staging / out.name, corpora, pictures)
             if card is not None:
                 write_text(staging / out.name / CARD, card(manifest))
             old = put_in_place(staging / out.name, out, force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 OPENED = 10
 
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")]
-PathsOption = Annotated[
-    bool, typer.Option("--paths-only", help="Print nothing but the paths of what seems to be there.")
-]
+PathsOption = Annotated[bool, typer.Option("--paths-only", help="Print the paths of matches and nothing else.")]
 NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path with a zero byte, for `xargs -0`.")]
 
 
@@ -46,7 +45,7 @@ def search(
     ] = None,
     open_found: Annotated[
         bool,
-        typer.Option("--open", help=f"Open what was found, or its drawings: the first {OPENED} that are relevant."),
+        typer.Option("--open", help=f"Open the first {OPENED} matches, or their drawings."),
     ] = False,
     index: Index = None,
     model: ModelName = None,
@@ -57,8 +56,9 @@ def search(
     """Find pictures by words, by an example picture, or by both.
 
     Quoted phrases must all be there ("a red car" "snow"); a minus before a word or a quoted phrase, or "and not", says
-    what must not be there. Scores run from 0 to 1; from 0.5 on a picture counts as what was asked for, and a query that
-    no picture reaches it with is said to be absent. With --queries each answer is one line of JSON.
+    what must not be there. Scores run from 0 to 1; pictures from 0.5 on are matches. If what you look for does not seem
+    to be there at all, nothing is a match, and the closest pictures are listed. With --queries each answer is one line
+    of JSON.
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
@@ -201,7 +201,7 @@ def _print(
     if paths_only:
         _print_paths((hit.path for hit in answer.hits if hit.relevant), null)
         if answer.absent:
-            typer.echo(f"nothing seems to be {printable(what)}", err=True)
+            typer.echo(f"no match for {printable(what)}", err=True)
         return
     if as_json:
         told = answer.as_data()
@@ -212,13 +212,14 @@ def _print(
     if answer.unknown:
         typer.echo(f"words that the model has never seen: {printable(', '.join(answer.unknown))}", err=True)
     if answer.absent:
-        typer.echo(f"Nothing seems to be {printable(what)}" + ("; the nearest:" if answer.hits else ""))
-    told_rest = answer.absent
+        typer.echo(f"No match for {printable(what)}." + (" Closest pictures:" if answer.hits else ""))
+    separated = answer.absent
     for hit in answer.hits:
-        if not hit.relevant and not told_rest:
-            typer.echo("and rather not:")
-            told_rest = True
-        typer.echo(f"{hit.score:6.2f}  {printable(shown(hit.path))}")
+        if not hit.relevant and not separated:
+            typer.echo("Less likely:")
+            separated = True
+        # Rounded down: what is no match is not shown as 0.50.
+        typer.echo(f"{math.floor(100 * hit.score) / 100:6.2f}  {printable(shown(hit.path))}")
 
 
 def _print_paths(paths: Iterable[bytes], null: bool) -> None:

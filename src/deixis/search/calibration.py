@@ -1,112 +1,323 @@
-"""Fitting the curve of `relevance.py` on the validation pictures of a captioned corpus."""
+"""Fitting the two thresholds of `relevance.py` on the validation pictures of captioned corpora.
+
+Queries are nouns and noun phrases of captions. A picture matches a query if one of its captions has all the query's
+words, in either number. Captions leave things out, so some of what counts as no match or as absent is there.
+
+end         best mean F1 of what is called a match, as a share of what the best cut of each query reaches.
+present     a logistic regression between queries that some picture of a collection matches and queries whose noun no
+            caption of the collection mentions. The latter are rarer words, since they come from more captions; so that
+            rarity alone does not decide, queries of either kind are weighted to be equally common. Calling absent what
+            is there counts twice.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
-from deixis.adapters.bundles import BACKGROUND, Manifest, Relevance, file_record, read_bundle, write_manifest
+from deixis.adapters.bundles import Manifest, Relevance, Threshold, read_bundle, write_manifest
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.scoring import scores
-from deixis.adapters.search_model import Bytes, Pictures, Rows, Texts
+from deixis.adapters.search_model import Bytes, Pictures, Rows, SearchModel
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
-from deixis.search.relevance import USUAL_SIZE, best_known
+from deixis.search.phrasing import Phrasing, embed_phrases, phrasing, telling_words
+from deixis.search.relevance import Floats, mean_of_best, threshold
 from deixis.text.chunker import Chunker
-from deixis.text.tokens import tokens_of
+from deixis.text.plurals import singular
+from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.reading import read_picture
 
 Tokens = tuple[str, ...]
+Bools = NDArray[np.bool_]
 
-#: Validation pictures and background pictures at most, and how many are encoded at a time.
-PICTURES, BACKGROUND_PICTURES, BATCH = 1000, 1500, 16
-#: Training images whose phrases are looked through, and phrases of either kind at most.
-IMAGES, PHRASES = 6000, 2000
-#: Pictures of the collections that phrases are looked for in.
-SIZES = (50, 200, 1000)
+#: Validation pictures of a corpus at most, and how many are encoded at a time.
+PICTURES, BATCH = 1000, 16
+#: Training images whose phrases are looked through, and phrases of one origin at most.
+IMAGES, PHRASES = 3000, 1500
+#: Words asked by themselves: among so many of the most frequent, read so often.
+WORDS, WORD_COUNT = 2500, 20
+#: Pictures of the smaller collection that is drawn from a corpus.
+SMALLER = 200
+#: A single word is there if so many pictures match it.
+WORD_MATCHES = 3
+#: Where a list ends is fitted on nouns that so many pictures match (half as many in smaller collections), and phrases.
+NOUN_MATCHES, PHRASE_MATCHES = 10, 3
+#: Of the pictures that show something, the share that says so in a caption: what is called a match and not mentioned is
+#: not always wrong. (Of COCO's classes, captions of training pictures mention 0.57, small things in the background
+#: included; 0.57, 0.75 and 1 were compared on validation pictures, `results/search/relevance_choice.json`.)
+MENTIONED = 0.75
+#: How much worse it is to call absent what is there than to show something that is not.
+COST_OF_ABSENT = 2.0
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
 
-def calibrate(folder: Path, corpus: Corpus) -> Manifest:
-    """Fit and keep the relevance of a bundle; a corpus that has too few pictures or words is a `DeixisError`.
+def calibrate(folder: Path, corpora: Sequence[Corpus]) -> Manifest:
+    """Fit and keep the relevance of a bundle; corpora that have too few pictures or words are a `DeixisError`.
 
-    The background, and phrases that validation pictures do not show, are drawn from the corpus' training images, so it
-    should be what the model was trained on.
+    The validation pictures of each corpus are a collection. Phrases that they do not show come from the other corpora
+    and from training captions.
     """
     model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
-    images = [image for image in corpus.split("val") if image.captions][:PICTURES]
-    training = list(training_set(corpus).corpus)
-    there = corpus.pictures
-    trained = [image for image in training if there is not None and there.has(image)]
-    background = [trained[place] for place in random.permutation(len(trained))[:BACKGROUND_PICTURES]]
+    images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
+    training = [image for corpus in corpora for image in training_set(corpus).corpus]
     others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
-    shown, absent = held_out_phrases(model.vocabulary, images, others, random)
-    if len(shown) < 2 or len(absent) < 2:
-        raise DeixisError(f"the validation split of {corpus.name} has too few pictures and phrases to calibrate on")
-    rows, pictures = embedded(model, corpus, background).rows, embedded(model, corpus, images)
-    if len(pictures.rows) != len(images):
-        raise DeixisError(f"of {len(images)} validation pictures of {corpus.name} {len(pictures.rows)} can be read")
-    own = showing(images, shown, random)
-    relevance = fitted(pictures, model.embed_queries(shown), own, model.embed_queries(absent), rows, random)
-    with atomic_write(folder / BACKGROUND) as stream:
-        np.save(stream, rows.astype(np.float16))
-    manifest = model.bundle.manifest
-    files = {**manifest.files, BACKGROUND: file_record(folder / BACKGROUND)}
-    manifest = msgspec.structs.replace(manifest, relevance=relevance, files=files)
+    queries = known_queries(model, model.vocabulary, [*images, others], random)
+    pictures = []
+    for corpus, own in zip(corpora, images, strict=True):
+        found = embedded(model, corpus, own)
+        if len(found.rows) != len(own):
+            raise DeixisError(f"of {len(own)} validation pictures of {corpus.name} {len(found.rows)} can be read")
+        pictures.append(found)
+    relevance = fitted(model, pictures, images, queries, random)
+    manifest = msgspec.structs.replace(model.bundle.manifest, thresholds=relevance, relevance=msgspec.UNSET)
     write_manifest(folder, manifest)
     return manifest
 
 
+class Asked(NamedTuple):
+    """Queries asked of a collection."""
+
+    #: `(queries, pictures)`.
+    scores: Rows
+    matches: Bools
+    #: Which captions mention the query's noun, its last word.
+    nouns: Bools
+    #: `(queries,)`: the mean score of the best pictures, and what is known of the words.
+    best: Floats
+    commonness: Floats
+    several: Bools
+
+    @property
+    def size(self) -> int:
+        return int(self.scores.shape[1])
+
+    @property
+    def mentioned(self) -> Bools:
+        """Whether any caption of the collection mentions the noun."""
+        return np.asarray(self.nouns.any(1))
+
+    def of(self, chosen: Bools) -> Asked:
+        return Asked._make(field[chosen] for field in self)
+
+
 def fitted(
-    pictures: Pictures,
-    shown: Texts,
-    own: NDArray[np.int64],
-    absent: Texts,
-    background: Rows,
+    model: SearchModel,
+    pictures: Sequence[Pictures],
+    images: Sequence[Sequence[Image]],
+    queries: Sequence[Tokens],
     random: np.random.Generator,
 ) -> Relevance:
-    """The curve between the best scores of phrases that pictures show and of phrases that none of them does, in
-    collections of several sizes.
+    """Fit on collections of pictures, whose images have captions, and on smaller ones drawn from them."""
+    if not all(map(len, images)):
+        raise DeixisError("there are too few validation pictures and phrases to calibrate on")
+    collections = [ask(model, *own, queries) for own in zip(pictures, images, strict=True)]
+    present = fit_present(collections)
+    collections += [drawn(asked, random) for asked in collections if asked.size > SMALLER]
+    end = fit_end(collections)
+    rows = np.concatenate([each.rows for each in pictures])
+    pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    return Relevance(present, end, slope=fit_slope(collections, end), alike=float(np.quantile(pairs, 1 - ALIKE)))
 
-    Args:
-        own: `(shown,)`, a picture that shows each phrase and so is in its collections.
-    """
-    count = len(pictures.rows)
-    if count < 2:
-        raise DeixisError("there are too few pictures to calibrate on")
-    found, missed = scores(shown, pictures), scores(absent, pictures)
-    hits = found[np.arange(len(own)), own]
-    known = best_known(np.concatenate([shown.rows, absent.rows]), background)
-    usual = 0.0 if known is None else float(known.mean())
-    moved = np.zeros(len(shown.rows) + len(absent.rows)) if known is None else known - usual
-    columns = []
-    for size in sorted({min(size, count) for size in SIZES}):
-        some = random.permutation(count)[:size]
-        best = np.concatenate([np.maximum(hits, found[:, some].max(1)), missed[:, some].max(1)])
-        columns.append(np.stack([best, moved, np.full(len(best), np.log(size / USUAL_SIZE))], 1))
-    present = np.tile(np.arange(len(moved)) < len(shown.rows), len(columns))
-    curve = LogisticRegression(C=1e6, class_weight="balanced", max_iter=1000).fit(np.concatenate(columns), present)
-    slope, move, growth = curve.coef_[0].tolist()
+
+def fit_present(collections: Sequence[Asked]) -> Threshold:
+    """What the best pictures' mean score must reach for a thing to be there."""
+    from sklearn.linear_model import LogisticRegression
+
+    table, present, weights = [], [], []
+    for asked in collections:
+        counts = asked.matches.sum(1)
+        # A word that stands in few captions need not mean what it is asked for.
+        there, absent = np.where(asked.several, counts > 0, counts >= WORD_MATCHES), ~asked.mentioned
+        known = np.stack([asked.best, asked.commonness, asked.several], 1)
+        for kind in (asked.several, ~asked.several):
+            yes, no = there & kind, absent & kind
+            if yes.any() and no.any():
+                table += [known[yes], known[no]]
+                present += [np.ones(yes.sum()), np.zeros(no.sum())]
+                weights += [COST_OF_ABSENT * alike_weights(asked.commonness[yes], asked.commonness[no])]
+                weights += [alike_weights(asked.commonness[no], asked.commonness[yes])]
+    if not table:
+        raise DeixisError("there are too few validation pictures and phrases to calibrate on")
+    model = LogisticRegression(C=1e6, max_iter=1000)
+    model.fit(np.concatenate(table), np.concatenate(present), sample_weight=1000 * np.concatenate(weights))
+    slope, common, several = model.coef_[0].tolist()
     if slope <= 0:
         raise DeixisError("the model's scores do not tell phrases that pictures show from phrases that they do not")
-    pairs = (pictures.rows @ pictures.rows.T)[np.triu_indices(len(pictures.rows), 1)]
-    return Relevance(
-        threshold=-float(curve.intercept_[0]) / slope,
-        slope=slope,
-        usual=usual,
-        share=-move / slope,
-        growth=max(0.0, -growth / slope),
-        alike=float(np.quantile(pairs, 1 - ALIKE)),
+    base = -float(model.intercept_[0]) / slope
+    return Threshold(base, commonness=-common / slope, several=-several / slope)
+
+
+def alike_weights(own: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:
+    """Weights that give a group the distribution that it shares with others, by bins of equal counts; they sum to 1."""
+    edges = np.quantile(np.concatenate([own, others]), np.linspace(0, 1, bins + 1)[1:-1])
+    mine, theirs = (np.digitize(values, edges) for values in (own, others))
+    counts, other_counts = (np.bincount(places, minlength=bins) for places in (mine, theirs))
+    # As shares, so that the smaller group does not decide how much the larger one counts.
+    shared = np.minimum(counts / len(own), other_counts / len(others))
+    weights = (shared / np.maximum(counts, 1))[mine]
+    return np.asarray(weights / weights.sum() if weights.sum() else np.full(len(own), 1 / len(own)))
+
+
+def fit_end(collections: Sequence[Asked]) -> Threshold:
+    """What the score of the last match must reach."""
+    from scipy.optimize import minimize
+
+    judged = []
+    for asked in collections:
+        least = NOUN_MATCHES if asked.size > SMALLER else NOUN_MATCHES / 2
+        counts = asked.matches.sum(1)
+        # Nouns are asked for more often than phrases, and captions tell more reliably what shows them.
+        nouns, phrases = (
+            asked.of((counts >= least) & ~asked.several),
+            asked.of((counts >= PHRASE_MATCHES) & asked.several),
+        )
+        judged += [(cut_table(each), each, weight) for each, weight in ((nouns, 2.0), (phrases, 1.0)) if len(each.best)]
+    if not judged:
+        raise DeixisError("there are too few validation pictures and phrases to calibrate on")
+
+    def loss(numbers: NDArray[np.float64]) -> float:
+        total = 0.0
+        for table, asked, weight in judged:
+            ends = _end(Threshold(*numbers.tolist()), asked)
+            # Averaged over near ends, which smooths the steps.
+            reached = np.mean([f1_at(table, asked, ends + moved).mean() for moved in (-0.02, 0.0, 0.02)])
+            total += weight * float(reached) / float(table.max(1).mean())
+        return -total / sum(weight for *_, weight in judged)
+
+    middle = np.median(np.concatenate([asked.best for _, asked, _ in judged]))
+    starts = [np.array([middle - 0.3 - share * middle, share, 0.0, 0.0]) for share in (0.0, 0.4, 0.8)]
+    steps = np.array([0.2, 0.2, 0.1, 0.1])
+    outcomes = []
+    for start in starts:
+        simplex = np.vstack([start, start + np.diag(steps)])
+        outcomes.append(
+            minimize(loss, start, method="Nelder-Mead", options={"initial_simplex": simplex, "maxiter": 400})
+        )
+    return Threshold(*min(outcomes, key=lambda outcome: float(outcome.fun)).x.tolist())
+
+
+def fit_slope(collections: Sequence[Asked], end: Threshold) -> float:
+    """How fast pictures become matches around the end of the list."""
+    from sklearn.linear_model import LogisticRegression
+
+    differences, matches = [], []
+    for asked in collections:
+        chosen = asked.of(np.asarray(asked.matches.any(1)))
+        differences.append((chosen.scores - _end(end, chosen)[:, None]).ravel())
+        matches.append(chosen.matches.ravel())
+    # Most pictures of a query are no matches, which moves the curve; only how steep it is counts.
+    model = LogisticRegression(C=1e6)
+    model.fit(np.concatenate(differences)[:, None], np.concatenate(matches))
+    return max(1.0, float(model.coef_[0, 0]))
+
+
+def cut_table(asked: Asked) -> NDArray[np.float64]:
+    """F1 if the first 0, 1, … pictures of each query are called matches, `(queries, pictures + 1)`.
+
+    It is that of the matches that captions would mention if they mentioned all, 1 / `MENTIONED` times as many.
+    """
+    order = np.argsort(-asked.scores, 1, kind="stable")
+    right = np.cumsum(np.take_along_axis(asked.matches, order, 1), 1)
+    found = 2 * right / (MENTIONED * np.arange(1, asked.size + 1) + asked.matches.sum(1, keepdims=True))
+    return np.concatenate([np.zeros((len(found), 1)), found], 1)
+
+
+def f1_at(table: NDArray[np.float64], asked: Asked, ends: Floats) -> NDArray[np.float64]:
+    """F1 of each query if the list ends at a score; the best picture is always a match."""
+    counts = np.maximum(1, (asked.scores >= ends[:, None]).sum(1))
+    return np.asarray(table[np.arange(len(table)), counts])
+
+
+def _end(end: Threshold, asked: Asked) -> Floats:
+    return threshold(end, asked.best, asked.commonness, asked.several)
+
+
+def ask(model: SearchModel, pictures: Pictures, images: Sequence[Image], queries: Sequence[Tokens]) -> Asked:
+    """Ask queries of a collection and look up in the captions what matches."""
+    asked = [phrasing(" ".join(query), model) for query in queries]
+    found = query_scores(model, asked, pictures)
+    return Asked(
+        found,
+        caption_matches(images, queries),
+        caption_matches(images, [query[-1:] for query in queries]),
+        mean_of_best(found, len(images)),
+        np.array([each.commonness for each in asked], np.float32),
+        np.array([each.several for each in asked], bool),
     )
+
+
+def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures, batch: int = 256) -> Rows:
+    """`(queries, pictures)`, as search scores them."""
+    parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
+    return np.concatenate([scores(embed_phrases(model, part), pictures) for part in parts])
+
+
+def caption_matches(images: Sequence[Image], queries: Sequence[Tokens]) -> Bools:
+    """`(queries, images)`: whether all words of a query that say what is meant stand in one caption of an image."""
+    having = defaultdict[str, set[tuple[int, int]]](set)
+    for number, image in enumerate(images):
+        for place, caption in enumerate(image.captions):
+            for token in tokens_of(caption):
+                having[singular(token)].add((number, place))
+    matches = np.zeros((len(queries), len(images)), bool)
+    for row, query in zip(matches, queries, strict=True):
+        words = [having.get(singular(word), set()) for word in telling_words(query)]
+        row[[number for number, _ in set.intersection(*words)] if words else []] = True
+    return matches
+
+
+def known_queries(
+    model: SearchModel, vocabulary: Vocabulary, groups: Sequence[Sequence[Image]], random: np.random.Generator
+) -> list[Tokens]:
+    """Noun phrases of the captions of each group, their nouns, and frequent words; all their words are known.
+
+    Of those that are asked for alike ("a man", "the man", "men"), one.
+    """
+    queries: list[Tokens] = []
+    for images in groups:
+        phrases = noun_phrases(vocabulary, images)
+        heads = {singular(phrase[-1]) for phrase in phrases}
+        queries += [(head,) for head in sorted(heads) if vocabulary.count(head) >= WORD_COUNT]
+        queries += [phrases[place] for place in random.permutation(len(phrases))[:PHRASES]]
+    queries += [(word,) for word in frequent_words(vocabulary)]
+    return list({phrasing(" ".join(query), model).forms: query for query in reversed(queries)}.values())
+
+
+def frequent_words(vocabulary: Vocabulary) -> list[str]:
+    """Words that the model has read often: rarer ones have hardly a meaning to it."""
+    words = zip(vocabulary.words[:WORDS], vocabulary.counts[:WORDS], strict=True)
+    return [word for word, count in words if count >= WORD_COUNT and _names(word)]
+
+
+def noun_phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> list[Tokens]:
+    """The noun phrases of images' captions whose words are all known, each once."""
+    sentences = [tokens_of(caption) for image in images for caption in image.captions]
+    spans = Chunker.load().phrases_of(sentences)
+    found = {
+        tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start
+    }
+    return sorted(phrase for phrase in found if _names(phrase[-1]) and all(token in vocabulary for token in phrase))
+
+
+def _names(word: str) -> bool:
+    return word.isalpha() and len(word) > 2 and has_content(word)
+
+
+def drawn(asked: Asked, random: np.random.Generator) -> Asked:
+    """The same queries asked of a smaller collection."""
+    some = random.permutation(asked.size)[:SMALLER]
+    found, matches, nouns = asked.scores[:, some], asked.matches[:, some], asked.nouns[:, some]
+    return asked._replace(scores=found, matches=matches, nouns=nouns, best=mean_of_best(found, SMALLER))
 
 
 def embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Pictures:
@@ -129,43 +340,3 @@ def _embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Iter
             read = [each for each in pool.map(prepared, images[start : start + BATCH]) if each is not None]
             if read:
                 yield model.embed_prepared(read)
-
-
-def held_out_phrases(
-    vocabulary: Vocabulary, images: Sequence[Image], others: Sequence[Image], random: np.random.Generator
-) -> tuple[list[str], list[str]]:
-    """Noun phrases of images' captions, and of others those whose last word the images' captions never mention.
-
-    All their words are known. Captions do not mention everything, so some of what counts as absent is there.
-    """
-    own, elsewhere = ([tokens_of(caption) for each in part for caption in each.captions] for part in (images, others))
-    mentioned = {singular(token) for tokens in own for token in tokens}
-    absent = [phrase for phrase in _phrases(vocabulary, elsewhere) if singular(phrase[-1]) not in mentioned]
-    first, second = (
-        [" ".join(phrases[place]) for place in random.permutation(len(phrases))[:PHRASES]]
-        for phrases in (_phrases(vocabulary, own), absent)
-    )
-    return first, second
-
-
-def showing(images: Sequence[Image], phrases: Sequence[str], random: np.random.Generator) -> NDArray[np.int64]:
-    """For every phrase one of the images whose captions have it."""
-    told = [" | ".join(" ".join(tokens_of(caption)) for caption in image.captions) for image in images]
-    told = [f" {text} " for text in told]
-    chosen = []
-    for phrase in phrases:
-        having = [place for place, text in enumerate(told) if f" {phrase} " in text]
-        chosen.append(having[int(random.integers(len(having)))])
-    return np.array(chosen, np.int64)
-
-
-def _phrases(vocabulary: Vocabulary, sentences: Sequence[Tokens]) -> list[Tokens]:
-    spans = Chunker.load().phrases_of(sentences)
-    found = {
-        tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start
-    }
-    return sorted(phrase for phrase in found if phrase[-1].isalpha() and all(token in vocabulary for token in phrase))
-
-
-def singular(word: str) -> str:
-    return word.removesuffix("s")

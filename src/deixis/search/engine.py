@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,10 @@ from deixis.adapters.scoring import scores
 from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
 from deixis.loading import load_search_model
 from deixis.search.collection import Collection
+from deixis.search.phrasing import Phrasing, embed_phrases, phrasing
 from deixis.search.queries import Query, parse_query
-from deixis.search.relevance import likelihoods, log_odds, thresholds
+from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
 from deixis.search.stores.exact import Ids
-from deixis.text.tokens import has_content, tokens_of
 from deixis.vision.picture_files import read_file, shown
 from deixis.vision.reading import MAX_PIXELS, decode_picture
 
@@ -26,13 +27,12 @@ CANDIDATES = 300
 #: The same of a query of several terms: a picture that meets all phrases is near each of them, and what must not be
 #: there may be in many.
 CANDIDATES_OF_SEVERAL = 1000
-ARTICLES = ("an", "the")
 
 
 class Hit(NamedTuple):
     #: As the system has it; it need not be text.
     path: bytes
-    #: From 0 to 1: how surely the picture is what was asked for.
+    #: From 0 to 1: how surely the picture matches; 0.5 is where the list of matches ends.
     score: float
     relevant: bool
 
@@ -43,7 +43,9 @@ class Terms(NamedTuple):
     texts: Texts
     examples: NDArray[np.bool_]
     denied: NDArray[np.bool_]
-    #: Those of which the model knows no word: nothing is such a thing.
+    #: What is known of the words of each (`Phrasing`); those with words that the model does not know match nothing.
+    commonness: NDArray[np.float32]
+    several: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
 
 
@@ -62,7 +64,7 @@ class Answer(NamedTuple):
 
     @property
     def absent(self) -> bool:
-        """Whether nothing in the collection seems to be what was asked for."""
+        """Whether nothing in the collection matches."""
         return not any(hit.relevant for hit in self.hits)
 
     def as_data(self) -> dict[str, Any]:
@@ -104,37 +106,44 @@ class SearchEngine:
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
         """Queries, each with the row of a picture that what is found should resemble or None, encoded together."""
-        texts = self.model.embed_queries([text for query in queries for text in (*query.phrases, *query.without)])
+        asked = [self.phrasings(query) for query in queries]
+        texts = embed_phrases(self.model, [each for own in asked for each in own])
         terms, place = [], 0
-        for query, example in zip(queries, examples, strict=True):
-            counts = [int(example is not None), len(query.phrases), len(query.without)]
-            own = slice(place, place := place + counts[1] + counts[2])
-            rows, words = texts.rows[own], texts.words[own]
+        for query, own, example in zip(queries, asked, examples, strict=True):
+            mine = slice(place, place := place + len(own))
+            rows, words = texts.rows[mine], texts.words[mine]
             if example is not None:
                 rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
-            kinds = np.repeat([0, 1, 2], counts)
-            unknown = [False] * counts[0] + [self._unknown(text) for text in (*query.phrases, *query.without)]
-            terms.append(Terms(Texts(rows, words), kinds == 0, kinds == 2, np.array(unknown, bool)))
+                own = [Phrasing((), 0.0, False, ()), *own]
+            kinds = np.repeat([0, 1, 2], [example is not None, len(query.phrases), len(query.without)])
+            terms.append(
+                Terms(
+                    Texts(rows, words),
+                    kinds == 0,
+                    kinds == 2,
+                    np.array([each.commonness for each in own], np.float32),
+                    np.array([each.several for each in own], bool),
+                    np.array([bool(each.unknown) for each in own], bool),
+                )
+            )
         return terms
+
+    def phrasings(self, query: Query) -> list[Phrasing]:
+        """How its phrases are asked, and then those of what must not be there."""
+        return [phrasing(text, self.model) for text in (*query.phrases, *query.without)]
 
     def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
         """Answer queries; those of one term are looked up together, which costs less than one by one."""
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         plain = [terms.texts.rows for terms in queries if len(terms.examples) == 1]
-        # Without cells the nearest are the best already.
-        most = max(CANDIDATES, count) if self.model.identity.cells else count
-        found = iter(self._nearest(np.concatenate(plain), most) if plain else ())
-        return [
-            self._ranking(terms, next(found) if len(terms.examples) == 1 else self._candidates(terms, count))
-            for terms in queries
-        ]
-
-    def _unknown(self, text: str) -> bool:
-        """Whether the model has seen no word of a text that says what is meant."""
-        unknown = set(self.model.unknown_words(text))
-        telling = {token for token in tokens_of(text) if has_content(token) and token not in ARTICLES}
-        return bool(unknown) and telling <= unknown
+        found = iter(self._nearest(np.concatenate(plain), max(CANDIDATES, count)) if plain else ())
+        rankings = []
+        for terms in queries:
+            alone = len(terms.examples) == 1
+            nearest = next(found)[None] if alone else self._nearest(terms.texts.rows, CANDIDATES)
+            rankings.append(self._ranking(terms, nearest, count))
+        return rankings
 
     def _nearest(self, rows: Rows, count: int) -> Ids:
         """The pictures nearest to each row `(rows, count)`; -1 where there are fewer."""
@@ -151,20 +160,33 @@ class SearchEngine:
         kept: Ids = np.sort(ids[np.argpartition(-worst, most)[:most]])
         return kept
 
-    def _ranking(self, terms: Terms, ids: Ids) -> Ranking:
+    def _ranking(self, terms: Terms, nearest: Ids, count: int) -> Ranking:
+        """Rank the candidates of a query.
+
+        Args:
+            nearest: the pictures nearest to each term `(terms, pictures)`, which the term's best are among; for a query
+                of one term they are also the candidates.
+        """
+        ids = nearest[0] if len(nearest) == 1 else np.union1d(self._candidates(terms, count), nearest)
         ids = ids[ids >= 0]
         found = scores(terms.texts, Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
-        least = thresholds(terms.texts.rows, terms.examples, self.model, len(self.collection))
-        least = np.where(terms.unknown, np.float32(np.inf), least)
-        odds = log_odds(found, least, terms.denied, self.model.relevance)
+        ends = self._ends(terms, found if len(nearest) > 1 else found[:, :CANDIDATES])
+        odds = log_odds(found, ends, terms.denied, self.model.relevance.slope)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
+
+    def _ends(self, terms: Terms, found: Rows) -> NDArray[np.float32]:
+        """Where the list of matches of each term ends."""
+        relevance, best = self.model.relevance, mean_of_best(found, len(self.collection))
+        ends = list_ends(found, best, terms.commonness, terms.several, relevance)
+        ends = np.where(terms.examples, np.float32(relevance.alike), ends)
+        return np.where(terms.unknown, np.float32(np.inf), ends)
 
     def _hits(self, ranking: Ranking, count: int) -> list[Hit]:
         hits: list[Hit] = []
         scores = likelihoods(ranking.odds).tolist()
         for picture, own_odds, score in zip(ranking.ids.tolist(), ranking.odds.tolist(), scores, strict=True):
-            hits += [Hit(path, round(score, 4), own_odds > 0) for path in self.collection.paths(picture)]
+            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in self.collection.paths(picture)]
             if len(hits) >= count:
                 break
         return hits[:count]
@@ -183,10 +205,15 @@ class SearchEngine:
 
     def unknown(self, query: Query) -> list[str]:
         """The words of a query that the model has never seen."""
-        found = [word for phrase in (*query.phrases, *query.without) for word in self.model.unknown_words(phrase)]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(word for each in self.phrasings(query) for word in each.unknown))
 
 
 def example_terms(row: Rows) -> Terms:
     """The query for what resembles a picture, by its row."""
-    return Terms(whole_texts(row[None]), np.array([True]), np.array([False]), np.array([False]))
+    no = np.array([False])
+    return Terms(whole_texts(row[None]), ~no, no, np.zeros(1, np.float32), no, no)
+
+
+def rounded_down(score: float) -> float:
+    """A score for people, with four decimals; what is no match stays below 0.5."""
+    return math.floor(score * 10_000) / 10_000

@@ -1,68 +1,77 @@
-"""When a picture counts as what was asked for: log odds from scores, for every term of a query.
+"""Which pictures match: is what was asked for there at all, and where does the list of matches end?
 
-A logistic curve turns the score of a term and a picture (`scoring.py`) into log odds. What a score means differs from
-term to term, so the curve's threshold moves with how well the best of some background pictures, which show nearly
-everything that the model was taught, meet the term: one that none of them meets is one that it hardly knows. It is
-fitted on captioned pictures (`calibration.py`): what the best picture of a collection gets for phrases that it shows,
-against what the best one gets for phrases that it does not. The larger a collection, the better its best is by
-chance, so the threshold moves with the collection's size too.
+Both are thresholds on the score of a term and a picture (`deixis.adapters.scoring`), and both move with the query:
+
+present     the five best pictures of the collection must reach it on average. It is lower for common words.
+end         the last match must reach it. It rises with the average of the five best (where some fit very well, middling
+            ones are not meant), is lower for common words (many pictures show them) and higher for phrases of several
+            words.
+
+If a term is present, its best picture is a match; if it is absent, none is. `calibration.py` fits both on validation
+pictures of captioned corpora.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.bundles import Relevance
-from deixis.adapters.search_model import Rows, SearchModel
+from deixis.adapters.bundles import Relevance, Threshold
+from deixis.adapters.search_model import Rows
 
-#: The part of the background that is a term's best.
-BEST = 1 / 500
-#: The pictures of a collection in which `Relevance.threshold` is the threshold.
-USUAL_SIZE = 1000
+#: The best pictures of a collection whose mean score counts: at most so many, and of a small one this share.
+BEST, BEST_SHARE = 5, 1 / 100
+
+Floats = NDArray[np.float32]
 
 
-def best_known(terms: Rows, background: Rows | None) -> NDArray[np.float32] | None:
-    """How well the best of the background's pictures meet each term by its embedding, `(terms,)` cosines."""
-    if background is None or not len(background):
-        return None
-    rank = max(1, round(BEST * len(background)))
-    best: NDArray[np.float32] = np.partition(terms @ background.T, -rank, axis=1)[:, -rank]
+def mean_of_best(scores: Rows, size: int) -> Floats:
+    """The mean score of the best pictures in a collection of `size`, `(terms,)`.
+
+    Args:
+        scores: `(terms, pictures)`, at least one picture; the best must be among them.
+    """
+    count = min(scores.shape[1], BEST, max(1, round(BEST_SHARE * size)))
+    best: Floats = np.partition(scores, -count, axis=1)[:, -count:].mean(1)
     return best
 
 
-def thresholds(terms: Rows, examples: NDArray[np.bool_], model: SearchModel, size: int) -> NDArray[np.float32]:
-    """The score of each term from which on a picture of a collection of `size` is rather what was asked for.
+def threshold(moved: Threshold, best: Floats, commonness: Floats, several: NDArray[np.bool_]) -> Floats:
+    """A threshold for each term, `(terms,)`."""
+    found = moved.base + moved.best * best + moved.commonness * commonness + moved.several * several
+    return np.asarray(found, np.float32)
+
+
+def list_ends(
+    scores: Rows, best: Floats, commonness: Floats, several: NDArray[np.bool_], relevance: Relevance
+) -> Floats:
+    """The score that a picture must reach to match each term, `(terms,)`; above all scores where a term is absent.
 
     Args:
-        terms: embeddings `(terms, dim)`.
-        examples: `(terms,)`, which of them are pictures.
+        scores: `(terms, pictures)` of those pictures that may be the best.
+        best: their `mean_of_best`.
     """
-    relevance, known = model.relevance, best_known(terms, model.background)
-    words = np.full(len(terms), relevance.threshold + relevance.growth * math.log(max(1, size) / USUAL_SIZE))
-    if known is not None:
-        words += relevance.share * (known - relevance.usual)
-    return np.where(examples, relevance.alike, words).astype(np.float32)
+    top: Floats = scores.max(1)
+    ends = threshold(relevance.end, best, commonness, several)
+    # By how much the best pictures fall short.
+    lack = threshold(relevance.present, best, commonness, several) - best
+    return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), np.minimum(ends, top))
 
 
-def log_odds(
-    scores: Rows, thresholds: NDArray[np.float32], denied: NDArray[np.bool_], relevance: Relevance
-) -> NDArray[np.float32]:
-    """How surely pictures are what was asked for, above 0 for "rather yes".
+def log_odds(scores: Rows, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:
+    """How surely pictures match, from 0 on for those that do, `(pictures,)`.
 
     Args:
         scores: `(terms, pictures)`.
-        thresholds: `(terms,)`.
+        ends: `(terms,)`.
         denied: `(terms,)`, which terms must not be there.
     """
-    odds = relevance.slope * (scores - thresholds[:, None])
-    # A picture must meet every term, so the worst met decides.
-    worst: NDArray[np.float32] = np.where(denied[:, None], -odds, odds).min(0).astype(np.float32)
+    odds = slope * (scores - ends[:, None])
+    # A picture must match every term, so the worst met decides.
+    worst: Floats = np.where(denied[:, None], -odds, odds).min(0).astype(np.float32)
     return worst
 
 
-def likelihoods(odds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Log odds as numbers between 0 and 1."""
+def likelihoods(odds: Floats) -> Floats:
+    """Log odds as numbers between 0 and 1; 0.5 is the end of the list."""
     return np.asarray(1 / (1 + np.exp(-np.clip(odds, -50, 50))), np.float32)

@@ -62,6 +62,16 @@ class Vocabulary:
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
 
+    def count(self, word: str) -> int:
+        """How often a word was seen; 0 for one that is not in the vocabulary."""
+        number = self._ids.get(word)
+        return 0 if number is None else self.counts[number - len(SPECIALS)]
+
+    @property
+    def total(self) -> int:
+        """How many running words were counted."""
+        return sum(self.counts) + self.unknown_count
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and (self.words, self.counts, self.unknown_count) == (
             other.words,

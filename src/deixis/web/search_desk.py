@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from deixis.adapters.search_model import Rows, SearchModel
 from deixis.errors import DeixisError
-from deixis.search.engine import SearchEngine, Terms, example_terms
+from deixis.search.engine import SearchEngine, Terms, example_terms, rounded_down
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods
 
@@ -202,6 +202,6 @@ def _answers(engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
     for question, ranking in zip(batch, rankings, strict=True):
         ids, odds = ranking.ids[: question.most], ranking.odds[: question.most]
         scores = likelihoods(odds)
-        found = zip(ids.tolist(), scores.tolist(), (odds > 0).tolist(), strict=True)
-        answers.append(Answered(engine, [Found(picture, round(score, 4), own) for picture, score, own in found]))
+        found = zip(ids.tolist(), scores.tolist(), (odds >= 0).tolist(), strict=True)
+        answers.append(Answered(engine, [Found(picture, rounded_down(score), own) for picture, score, own in found]))
     return answers

@@ -23,14 +23,14 @@ Box = tuple[float, float, float, float]
 class Hit(msgspec.Struct, frozen=True):
     picture: Key
     path: str
-    #: How surely it is what was asked for.
+    #: How surely it matches; 0.5 is where the list of matches ends.
     score: Share
-    #: Whether it counts as what was asked for.
+    #: Whether it is a match.
     relevant: bool
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Pictures that were found, best first; `absent` where none of them seems to be what was asked for."""
+    """Pictures that were found, best first; `absent` where none of them is a match."""
 
     query: str
     hits: list[Hit]

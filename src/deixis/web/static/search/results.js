@@ -7,7 +7,8 @@ const name = (path) => path.split(/[/\\]/).pop();
 /** The tile of a picture that was found; `words` go along to its page. */
 export function tile(hit, words = "") {
   const address = `/pictures/${hit.picture}${words ? `?q=${encodeURIComponent(words)}` : ""}`;
-  const score = hit.score.toFixed(2);
+  // Rounded down: what is no match is not shown as 0.50.
+  const score = (Math.floor(100 * hit.score) / 100).toFixed(2);
   return make(
     "a",
     { class: "tile", href: address, title: hit.path, "aria-label": `${name(hit.path)}, score ${score}` },

@@ -1,0 +1,78 @@
+"""How phrases are put to the model: a noun in both numbers, and what is known of its words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deixis.adapters.scoring import scores
+from deixis.adapters.search_model import Pictures
+from deixis.search.phrasing import Phrasing, embed_phrases, phrasing
+from deixis.text.vocabulary import Vocabulary
+from tests.search.fakes import CellModel, ColourModel
+
+WORDS = Vocabulary(
+    {
+        "a": 900,
+        "the": 500,
+        "cat": 100,
+        "cats": 40,
+        "red": 60,
+        "apple": 25,
+        "apples": 22,
+        "petals": 9,
+        "of": 200,
+        "two": 70,
+    }
+)
+
+MODEL = ColourModel()
+MODEL.known_words = WORDS
+
+
+@pytest.mark.parametrize("typed", ["cat", "a cat", "cats", "The cats", "some cats"])
+def test_a_noun_is_asked_in_both_numbers_whichever_was_typed(typed: str) -> None:
+    assert phrasing(typed, MODEL).forms == ("cat", "a cat", "cats")
+
+
+@pytest.mark.parametrize(
+    ("typed", "forms"),
+    [
+        ("red apples", ("red apple", "a red apple", "red apples")),
+        ("an apple", ("apple", "an apple", "apples")),
+        # Who asks for two does not mean one.
+        ("two cats", ("two cats",)),
+        ("cats of red apples", ("cats of red apples",)),
+        # A number that the model has hardly read means nothing to it.
+        ("petals", ("petals",)),
+        ("a petal", ("a petals",)),
+    ],
+)
+def test_other_phrases_are_asked_as_they_are(typed: str, forms: tuple[str, ...]) -> None:
+    assert phrasing(typed, MODEL).forms == forms
+
+
+def test_words_are_looked_up_in_either_number() -> None:
+    assert phrasing("a petal", MODEL).unknown == ()
+    assert phrasing("a zorblax and the zorblax of a quux", MODEL).unknown == ("zorblax", "quux")
+    assert phrasing("cats", MODEL).commonness == phrasing("a cat", MODEL).commonness
+    assert phrasing("cats", MODEL).commonness > phrasing("red cats", MODEL).commonness > 0
+    assert phrasing("a zorblax", MODEL).commonness == 0
+    assert [phrasing(text, MODEL).several for text in ("the cats", "red cats")] == [False, True]
+
+
+def test_an_encoder_without_a_vocabulary_is_asked_what_was_typed() -> None:
+    model = ColourModel()
+    model.known_words = None
+    assert phrasing("The red", model) == Phrasing(("The red",), 0.0, False, ())
+    assert phrasing("The cats", model).unknown == ("cats",)
+
+
+def test_the_score_of_a_phrase_is_the_mean_of_its_forms_scores() -> None:
+    model, random = CellModel(), np.random.default_rng(0)
+    pictures = model.embed_prepared(random.integers(0, 256, (7, 3, 4, 4)).astype(np.uint8))
+    forms = ("red", "red blue", "white")
+    found = scores(embed_phrases(model, [Phrasing(forms, 0, False, ()), Phrasing(("blue",), 0, False, ())]), pictures)
+    wanted = scores(model.embed_queries([*forms, "blue"]), Pictures(*pictures))
+    assert found[0] == pytest.approx(wanted[:3].mean(0), abs=1e-6)
+    assert found[1] == pytest.approx(wanted[3], abs=1e-6)

@@ -1,0 +1,148 @@
+"""Which pictures match: thresholds that move with the query, and how they are fitted on captioned pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deixis.adapters.bundles import Relevance, Threshold, read_bundle
+from deixis.adapters.search_model import Identity, Rows, SearchModel, Texts, whole_pictures, whole_texts
+from deixis.corpus import Image, make_caption
+from deixis.errors import DeixisError
+from deixis.search import calibration
+from deixis.search.calibration import alike_weights, ask, caption_matches, fitted, known_queries
+from deixis.search.relevance import list_ends, log_odds, mean_of_best, threshold
+from deixis.text.vocabulary import Vocabulary
+
+NONE, ONE_WORD = np.zeros(1, np.float32), np.zeros(1, bool)
+
+
+def test_the_mean_is_that_of_five_pictures_and_of_fewer_in_a_small_collection() -> None:
+    scores = np.arange(300, dtype=np.float32)[None] / 300
+    assert mean_of_best(scores, 5000) == pytest.approx(scores[0, -5:].mean())
+    assert mean_of_best(scores[:, :200], 200) == pytest.approx(scores[0, 198:200].mean())
+    assert mean_of_best(scores[:, :1], 1) == pytest.approx(scores[0, :1])
+
+
+def test_a_threshold_moves_with_the_best_and_the_words() -> None:
+    moved = Threshold(1.0, best=0.5, commonness=-0.1, several=0.2)
+    best, common = np.array([2.0, 2.0], np.float32), np.array([0.0, 3.0], np.float32)
+    found = threshold(moved, best, common, np.array([False, True]))
+    assert found == pytest.approx([2.0, 2.0 - 0.3 + 0.2])
+
+
+def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_does() -> None:
+    scores = np.array([[0.2, 0.9, 0.5]], np.float32)
+    for present, end, matching in ((0.5, 0.4, 2), (0.5, 2.0, 1), (1.0, 0.4, 0), (1.0, 2.0, 0)):
+        relevance = Relevance(Threshold(present), Threshold(end), slope=10.0)
+        ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance)
+        odds = log_odds(scores, ends, ONE_WORD, relevance.slope)
+        assert (odds >= 0).sum() == matching
+        assert np.argsort(-odds).tolist() == [1, 2, 0]
+
+
+def image(number: int, *captions: str) -> Image:
+    return Image(id=str(number), captions=tuple(map(make_caption, captions)))
+
+
+def test_a_picture_matches_if_one_caption_has_all_words_in_either_number() -> None:
+    images = [image(0, "A red car.", "Two dogs run."), image(1, "A dog in a car.", "Red shoes."), image(2, "Red dogs.")]
+    queries = [("dog",), ("the", "red", "cars"), ("a", "red", "dog"), ("a", "giraffe")]
+    assert caption_matches(images, queries).tolist() == [
+        [True, True, True],
+        [True, False, False],
+        [False, False, True],
+        [False, False, False],
+    ]
+
+
+def test_queries_are_nouns_and_phrases_whose_words_are_known_and_each_is_asked_once() -> None:
+    images = [image(1, "A man rides a horse.", "Two dogs run."), image(2, "A dog beside a quagga.")]
+    model = WordModel()
+    model.known_words = Vocabulary(dict.fromkeys(("a", "man", "men", "horse", "horses", "dog", "dogs", "two"), 30))
+    queries = known_queries(model, model.known_words, [images], np.random.default_rng(0))
+    assert sorted(" ".join(query) for query in queries) == ["dog", "horse", "man", "two", "two dogs"]
+
+
+def test_groups_are_weighted_to_be_equally_common() -> None:
+    random = np.random.default_rng(0)
+    common, rare = (random.normal(mean, 1, 4000).astype(np.float32) for mean in (1.0, 0.0))
+    weights, others = alike_weights(common, rare), alike_weights(rare, common)
+    assert weights.sum() == pytest.approx(1)
+    assert common.mean() - rare.mean() > 0.9
+    assert abs(weights @ common - others @ rare) < 0.1
+
+
+WORDS = [f"thing{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(120)]
+
+
+class WordModel(SearchModel):
+    """Words are axes, and a picture is what it shows: each thing at half strength, and noise."""
+
+    known_words: Vocabulary = Vocabulary(dict.fromkeys(["a", *WORDS], 30))
+    identity = Identity("words", "0" * 64, len(WORDS), {})
+
+    def embed_queries(self, texts: list[str]) -> Texts:  # type: ignore[override]
+        rows = np.zeros((len(texts), len(WORDS)), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            row[[WORDS.index(word) for word in text.split() if word in WORDS]] = 1
+        return whole_texts(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1))
+
+
+def collection(random: np.random.Generator, strength: float) -> tuple[list[Image], Rows]:
+    """Pictures of two of the first 80 things each, by their captions; the other 40 are in none."""
+    images, rows = [], random.normal(0, 0.05, (600, len(WORDS))).astype(np.float32)
+    for number, row in enumerate(rows):
+        things = random.choice(80, 2, replace=False)
+        images.append(image(number, " and ".join(f"a {WORDS[thing]}" for thing in things)))
+        row[things] += strength
+    return images, rows
+
+
+def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, model = np.random.default_rng(0), WordModel()
+    images, rows = collection(random, 0.5)
+    queries = [(word,) for word in WORDS]
+    relevance = fitted(model, [whole_pictures(rows)], [images], queries, random)
+    asked = ask(model, whole_pictures(rows), images, queries)
+    least = threshold(relevance.present, asked.best, asked.commonness, asked.several)
+    assert ((asked.best >= least) == asked.matches.any(1)).all()
+    ends = threshold(relevance.end, asked.best, asked.commonness, asked.several)
+    shown = asked.matches.any(1)
+    assert ((asked.scores >= ends[:, None]) == asked.matches)[shown].mean() > 0.99
+    assert relevance.slope > 1
+    pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
+    assert relevance.alike == pytest.approx(np.quantile(pairs, 0.99), abs=1e-6)
+
+
+def test_scores_that_say_nothing_cannot_be_calibrated() -> None:
+    random, model = np.random.default_rng(0), WordModel()
+    images, rows = collection(random, -0.5)
+    with pytest.raises(DeixisError, match="do not tell"):
+        fitted(model, [whole_pictures(rows)], [images], [(word,) for word in WORDS], random)
+    with pytest.raises(DeixisError, match="too few"):
+        fitted(model, [whole_pictures(rows[:0])], [[]], [(word,) for word in WORDS], random)
+
+
+def test_a_bundle_of_before_is_read_with_the_relevance_of_a_model_like_it(bundle: Path, tmp_path: Path) -> None:
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest["relevance"] = {"threshold": 1.88, "growth": 0.06, "slope": 10.0, "usual": 0.5, "share": 0.2, "alike": 0.5}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert read_bundle(tmp_path).manifest.thresholds is None
+
+
+def test_where_the_list_ends_counts_what_captions_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, model = np.random.default_rng(0), WordModel()
+    images, rows = collection(random, 0.5)
+    # Half of the captions leave everything out.
+    silent = [image(number, "a") if number % 2 else own for number, own in enumerate(images)]
+    asked = ask(model, whole_pictures(rows), silent, [(word,) for word in WORDS[:80]])
+    called = {}
+    for mentioned in (1.0, 0.5):
+        monkeypatch.setattr(calibration, "MENTIONED", mentioned)
+        table = calibration.cut_table(asked)
+        called[mentioned] = table.argmax(1).mean()
+    assert called[0.5] > called[1.0]
