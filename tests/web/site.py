@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
@@ -21,6 +20,7 @@ from deixis.annotation.simulation.truth import Truth, truths
 from deixis.annotation.workbench import Assistant, Workbench
 from deixis.annotation.workflow_records import Settings
 from deixis.corpus import Corpus, open_corpus, write_corpus
+from deixis.web import serving as serving_module
 from deixis.web.annotation_app import workbench_app
 from tests.annotation.conftest import Clock
 
@@ -55,9 +55,10 @@ def truths_of(corpora: tuple[Path, Path]) -> dict[str, Truth]:
 
 
 @contextmanager
-def serving(app: ASGIApp) -> Iterator[str]:
+def serving(app: ASGIApp, proxies: Sequence[str] = ()) -> Iterator[str]:
     """The address of a server that runs while the block does."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off", server_header=False))
+    server = serving_module.server(app, proxies)
+    server.config.port = 0
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -23,8 +23,9 @@ Answer = TypeVar("Answer")
 
 #: Bytes and pixels of a picture that is sent to be looked at.
 LARGEST_PICTURE, MOST_PIXELS = 32 << 20, 64_000_000
-#: Pictures that are being received at once, and the seconds that one may take.
-RECEIVING, PATIENCE = 4, 60.0
+#: Bytes of pictures that are being received at once. A client that stops sending holds only what it has sent, and for
+#: so many seconds; how long a whole picture may take, the guard says.
+RECEIVED_BYTES, STALLED_SECONDS = 256 << 20, 10.0
 
 
 class SearchState:
@@ -36,7 +37,7 @@ class SearchState:
         # Decoding lets other threads run; more at once than there are processors would only take memory.
         self._decoding = ThreadPoolExecutor(os.cpu_count() or 1, "decoding")
         self._drawing = ThreadPoolExecutor(1, "map")
-        self._receiving = asyncio.Semaphore(RECEIVING)
+        self._received = 0
 
     async def decoding(self, work: Callable[[], Answer]) -> Answer:
         """Do what reads a picture in a thread meant for that."""
@@ -47,14 +48,24 @@ class SearchState:
 
     async def receive(self, request: Request) -> SentPicture:
         """The picture that a request sends, which goes to no disk."""
+        data, stream = bytearray(), request.stream()
         try:
-            async with asyncio.timeout(PATIENCE), self._receiving:
-                data = await request.body()
+            while True:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    part = await anext(stream, None)
+                if part is None:
+                    break
+                self._received += len(part)
+                data += part
+                if self._received > RECEIVED_BYTES:
+                    raise HTTPException(503, "too many pictures are being sent; try again", {"Retry-After": "5"})
         except TimeoutError:
             raise HTTPException(408, "the picture did not come in time") from None
+        finally:
+            self._received -= len(data)
         if not data:
             raise HTTPException(400, "send a picture")
-        return SentPicture(data)
+        return SentPicture(bytes(data))
 
     def close(self) -> None:
         for pool in (self._decoding, self._drawing):

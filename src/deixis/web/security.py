@@ -7,6 +7,7 @@ an answer took stands in `Server-Timing`.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
@@ -15,11 +16,14 @@ from time import perf_counter
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: No request is larger: the longest is a reviewer's list of all mentions of a picture.
 LARGEST_BODY = 1 << 20
+#: Seconds that the body of a request may take to come, and a part of an answer to be taken.
+PATIENCE = 60.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -100,7 +104,11 @@ class Guard:
                 # What a page shows is one person's, unless it says otherwise.
                 headers.setdefault("Cache-Control", "no-store")
                 headers["Server-Timing"] = f"app;dur={1000 * (perf_counter() - began):.2f}"
-            await send(message)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await send(message)
+            except TimeoutError:
+                raise _TooSlow from None
 
         headers = Headers(scope=scope)
         largest = _largest(headers.get("content-type", ""), self._largest_picture)
@@ -110,8 +118,13 @@ class Guard:
             return
         try:
             await self._app(scope, _limited(receive, largest), send_guarded)
+        except ClientDisconnect:
+            return  # Nobody waits for an answer.
         except _TooMuch:
             await _too_much()(scope, receive, send_guarded)
+        except _TooSlow:
+            if not started:
+                await JSONResponse({"error": "the request did not come in time"}, 408)(scope, receive, send_guarded)
         except Exception:
             # Whoever asked learns nothing of the inside; the log does.
             logging.getLogger(__name__).exception("%s %s", scope["method"], scope["path"])
@@ -161,13 +174,26 @@ def _too_much() -> JSONResponse:
     return JSONResponse({"error": "that is too much at once"}, 413)
 
 
+class _TooSlow(Exception):
+    """A body did not come in time, or an answer was not taken."""
+
+
 def _limited(receive: Receive, largest: int) -> Receive:
-    """Bodies sent in pieces, without a length, end at the limit too."""
-    received = 0
+    """Bodies sent in pieces, without a length, end at the limit too; all of a body must come in time."""
+    received, whole = 0, False
+    deadline = asyncio.get_running_loop().time() + PATIENCE
 
     async def limited() -> Message:
-        nonlocal received
-        message = await receive()
+        nonlocal received, whole
+        if whole:
+            # From here on, one waits for the client to leave, which may take as long as the answer.
+            return await receive()
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            raise _TooSlow from None
+        whole = not message.get("more_body", False)
         received += len(message.get("body", b""))
         if received > max(largest, LARGEST_BODY):
             raise _TooMuch

@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from deixis.errors import DeixisError
+from deixis.web.connections import BACKLOG, BoundedProtocol, most_connections, quiet_logs
 
 
-def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None]) -> None:
+def server(app: ASGIApp, proxies: Sequence[str] = ()) -> uvicorn.Server:
+    """A quiet server with bounds on what clients may take (`deixis.web.connections`).
+
+    Args:
+        proxies: addresses of proxies that are believed about the client's address (`X-Forwarded-For`, `-Proto`).
+    """
+    settings = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        backlog=BACKLOG,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        lifespan="off",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
+    )
+    quiet_logs()
+    BoundedProtocol.most = most_connections()
+    return uvicorn.Server(settings)
+
+
+def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None], proxies: Sequence[str] = ()) -> None:
     """Serve until interrupted; `ready` is called with the address once requests will be answered. Port 0: any."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, so that asyncio sends small answers at once instead of waiting for the last one's receipt.
@@ -21,8 +45,7 @@ def serve(app: ASGIApp, host: str, port: int, ready: Callable[[str], None]) -> N
             listener.bind((host, port))
         except OSError as fault:
             raise DeixisError(f"cannot listen on {host} port {port}: {fault.strerror or fault}") from None
-        listener.listen(1024)
+        listener.listen(BACKLOG)
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
-        settings = uvicorn.Config(app, access_log=False, log_level="warning", server_header=False, lifespan="off")
-        uvicorn.Server(settings).run(sockets=[listener])
+        server(app, proxies).run(sockets=[listener])
