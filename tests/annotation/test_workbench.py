@@ -638,3 +638,19 @@ def test_one_person_alone_can_finish(make_bench: MakeBench) -> None:
     work(bench, [bench.add_worker("me")])
     assert bench.progress().finished == 2
     assert bench.check() == []
+
+
+def test_a_box_that_is_sent_again_is_recognised_as_it_was_sent(make_bench: MakeBench) -> None:
+    bench = make_bench(images=2, solo=True)
+    worker = bench.add_worker("ann")
+    answers = {"link": "different", "chain": "same", "requirement": "box"}
+    while (view := bench.next_task(worker)) is not None and view.task != DRAWING:
+        bench.submit(worker, view.token, answers[view.task])
+    assert view is not None
+    beyond = Box(-10, -10, 100, 100)
+    receipt = bench.submit(worker, view.token, beyond)
+    assert bench.submit(worker, view.token, beyond) == receipt
+    assert bench.submit(worker, view.token, Box(0, 0, 100, 100)) == receipt
+    for other in (Box(0, 0, 90, 100), Box(0, 0, 0, 0), "none"):
+        with pytest.raises(StaleTask, match="answered differently"):
+            bench.submit(worker, view.token, other)

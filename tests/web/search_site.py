@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,12 +71,12 @@ class SearchSite:
         index_folders(self.index, [self.pictures], model or self.model, "colours")
 
     @contextmanager
-    def serve(self, *, models: bool = True, **options: Any) -> Iterator[SearchSite]:
+    def serve(self, *, models: bool = True, proxies: Sequence[str] = (), **options: Any) -> Iterator[SearchSite]:
         sight = Sight(self.eye) if models else Sight()
         self.desk = Desk(self.index, self.model)
         self.app: FastAPI = search_app(self.desk, sight, **options)
         try:
-            with serving(self.app) as self.address, self._client() as self.client:
+            with serving(self.app, proxies) as self.address, self._client() as self.client:
                 yield self
         finally:
             self.app.state.search.close()

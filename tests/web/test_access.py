@@ -264,3 +264,27 @@ def test_a_fault_inside_tells_nothing_of_the_inside(make_site: MakeSite, monkeyp
     assert answered.status_code == 500
     assert "secret of the house" not in answered.text
     assert answered.headers["content-security-policy"]
+
+
+def test_only_own_names_are_answered_to(make_site: MakeSite) -> None:
+    visitor = make_site().visitor()
+    for host in ("evil.example", "127.0.0.1.evil.example", "192.168.0.7", "[", "localhost@evil.example"):
+        assert visitor.get("/", headers={"Host": host}).status_code in (400, 421), host
+        assert visitor.post("/api/join", {"secret": "x"}, Host=host).status_code in (400, 421), host
+    for host in ("localhost", "127.0.0.1:1234", "[::1]"):
+        assert visitor.get("/", headers={"Host": host}).status_code == 200, host
+
+
+def test_a_second_and_different_answer_is_a_conflict(make_site: MakeSite) -> None:
+    site = make_site()
+    ann = site.join("ann")
+    [task, *_] = ann.tasks("link")
+    sent = {"token": task["token"], "answer": "same"}
+    first = ann.post("/api/work/answer", sent)
+    assert first.status_code == 200
+    # Sent again after a lost reply, it is the same answer.
+    assert ann.post("/api/work/answer", sent).status_code == 200
+    other = ann.post("/api/work/answer", {**sent, "answer": "different"})
+    assert other.status_code == 409
+    assert "answered differently" in other.json()["error"]
+    assert sum(report.judgments.get("link", 0) for report in site.bench.workers()) == 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import struct
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -131,14 +134,19 @@ def test_the_token_lets_programs_and_browsers_in(guarded: SearchSite) -> None:
     assert guarded.client.get("/api/search?q=red").status_code == 401
 
 
-def test_tokens_cannot_be_tried_for_long(tmp_path: Path) -> None:
+def test_wrong_tokens_cannot_be_tried_for_long_and_lock_nobody_out(tmp_path: Path) -> None:
     with SearchSite(tmp_path).serve(entrance=Entrance(TOKEN)) as site:
         tried = [
             site.client.get("/api/status", headers={"Authorization": f"Bearer wrong-{number}"}).status_code
             for number in range(WRONG_BURST)
         ]
         assert set(tried) == {401}
-        assert site.client.post("/api/enter", json={"token": TOKEN}).status_code == 429
+        wrong = {"Authorization": "Bearer wrong-again"}
+        assert site.client.get("/api/status", headers=wrong).status_code == 429
+        assert site.client.post("/api/enter", json={"token": "wrong-as-well"}).status_code == 429
+        # Whoever has the token comes in, whatever others at the same address send.
+        assert site.client.get("/api/status", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+        assert site.client.post("/api/enter", json={"token": TOKEN}).status_code == 200
 
 
 def test_short_tokens_and_open_doors_are_refused(tmp_path: Path) -> None:
@@ -260,3 +268,55 @@ def test_strangers_text_is_never_markup(tmp_path: Path) -> None:
         page = site.client.get(f"/pictures/{found['picture']}").text
         assert "<img src=x" not in page
         assert "&lt;img src=x" in page
+
+
+def test_stalled_uploads_hold_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deixis.web.search_state.STALLED_SECONDS", 2.0)
+    with SearchSite(tmp_path).serve() as site, ExitStack() as stalled:
+        host, port = site.client.base_url.host, site.client.base_url.port
+        assert port is not None
+        head = (
+            f"POST /api/similar HTTP/1.1\r\nHost: {host}\r\nContent-Type: image/png\r\n"
+            f"Content-Length: {1 << 20}\r\n\r\n"
+        ).encode()
+        sockets = [stalled.enter_context(socket.create_connection((host, port))) for _ in range(40)]
+        for each in sockets:
+            each.sendall(head + b"\x89PNG" + bytes(1000))
+        start = time.monotonic()
+        picture = (site.pictures / "red.png").read_bytes()
+        answer = site.client.post("/api/similar", content=picture, headers={"Content-Type": "image/png"})
+        assert answer.status_code == 200
+        assert time.monotonic() - start < 2.0
+        # They are told so, and let go.
+        for each in sockets:
+            each.settimeout(20)
+            assert b" 408 " in each.recv(1000)
+
+
+def test_pictures_being_received_take_a_bounded_number_of_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deixis.web.search_state.RECEIVED_BYTES", 1000)
+    with SearchSite(tmp_path).serve() as site:
+        sent = {"content": bytes(2000), "headers": {"Content-Type": "image/png"}}
+        assert site.client.post("/api/similar", **sent).status_code == 503
+        # What was counted is forgotten with the request.
+        assert site.client.post("/api/similar", **sent).status_code == 503
+        assert site.app.state.search._received == 0
+
+
+def test_the_address_that_a_client_claims_counts_only_from_a_proxy_that_is_named(tmp_path: Path) -> None:
+    def tries(site: SearchSite) -> set[int]:
+        """The outcomes of more wrong tokens than an address may send, each as if from another address."""
+        return {
+            site.client.get(
+                "/api/status",
+                headers={"Authorization": f"Bearer wrong-{number}", "X-Forwarded-For": f"10.0.0.{number}"},
+            ).status_code
+            for number in range(WRONG_BURST + 1)
+        }
+
+    with SearchSite(tmp_path / "direct").serve(entrance=Entrance(TOKEN)) as site:
+        assert tries(site) == {401, 429}
+    with SearchSite(tmp_path / "behind").serve(entrance=Entrance(TOKEN), proxies=["127.0.0.1"]) as site:
+        assert tries(site) == {401}

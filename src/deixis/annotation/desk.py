@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from deixis.annotation.workflow_records import (
     MentionsFix,
     Question,
     check_answer,
+    check_box,
 )
 from deixis.errors import DeixisError
 
@@ -103,14 +105,14 @@ class Desk:
         """Record an answer, then update the image and the worker's standing."""
         item = self.held_item(connection, worker, token)
         if item is None:
-            return self._earlier_receipt(connection, worker, token)
+            return self._earlier_receipt(connection, worker, token, answer)
         if item.task == REVIEW:
             raise DeixisError("a review is answered with a fix")
         if item.image_id is not None:
             lock_image(connection, item.image_id)
             # The transaction that held the image before may have closed the question or recorded this same answer.
             if self._lock_item(connection, worker, token) is None:
-                return self._earlier_receipt(connection, worker, token)
+                return self._earlier_receipt(connection, worker, token, answer)
         image = self.document_of(connection, item)[0].image
         checked = check_answer(decode_question(item.question), answer, image.width, image.height)
         judgment = self._record(connection, item, worker, checked, comment)
@@ -169,15 +171,29 @@ class Desk:
         for drawer in sorted(refresh_image(connection, image_id, self._rules.settings)):
             standing_store.update_standing(connection, drawer, DRAWING, self._rules, self._clock())
 
-    def _earlier_receipt(self, connection: Connection, worker: int, token: str) -> Receipt:
-        """The receipt of an answer that was recorded before, or `StaleTask`."""
+    def _earlier_receipt(self, connection: Connection, worker: int, token: str, sent: Answer | None = None) -> Receipt:
+        """The receipt of an answer that was recorded before. `StaleTask` if there is none, or if `sent` is another."""
         log = schema.judgments
-        row = connection.execute(
-            select(log.c.id, log.c.task).where(log.c.token == token, log.c.worker_id == worker)
-        ).one_or_none()
+        columns = (log.c.id, log.c.task, log.c.answer, log.c.image_id, log.c.known_id)
+        row = connection.execute(select(*columns).where(log.c.token == token, log.c.worker_id == worker)).one_or_none()
         if row is None:
             raise StaleTask("this task went to somebody else or is no longer needed; ask for the next one")
+        if sent is not None and not self._is_recorded(connection, row, sent):
+            raise StaleTask("this task was answered differently before; ask for the next one")
         return Receipt(row.id, str(Standings(connection, worker, self._rules).of(row.task)))
+
+    def _is_recorded(self, connection: Connection, row: Any, sent: Answer) -> bool:
+        """Whether the answer of a judgment is this one. Boxes are clipped before they are recorded."""
+        recorded = decode_answer(row.answer)
+        if isinstance(sent, str) or isinstance(recorded, str):
+            return sent == recorded
+        if row.known_id is None:
+            image = load_document(connection, row.image_id).image
+        else:
+            image = decode_document(connection.execute(_KNOWN, {"number": row.known_id}).one().document).image
+        with suppress(DeixisError):
+            return check_box(sent, image.width, image.height) == recorded
+        return False
 
     def _record(self, connection: Connection, item: Row[Any], worker: int, answer: Answer, comment: str) -> int:
         values = {name: getattr(item, name) for name in ("image_id", "known_id", "task", "key", "proposal", "token")}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deixis.cli.options import AllowHost, Proxy
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def serve(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8765,
+    allow_host: AllowHost = None,
+    proxy: Proxy = None,
     propose_links: Annotated[
         bool, typer.Option("--propose-links", help="Propose answers to links and chains, from their words.")
     ] = False,
@@ -48,6 +51,7 @@ def serve(
     from deixis.annotation.schema import shown
     from deixis.annotation.workbench import Workbench
     from deixis.web.annotation_app import workbench_app
+    from deixis.web.security import Hosts
     from deixis.web.serving import serve as serve_app
 
     def ready(address: str) -> None:
@@ -59,7 +63,7 @@ def serve(
     assistant = _assistant(project, propose_links, propose_boxes, features or [])
     with Workbench(project, assistant=assistant) as workbench:
         accounts = Accounts(workbench.engine)
-        serve_app(workbench_app(workbench), host, port, ready)
+        serve_app(workbench_app(workbench, hosts=Hosts(host, allow_host or ())), host, port, ready, proxy or ())
 
 
 def invite(

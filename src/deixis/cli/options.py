@@ -33,6 +33,27 @@ RunModel = Annotated[Path, typer.Option("--model", metavar="RUN", help="A run fo
 Split = Annotated[str, typer.Option("--split", help="The split to score; `all` for the whole corpus.")]
 
 
+#: Of servers.
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="Another name that the server is reached by, such as its proxy's; may be repeated.",
+        show_default=False,
+    ),
+]
+Proxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--proxy",
+        metavar="ADDRESS",
+        help="The address of a proxy in front, whose X-Forwarded-For and -Proto are believed; may be repeated.",
+        show_default="none is believed",
+    ),
+]
+
+
 def _device(name: str) -> str:
     """`auto` becomes cuda where there is a GPU, and cpu elsewhere."""
     from deixis.vision.learned_proposals import checked_device

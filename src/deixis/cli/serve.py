@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Index
+from deixis.cli.options import AllowHost, Index, Proxy
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -44,10 +44,8 @@ def serve(
             show_default="everybody on this machine may ask",
         ),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name that it is reached by; may be repeated.", show_default=False),
-    ] = None,
+    allow_host: AllowHost = None,
+    proxy: Proxy = None,
 ) -> None:
     """Search an index in the browser, and over an HTTP API.
 
@@ -92,7 +90,7 @@ def serve(
         sys.stdout.flush()
 
     try:
-        serve_app(app, host, port, ready)
+        serve_app(app, host, port, ready, proxy or ())
     finally:
         app.state.search.close()
 

@@ -23,6 +23,7 @@ from deixis.vision.palette import PALETTE
 from deixis.web import admin_routes, review_routes, work_routes
 from deixis.web.annotation_pictures import PictureShelf
 from deixis.web.limits import RateLimit
+from deixis.web.security import Hosts
 from deixis.web.sessions import Sessions
 from deixis.web.shell import body, make_app, page, reply
 from deixis.web.state import bench_of
@@ -36,9 +37,15 @@ WRONG_RATE, WRONG_BURST = 1 / 6, 10
 pages = APIRouter()
 
 
-def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time) -> FastAPI:
-    """The web application of an open project. The project must record where its pictures are."""
-    app = make_app("Deixis annotate", {StaleTask: 409})
+def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time, hosts: Hosts | None = None) -> FastAPI:
+    """The web application of an open project. The project must record where its pictures are.
+
+    Args:
+        bench: the project.
+        clock: the current time in seconds.
+        hosts: the names that the server answers to; None for those of this machine alone.
+    """
+    app = make_app("Deixis annotate", {StaleTask: 409}, hosts=hosts or Hosts("127.0.0.1"))
     with schema.reading(bench.engine) as connection:
         app.state.name = schema.get_value(connection, "name") or "Annotation"
         known = connection.execute(select(schema.known.c.id).limit(1)).first() is not None
