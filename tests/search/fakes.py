@@ -38,7 +38,7 @@ class ColourModel(PreparedModel):
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
     relevance = Relevance(Threshold(0.8), Threshold(0.8), slope=10.0, alike=0.9)
-    known_words: Vocabulary | None = Vocabulary.of([COLOURS])
+    known_words: Vocabulary | None = Vocabulary(dict.fromkeys(COLOURS, 30))
 
     def __init__(self, name: str = "colours") -> None:
         self.name = name

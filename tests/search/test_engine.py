@@ -116,6 +116,18 @@ def test_a_word_that_the_encoder_does_not_know_matches_nothing(engine: SearchEng
         assert answer.absent
         assert {hit.score for hit in answer.hits} == {0.0}
         assert answer.unknown == ["crimson"]
+        assert answer.suggestion == ""
+    # What is excluded and not known excludes nothing.
+    answer = engine.search("red -crimson")
+    assert not answer.absent
+    assert answer.unknown == ["crimson"]
+
+
+def test_a_word_that_is_like_a_known_one_is_suggested(engine: SearchEngine) -> None:
+    answer = engine.search('"wihte" -gren', count=3)
+    assert answer.absent
+    assert answer.as_data()["suggestion"] == '"white" -green'
+    assert not engine.search(answer.suggestion).absent
 
 
 def test_the_best_match_of_what_is_there_is_a_match_and_nothing_is_one_of_what_is_absent(engine: SearchEngine) -> None:

@@ -58,6 +58,9 @@ def test_words_are_looked_up_in_either_number() -> None:
     assert phrasing("cats", MODEL).commonness == phrasing("a cat", MODEL).commonness
     assert phrasing("cats", MODEL).commonness > phrasing("red cats", MODEL).commonness > 0
     assert phrasing("a zorblax", MODEL).commonness == 0
+    # A number that was never read is no reason to find nothing, and hyphens join words.
+    assert phrasing("17 cats", MODEL).unknown == ()
+    assert phrasing("a red-cat", MODEL).forms == phrasing("red cats", MODEL).forms
     assert [phrasing(text, MODEL).several for text in ("the cats", "red cats")] == [False, True]
 
 

@@ -122,7 +122,14 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     assert visitor.found() == []
     assert visitor.found("#rest")
     visitor.search("red mauve")
-    assert "new to the model: mauve" in page.inner_text("#told")
+    assert "does not know “mauve”" in page.inner_text("#told")
+    visitor.search("purple gren")
+    assert visitor.found() == []
+    visitor.search("gren")
+    page.click("#told .meant")
+    page.wait_for_function("() => document.getElementById('told').textContent.includes('“green”')")
+    assert page.input_value("#words") == "green"
+    assert visitor.found()[0] == "green"
     page.fill("#words", '"red')
     page.wait_for_function("() => document.getElementById('told').textContent.includes('not closed')")
     page.fill("#words", "")

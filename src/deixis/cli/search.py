@@ -202,6 +202,7 @@ def _print(
         _print_paths((hit.path for hit in answer.hits if hit.relevant), null)
         if answer.absent:
             typer.echo(f"no match for {printable(what)}", err=True)
+        _print_unknown(answer)
         return
     if as_json:
         told = answer.as_data()
@@ -209,8 +210,7 @@ def _print(
             hit.update(why=each.why, drawing=shown(each.drawing))
         print_json(told)
         return
-    if answer.unknown:
-        typer.echo(f"words that the model has never seen: {printable(', '.join(answer.unknown))}", err=True)
+    _print_unknown(answer)
     if answer.absent:
         typer.echo(f"No match for {printable(what)}." + (" Closest pictures:" if answer.hits else ""))
     separated = answer.absent
@@ -220,6 +220,16 @@ def _print(
             separated = True
         # Rounded down: what is no match is not shown as 0.50.
         typer.echo(f"{math.floor(100 * hit.score) / 100:6.2f}  {printable(shown(hit.path))}")
+
+
+def _print_unknown(answer: Answer) -> None:
+    """Say which words the model does not know, and what may have been meant."""
+    from deixis.vision.picture_files import printable
+
+    if answer.unknown:
+        words = ", ".join(f'"{word}"' for word in answer.unknown)
+        hint = f' Did you mean "{answer.suggestion}"?' if answer.suggestion else ""
+        typer.echo(printable(f"The model does not know {words}.{hint}"), err=True)
 
 
 def _print_paths(paths: Iterable[bytes], null: bool) -> None:

@@ -18,6 +18,7 @@ from deixis.search.collection import Collection
 from deixis.search.phrasing import Phrasing, embed_phrases, phrasing
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
+from deixis.search.spelling import suggestion
 from deixis.search.stores.exact import Ids
 from deixis.vision.picture_files import read_file, shown
 from deixis.vision.reading import MAX_PIXELS, decode_picture
@@ -59,8 +60,10 @@ class Ranking(NamedTuple):
 class Answer(NamedTuple):
     query: str
     hits: list[Hit]
-    #: Words of the query that the model has never seen.
+    #: Words of the query that the model has never seen: with one of them nothing is a match.
     unknown: list[str]
+    #: The query with known words in their place, where there are some like them.
+    suggestion: str = ""
 
     @property
     def absent(self) -> bool:
@@ -69,7 +72,13 @@ class Answer(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         hits = [{"path": shown(hit.path), "score": hit.score, "relevant": hit.relevant} for hit in self.hits]
-        return {"query": self.query, "hits": hits, "absent": self.absent, "unknown_words": self.unknown}
+        return {
+            "query": self.query,
+            "hits": hits,
+            "absent": self.absent,
+            "unknown_words": self.unknown,
+            "suggestion": self.suggestion,
+        }
 
 
 class SearchEngine:
@@ -94,7 +103,7 @@ class SearchEngine:
         query = parse_query(text, needs_phrase=like is None)
         example = None if like is None else self.embed_picture(os.fsencode(like))
         (ranking,) = self.rank(self.terms([query], [example]), count)
-        return Answer(query.text, self._hits(ranking, count), self.unknown(query))
+        return Answer(query.text, self._hits(ranking, count), *self.unknown(query))
 
     def similar(self, picture: str | Path, count: int = 20) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
@@ -203,9 +212,10 @@ class SearchEngine:
         row: Rows = self.model.embed_prepared([self.model.prepare(picture)]).rows[0]
         return row
 
-    def unknown(self, query: Query) -> list[str]:
-        """The words of a query that the model has never seen."""
-        return list(dict.fromkeys(word for each in self.phrasings(query) for word in each.unknown))
+    def unknown(self, query: Query) -> tuple[list[str], str]:
+        """The words of a query that the model has never seen, and the query with known words in their place."""
+        words = list(dict.fromkeys(word for each in self.phrasings(query) for word in each.unknown))
+        return words, suggestion(query.text, words, self.model.known_words)
 
 
 def example_terms(row: Rows) -> Terms:

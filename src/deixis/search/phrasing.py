@@ -53,12 +53,15 @@ def phrasing(phrase: str, model: SearchModel) -> Phrasing:
     if vocabulary is None:
         never = set(model.unknown_words(tokens))
         return Phrasing((phrase,), 0.0, len(telling) > 1, tuple(word for word in telling if word in never))
-    known = tuple(_known_number(token, vocabulary) for token in tokens)
+    tokens = tuple(word for token in tokens for word in _known_form(token, vocabulary))
+    telling = telling_words(tokens)
     counts = [_count(word, vocabulary) for word in telling]
     share = min(counts, default=0) / max(1, vocabulary.total)
-    unknown = tuple(dict.fromkeys(word for word, count in zip(telling, counts, strict=True) if not count))
+    unknown = tuple(
+        dict.fromkeys(word for word, count in zip(telling, counts, strict=True) if not count and _has_letter(word))
+    )
     commonness = math.log1p(share / COMMON)
-    return Phrasing(_both_numbers(known, vocabulary) or (" ".join(known),), commonness, len(telling) > 1, unknown)
+    return Phrasing(_both_numbers(tokens, vocabulary) or (" ".join(tokens),), commonness, len(telling) > 1, unknown)
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:
@@ -106,10 +109,18 @@ def _both_numbers(tokens: Sequence[str], vocabulary: Vocabulary) -> tuple[str, .
     return one, f"{'an' if one[0] in 'aeiou' else 'a'} {one}", many
 
 
-def _known_number(word: str, vocabulary: Vocabulary) -> str:
-    """The word itself, or its other number where only that is known."""
-    others = (singular(word), plural(word))
-    return word if word in vocabulary else next((other for other in others if other in vocabulary), word)
+def _known_form(word: str, vocabulary: Vocabulary) -> Sequence[str]:
+    """The word itself; its other number, or the parts that hyphens join, where only these are known."""
+    if word in vocabulary:
+        return (word,)
+    parts = word.split("-")
+    if len(parts) > 1 and all(part in vocabulary for part in parts):
+        return parts
+    return (next((other for other in (singular(word), plural(word)) if other in vocabulary), word),)
+
+
+def _has_letter(word: str) -> bool:
+    return any(map(str.isalpha, word))
 
 
 def _count(word: str, vocabulary: Vocabulary) -> int:

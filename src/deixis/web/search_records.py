@@ -35,7 +35,10 @@ class Answer(msgspec.Struct, frozen=True):
     query: str
     hits: list[Hit]
     absent: bool
+    #: Words that the model does not know; with one of them nothing is a match.
     unknown_words: list[str]
+    #: The query with known words in their place, where there are some like them.
+    suggestion: str
 
 
 class Grounded(msgspec.Struct, frozen=True):

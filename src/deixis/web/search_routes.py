@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
+import msgspec
 import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from PIL.Image import Image as Picture
@@ -63,7 +64,8 @@ async def similar(request: Request, picture: PictureKey, q: MoreWords = "", coun
     (row,) = engine.collection.rows_of(np.array([picture_of(engine.collection, picture)], np.int64))
     answer = _answer(await answer_of(state.desk.ask(engine, query, count + 1, row)), query)
     others = [hit for hit in answer.hits if hit.picture != picture][:count]
-    return reply(Answer(answer.query, others, not any(hit.relevant for hit in others), answer.unknown_words))
+    absent = not any(hit.relevant for hit in others)
+    return reply(msgspec.structs.replace(answer, hits=others, absent=absent))
 
 
 @router.post("/similar", responses=replies(Answer, 400, 408, 413, 415, 422, 429), openapi_extra=picture_body())
@@ -176,8 +178,10 @@ def _answer(answered: Answered, query: ParsedQuery | None) -> Answer:
         for found in answered.found
         if (key := collection.key(found.picture)) and (paths := collection.paths(found.picture))
     ]
-    unknown = [] if query is None else answered.engine.unknown(query)
-    return Answer("" if query is None else query.text, hits, not any(hit.relevant for hit in hits), unknown)
+    absent = not any(hit.relevant for hit in hits)
+    if query is None:
+        return Answer("", hits, absent, [], "")
+    return Answer(query.text, hits, absent, *answered.engine.unknown(query))
 
 
 async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Callable[[], Picture]]:

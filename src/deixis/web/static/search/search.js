@@ -30,7 +30,15 @@ function report(answer) {
     ? `Nothing here matches ${what}.${answer.hits.length ? " The nearest pictures are below." : ""}`
     : `${all}${plural(matching, "picture")} ${matching === 1 ? "matches" : "match"} ${what}.`);
   if (answer.unknown_words.length) {
-    told.append(` Words that are new to the model: ${answer.unknown_words.join(", ")}.`);
+    told.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
+  }
+  if (answer.suggestion) {
+    const meant = make("button", { type: "button", class: "meant" }, answer.suggestion);
+    meant.addEventListener("click", () => {
+      words.value = answer.suggestion;
+      search();
+    });
+    told.append(" Did you mean ", meant, "?");
   }
 }
 

@@ -1,0 +1,43 @@
+"""What is suggested for a word that the model does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from deixis.search.spelling import suggestion
+from deixis.text.vocabulary import Vocabulary
+
+COUNTS = {
+    "mountain": 900,
+    "climber": 300,
+    "elephant": 700,
+    "elegant": 12,
+    "skate": 90,
+    "girl": 800,
+    "giraffe": 7,
+    "cake": 60,
+}
+WORDS = Vocabulary(COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("query", "unknown", "meant"),
+    [
+        ("a Mountian climer", ["mountian", "climer"], "a mountain climber"),
+        # A frequent word rather than one that is a little more alike.
+        ("elefant", ["elefant"], "elephant"),
+        ("gril -mountian", ["gril", "mountian"], "girl -mountain"),
+        ("mountaincake", ["mountaincake"], "mountain cake"),
+        # One word that is like none: the whole would say something else.
+        ("climer zorblax", ["climer", "zorblax"], ""),
+        # A word that was hardly ever read may be misspelled itself.
+        ("giraf", ["giraf"], ""),
+        # Short words and other first letters are like too many.
+        ("gil", ["gil"], ""),
+        ("katze", ["katze"], ""),
+        ("climer", [], ""),
+    ],
+)
+def test_known_words_take_the_place_of_unknown_ones_they_are_like(query: str, unknown: list[str], meant: str) -> None:
+    assert suggestion(query, unknown, WORDS) == meant
+    assert suggestion(query, unknown, None) == ""
