@@ -14,12 +14,15 @@ from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
 from deixis.annotation.accounts import Account
+from deixis.annotation.progress import WorkerReport
 from deixis.annotation.workbench import Workbench
 from deixis.annotation.workflow_records import TASKS
 from deixis.corpus import write_corpus
 from deixis.errors import DeixisError
+from deixis.web.annotation_records import Link, Overview, file_replies, replies
+from deixis.web.openapi import json_body
 from deixis.web.sessions import Sessions, needs
-from deixis.web.shell import body, reply
+from deixis.web.shell import Number, body, reply
 from deixis.web.state import bench_of
 
 router = APIRouter(prefix="/api/admin")
@@ -35,19 +38,19 @@ class Invited(msgspec.Struct, forbid_unknown_fields=True):
     """Request for a link: for a new worker with this role, or for an existing `worker` to sign in again."""
 
     role: str = "worker"
-    worker: int | None = None
+    worker: Number | None = None
 
 
 class Decided(msgspec.Struct, forbid_unknown_fields=True):
     """Request to suspend a worker from a task, or to reinstate the worker."""
 
-    worker: int
+    worker: Number
     task: str
     suspend: bool
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=500)] = "by hand"
 
 
-@router.get("/overview")
+@router.get("/overview", responses=replies(Overview), response_class=Response)
 def overview(request: Request, reviewer: Reviewer) -> Response:
     bench = bench_of(request)
     return reply(
@@ -60,7 +63,12 @@ def overview(request: Request, reviewer: Reviewer) -> Response:
     )
 
 
-@router.post("/invite")
+@router.post(
+    "/invite",
+    responses=replies(Link, 408, 413, 415),
+    openapi_extra=json_body(Invited),
+    response_class=Response,
+)
 def invite(
     request: Request, administrator: Administrator, sent: Annotated[Invited, Depends(body(Invited))]
 ) -> Response:
@@ -71,7 +79,12 @@ def invite(
     return reply({"path": f"/join#{sessions.accounts.invite(sent.role)}"})
 
 
-@router.post("/decide")
+@router.post(
+    "/decide",
+    responses=replies(WorkerReport, 408, 413, 415, many=True),
+    openapi_extra=json_body(Decided),
+    response_class=Response,
+)
 def decide(
     request: Request, administrator: Administrator, sent: Annotated[Decided, Depends(body(Decided))]
 ) -> Response:
@@ -86,7 +99,7 @@ def decide(
     return reply(bench.workers())
 
 
-@router.get("/export")
+@router.get("/export", responses=file_replies("application/zip"), response_class=FileResponse)
 def export(
     request: Request, admin: Administrator, format: str = "flickr30k-entities", finished_only: bool = False
 ) -> FileResponse:

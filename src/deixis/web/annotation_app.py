@@ -22,7 +22,9 @@ from deixis.errors import DeixisError
 from deixis.vision.palette import PALETTE
 from deixis.web import admin_routes, review_routes, work_routes
 from deixis.web.annotation_pictures import PictureShelf
+from deixis.web.annotation_records import Empty, Joined, document_annotation, replies
 from deixis.web.limits import RateLimit
+from deixis.web.openapi import json_body
 from deixis.web.security import Hosts
 from deixis.web.sessions import Sessions
 from deixis.web.shell import body, make_app, page, reply
@@ -56,6 +58,7 @@ def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time, host
     app.state.wrong_invitations = RateLimit(WRONG_RATE, WRONG_BURST)
     for router in (pages, work_routes.router, review_routes.router, admin_routes.router):
         app.include_router(router)
+    document_annotation(app, app.state.sessions.cookie, REQUESTS)
     return app
 
 
@@ -66,7 +69,18 @@ class Joining(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(max_length=60)] | None = None
 
 
-@pages.get("/")
+#: What the routes take.
+REQUESTS = (
+    Joining,
+    work_routes.Answered,
+    work_routes.Returned,
+    review_routes.Fixed,
+    admin_routes.Invited,
+    admin_routes.Decided,
+)
+
+
+@pages.get("/", include_in_schema=False)
 def home(request: Request) -> Response:
     account = _sessions(request).account(request)
     if account is None:
@@ -74,17 +88,22 @@ def home(request: Request) -> Response:
     return RedirectResponse("/admin" if account.role == "administrator" else "/work", 303)
 
 
-@pages.get("/join")
+@pages.get("/join", include_in_schema=False)
 def join_page(request: Request) -> Response:
     return page("door.html", way="join", project=request.app.state.name)
 
 
-@pages.get("/back")
+@pages.get("/back", include_in_schema=False)
 def back_page(request: Request) -> Response:
     return page("door.html", way="back", project=request.app.state.name)
 
 
-@pages.post("/api/join")
+@pages.post(
+    "/api/join",
+    responses=replies(Joined, 408, 413, 415),
+    openapi_extra=json_body(Joining) | {"security": []},
+    response_class=Response,
+)
 def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> Response:
     """Sign in. The reply sets the session cookie."""
     sessions = _sessions(request)
@@ -107,25 +126,30 @@ def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> 
     return response
 
 
-@pages.post("/api/leave")
+@pages.post("/api/leave", responses=replies(Empty, 408, 413, 415), response_class=Response)
 def leave(request: Request, worker: work_routes.Worker) -> Response:
     response = reply({})
     _sessions(request).close(request, response)
     return response
 
 
-@pages.get("/work")
+@pages.get("/api/openapi.json", include_in_schema=False)
+async def openapi(request: Request, worker: work_routes.Worker) -> Response:
+    return reply(request.app.openapi())
+
+
+@pages.get("/work", include_in_schema=False)
 def work_page(request: Request) -> Response:
     return _page(request, "work.html", "worker", tasks=[(task, WORDING[task]) for task in TASKS])
 
 
-@pages.get("/review")
+@pages.get("/review", include_in_schema=False)
 def review_page(request: Request) -> Response:
     palette = " ".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in PALETTE)
     return _page(request, "review.html", "reviewer", types=TYPES, palette=palette)
 
 
-@pages.get("/admin")
+@pages.get("/admin", include_in_schema=False)
 def admin_page(request: Request) -> Response:
     tasks = [(task, WORDING[task].title) for task in TASKS]
     return _page(request, "admin.html", "reviewer", tasks=tasks, formats=admin_routes.EXPORTS, roles=ROLES)

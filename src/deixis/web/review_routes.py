@@ -8,13 +8,15 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from deixis.annotation.accounts import Account
-from deixis.annotation.reviews import ImageView
+from deixis.annotation.reviews import ImageView, Review
 from deixis.annotation.workflow_records import Fix
 from deixis.corpus import Caption
 from deixis.errors import InputError
 from deixis.vision.typesetting import stands_close
+from deixis.web.annotation_records import ReviewedImage, file_replies, replies
+from deixis.web.openapi import json_body
 from deixis.web.sessions import needs
-from deixis.web.shell import body, reply
+from deixis.web.shell import Number, body, reply
 from deixis.web.state import bench_of, picture_reply, shelf_of
 
 router = APIRouter(prefix="/api/review")
@@ -26,27 +28,32 @@ class Fixed(msgspec.Struct, forbid_unknown_fields=True):
     """A correction of an image. `version` is the version that the reviewer saw."""
 
     image: str
-    version: int
+    version: Number
     fix: Fix
     comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
 
 
-@router.get("/queue")
+@router.get("/queue", responses=replies(Review, many=True), response_class=Response)
 def queue(request: Request, reviewer: Reviewer) -> Response:
     return reply(bench_of(request).review_queue())
 
 
-@router.get("/image")
+@router.get("/image", responses=replies(ReviewedImage), response_class=Response)
 def image(request: Request, reviewer: Reviewer, id: str) -> Response:
     return reply(_image_fields(request, bench_of(request).inspect_image(id)))
 
 
-@router.get("/picture")
+@router.get("/picture", responses=file_replies("image/*", 404), response_class=Response)
 def picture(request: Request, reviewer: Reviewer, id: str) -> Response:
     return picture_reply(request, bench_of(request).inspect_image(id).document.image)
 
 
-@router.post("/fix")
+@router.post(
+    "/fix",
+    responses=replies(ReviewedImage, 408, 409, 413, 415),
+    openapi_extra=json_body(Fixed),
+    response_class=Response,
+)
 def fix(request: Request, reviewer: Reviewer, sent: Annotated[Fixed, Depends(body(Fixed))]) -> Response:
     """Correct an image. The reply contains the corrected image."""
     bench_of(request).fix(reviewer.worker, sent.image, sent.fix, sent.version, sent.comment)

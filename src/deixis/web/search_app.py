@@ -13,7 +13,7 @@ from deixis.web import search_routes
 from deixis.web.entrance import Entrance, admitted
 from deixis.web.indexed_pictures import NoPicture, picture_of
 from deixis.web.search_desk import Busy, Desk
-from deixis.web.search_records import KEY, Health, document, replies
+from deixis.web.search_records import KEY, Health, document_search, replies
 from deixis.web.search_state import LARGEST_PICTURE, SearchState, state_of
 from deixis.web.security import Hosts
 from deixis.web.server_metrics import Measured, Metrics
@@ -57,7 +57,7 @@ def search_app(
     app.state.entrance = entrance or Entrance(None)
     for router in (open_routes, pages, search_routes.router):
         app.include_router(router)
-    document(app)
+    document_search(app)
     return app
 
 

@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from msgspec import Meta
 
-from deixis import __version__
 from deixis.web.collection_map import CollectionMap
+from deixis.web.openapi import described, document, problems
 
 #: The key of a picture: the first half of its content's SHA-256.
 KEY = r"^[0-9a-f]{32}$"
@@ -107,11 +106,7 @@ class Health(msgspec.Struct, frozen=True):
     status: str
 
 
-class Problem(msgspec.Struct, frozen=True):
-    error: str
-
-
-RECORDS = (Answer, Grounding, Described, PictureInfo, Status, Health, Problem, CollectionMap)
+RECORDS = (Answer, Grounding, Described, PictureInfo, Status, Health, CollectionMap)
 
 _PROBLEMS = {
     400: "It cannot be answered; `error` says why.",
@@ -124,15 +119,13 @@ _PROBLEMS = {
     415: "What was sent is neither JSON nor a picture.",
     422: "A parameter is not of its kind; `error` names it.",
     429: "Too much at once; try again.",
+    503: "Too many pictures are being sent; try again.",
 }
 
 
-def replies(kind: type[msgspec.Struct], *problems: int) -> dict[int | str, dict[str, Any]]:
+def replies(kind: type[msgspec.Struct], *statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route: the record of a good answer, and the problems that may be told instead."""
-    told: dict[int | str, dict[str, Any]] = {
-        status: _json(Problem, _PROBLEMS[status]) for status in (401, 403, *problems)
-    }
-    return {200: _json(kind, "It was answered."), **told}
+    return {200: described(kind, "It was answered."), **problems(_PROBLEMS, 401, 403, *statuses)}
 
 
 def picture_body() -> dict[str, Any]:
@@ -142,28 +135,7 @@ def picture_body() -> dict[str, Any]:
     return {"requestBody": {"required": True, "description": "A picture file.", "content": content}}
 
 
-def document(app: FastAPI) -> None:
-    """Have the application tell its API with the schemas of our records."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = get_openapi(
-                title=app.title,
-                version=__version__,
-                description="Search over the pictures of an index. Pictures go by keys, which tell their content.",
-                routes=app.routes,
-            )
-            _, components = msgspec.json.schema_components(RECORDS, ref_template="#/components/schemas/{name}")
-            own = schema.setdefault("components", {})
-            own["schemas"] = {**own.get("schemas", {}), **components}
-            own["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-            schema["security"] = [{}, {"token": []}]
-            app.openapi_schema = schema
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
-
-
-def _json(kind: type[msgspec.Struct], meaning: str) -> dict[str, Any]:
-    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
-    return {"description": meaning, "content": {"application/json": {"schema": schema}}}
+def document_search(app: FastAPI) -> None:
+    """Have the application tell its API."""
+    description = "Search over the pictures of an index. Pictures go by keys, which tell their content."
+    document(app, description, RECORDS, {"token": {"type": "http", "scheme": "bearer"}}, [{}, {"token": []}])

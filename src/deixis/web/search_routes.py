@@ -68,7 +68,7 @@ async def similar(request: Request, picture: PictureKey, q: MoreWords = "", coun
     return reply(msgspec.structs.replace(answer, hits=others, absent=absent))
 
 
-@router.post("/similar", responses=replies(Answer, 400, 408, 413, 415, 422, 429), openapi_extra=picture_body())
+@router.post("/similar", responses=replies(Answer, 400, 408, 413, 415, 422, 429, 503), openapi_extra=picture_body())
 async def similar_to_sent(request: Request, q: MoreWords = "", count: Count = 24) -> Response:
     """Pictures that resemble one that is sent, and show the words."""
     state, query = state_of(request), _more(q)
@@ -86,7 +86,9 @@ async def ground(request: Request, picture: PictureKey, text: Sentence) -> Respo
     return await _grounding(state, picture, load, text, width, height)
 
 
-@router.post("/ground", responses=replies(Grounding, 400, 408, 409, 413, 415, 422, 429), openapi_extra=picture_body())
+@router.post(
+    "/ground", responses=replies(Grounding, 400, 408, 409, 413, 415, 422, 429, 503), openapi_extra=picture_body()
+)
 async def ground_in_sent(request: Request, text: Sentence) -> Response:
     """Where in a picture that is sent the phrases of a sentence are."""
     state = state_of(request)
@@ -102,7 +104,7 @@ async def describe(request: Request, picture: PictureKey) -> Response:
     return await _description(state, picture, load)
 
 
-@router.post("/describe", responses=replies(Described, 400, 408, 409, 413, 415, 429), openapi_extra=picture_body())
+@router.post("/describe", responses=replies(Described, 400, 408, 409, 413, 415, 429, 503), openapi_extra=picture_body())
 async def describe_sent(request: Request) -> Response:
     """Captions of a picture that is sent, and phrases for its regions."""
     state = state_of(request)

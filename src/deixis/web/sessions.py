@@ -25,11 +25,11 @@ class Sessions:
     """The sessions of one server. `name` distinguishes the cookies of several servers on one machine."""
 
     def __init__(self, accounts: Accounts, name: str, limit: RateLimit) -> None:
-        self.accounts, self._cookie, self._limit = accounts, f"deixis_{name}", limit
+        self.accounts, self.cookie, self._limit = accounts, f"deixis_{name}", limit
 
     def open(self, response: Response, worker: int, *, secure: bool) -> None:
         response.set_cookie(
-            self._cookie,
+            self.cookie,
             self.accounts.open_session(worker),
             max_age=int(SESSION_SECONDS),
             httponly=True,
@@ -39,10 +39,10 @@ class Sessions:
 
     def close(self, request: Request, response: Response) -> None:
         self.accounts.close_session(self.secret(request))
-        response.delete_cookie(self._cookie, httponly=True, samesite="lax", secure=request.url.scheme == "https")
+        response.delete_cookie(self.cookie, httponly=True, samesite="lax", secure=request.url.scheme == "https")
 
     def secret(self, request: Request) -> str:
-        return request.cookies.get(self._cookie, "")
+        return request.cookies.get(self.cookie, "")
 
     def account(self, request: Request) -> Account | None:
         """The account of a request, or None if it has no valid session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -18,6 +18,8 @@ from deixis.errors import DeixisError
 from deixis.web.security import Guard
 
 Body = TypeVar("Body")
+#: A number as every database keeps it.
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 STATIC = Path(__file__).parent / "static"
 _templates = Environment(loader=PackageLoader("deixis.web"), autoescape=True, undefined=StrictUndefined)

@@ -17,6 +17,8 @@ from deixis.annotation.workflow_records import TASKS, Answer
 from deixis.corpus import Box
 from deixis.errors import DeixisError, InputError
 from deixis.vision.typesetting import stands_close
+from deixis.web.annotation_records import Received, Tasks, file_replies, replies
+from deixis.web.openapi import json_body
 from deixis.web.sessions import needs
 from deixis.web.shell import body, reply
 from deixis.web.state import bench_of, picture_reply, shelf_of
@@ -46,12 +48,17 @@ class Returned(msgspec.Struct, forbid_unknown_fields=True):
     only: str | None = None
 
 
-@router.get("/tasks")
+@router.get("/tasks", responses=replies(Tasks), response_class=Response)
 def tasks(request: Request, worker: Worker, only: str | None = None) -> Response:
     return _next_tasks(request, worker.worker, _check_task(only))
 
 
-@router.post("/answer")
+@router.post(
+    "/answer",
+    responses=replies(Received, 408, 409, 413, 415),
+    openapi_extra=json_body(Answered),
+    response_class=Response,
+)
 def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(body(Answered))]) -> Response:
     """Record an answer. The reply, sent once the answer is in the database, contains the next tasks."""
     bench = bench_of(request)
@@ -60,21 +67,31 @@ def answer(request: Request, worker: Worker, sent: Annotated[Answered, Depends(b
     return reply({"standing": receipt.standing, **_state(request, worker.worker, views)})
 
 
-@router.post("/skip")
+@router.post(
+    "/skip",
+    responses=replies(Tasks, 408, 409, 413, 415),
+    openapi_extra=json_body(Returned),
+    response_class=Response,
+)
 def skip(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     only = _check_task(sent.only)
     bench_of(request).release(worker.worker, sent.token)
     return _next_tasks(request, worker.worker, only)
 
 
-@router.post("/report")
+@router.post(
+    "/report",
+    responses=replies(Tasks, 408, 409, 413, 415),
+    openapi_extra=json_body(Returned),
+    response_class=Response,
+)
 def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(body(Returned))]) -> Response:
     only = _check_task(sent.only)
     bench_of(request).report(worker.worker, sent.token, sent.comment)
     return _next_tasks(request, worker.worker, only)
 
 
-@router.get("/pictures/{token}")
+@router.get("/pictures/{token}", responses=file_replies("image/*", 404, 409), response_class=Response)
 def picture(request: Request, worker: Worker, token: str) -> Response:
     """The picture of a task that the worker holds."""
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))
