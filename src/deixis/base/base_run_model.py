@@ -23,7 +23,7 @@ class SeenPicture(NamedTuple):
     regions: SeenRegions
 
 
-class BaseRunModel(FineTowerModel):
+class DeixisBaseRunModel(FineTowerModel):
     """Scores pictures with sentences, and grounds phrases."""
 
     lacks = frozenset()

@@ -18,7 +18,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from deixis.base.base_run_model import BaseRunModel
+from deixis.base.base_run_model import DeixisBaseRunModel
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
@@ -58,7 +58,7 @@ class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, Meta(gt=0)] = 0.5
 
 
-class BaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeixisBaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: TowerRecipe = TowerRecipe(side=320, fine=128)
     grounding: GroundingPart = GroundingPart()
 
@@ -75,12 +75,12 @@ class BaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("model.fine must be 1 at the least")
 
 
-class BaseTask(PictureTask):
+class DeixisBaseTask(PictureTask):
     """Validated by retrieval and by phrase localization."""
 
-    recipe: BaseRecipe
+    recipe: DeixisBaseRecipe
 
-    def __init__(self, recipe: BaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
+    def __init__(self, recipe: DeixisBaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         super().__init__(recipe, training, corpus, device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -154,25 +154,25 @@ def _vocabulary(text: TextFeatures) -> Vocabulary:
     return text.vocabulary
 
 
-class DeixisBaseKind(TowerKind[BaseRecipe]):
-    recipe_type = BaseRecipe
+class DeixisBaseKind(TowerKind[DeixisBaseRecipe]):
+    recipe_type = DeixisBaseRecipe
 
     def task(
-        self, recipe: BaseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-    ) -> BaseTask:
-        return BaseTask(recipe, training_set(corpus), corpus, device)
+        self, recipe: DeixisBaseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+    ) -> DeixisBaseTask:
+        return DeixisBaseTask(recipe, training_set(corpus), corpus, device)
 
-    def load_model(self, folder: Path, recipe: BaseRecipe, device: torch.device) -> BaseRunModel:
+    def load_model(self, folder: Path, recipe: DeixisBaseRecipe, device: torch.device) -> DeixisBaseRunModel:
         texts, text = load_text_tower(folder, recipe)
-        return BaseRunModel(texts, text, load_grounder(folder, recipe, device), device, tower_file(folder))
+        return DeixisBaseRunModel(texts, text, load_grounder(folder, recipe, device), device, tower_file(folder))
 
-    def protocols(self, evaluation: Evaluation[BaseRecipe]) -> Sequence[RunProtocol]:
+    def protocols(self, evaluation: Evaluation[DeixisBaseRecipe]) -> Sequence[RunProtocol]:
         localization = partial(localize_mentions, regions=evaluation.recipe.grounding.model.regions)
         protocols: list[RunProtocol] = [localization, image_text_ranking]
         return [*protocols, ground_truth_region_ranking] if evaluation.drawn_regions else protocols
 
 
-def load_grounder(folder: Path, recipe: BaseRecipe, device: torch.device) -> GroundingModel:
+def load_grounder(folder: Path, recipe: DeixisBaseRecipe, device: torch.device) -> GroundingModel:
     """What points at phrases, with the backbone that the run shares."""
     _, text = load_text_tower(folder, recipe)
     words, weights = _vocabulary(text), read_weights(folder)

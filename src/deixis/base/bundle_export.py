@@ -29,7 +29,7 @@ from deixis.adapters.bundles import (
     write_manifest,
 )
 from deixis.adapters.weight_files import Array, WeightFile, write_weights
-from deixis.base.base_task import BaseRecipe, load_grounder
+from deixis.base.base_task import DeixisBaseRecipe, load_grounder
 from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.pictures_task import PictureRecipe, load_text_tower
@@ -86,7 +86,7 @@ def export_bundle(
     texts.word_weight = word_weight or texts.word_weight
     if not isinstance(features, TokenIds):
         raise DeixisError(f"{run}: its text branch reads no token ids")
-    points = _grounder(run if grounding is None and isinstance(recipe, BaseRecipe) else grounding)
+    points = _grounder(run if grounding is None and isinstance(recipe, DeixisBaseRecipe) else grounding)
     if points is not None:
         points.network.proposer.backbone.fuse()
     tower = trained_tower(run, recipe)
@@ -169,7 +169,7 @@ def _grounder(run: Path | None) -> GroundingModel | None:
     if run is None:
         return None
     recipe = read_recipe(run)
-    model = load_grounder(run, recipe, CPU) if isinstance(recipe, BaseRecipe) else load_run(run, CPU)
+    model = load_grounder(run, recipe, CPU) if isinstance(recipe, DeixisBaseRecipe) else load_run(run, CPU)
     if not isinstance(model, GroundingModel):
         raise DeixisError(f"{run}: runs of the kinds 'grounding' and 'base' point at phrases, not {recipe.kind!r}")
     return model
