@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
-from deixis.base.grounding_model import GroundingModel, empty_network, mirrored, mirrored_words
+from deixis.base.grounding_model import GroundingModel, empty_network, mirrored
 from deixis.base.grounding_network import Captions, GroundingRecipe, Regions
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import InputError
 from deixis.model import Mention
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import PAD, Vocabulary
+from deixis.training.augmentation import mirrored_words
 
 SMALL = GroundingRecipe(
     backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=3, width=32, hidden=16, caption_layers=2

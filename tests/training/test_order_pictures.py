@@ -21,12 +21,12 @@ from deixis.papers.concepts_order.pictures_task import (
     OrderPictureTask,
     PictureBatch,
     concept_labels,
-    mirrored_words,
     mismatched_pictures,
 )
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
 from deixis.training import runs as run_files
+from deixis.training.augmentation import mirrored_words
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_run

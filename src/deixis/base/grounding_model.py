@@ -31,14 +31,12 @@ from deixis.model import (
     asked_phrases,
 )
 from deixis.text.vocabulary import PAD, SPECIALS, Vocabulary
+from deixis.training.augmentation import mirrored_words
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.learned_proposals import checked_device
 from deixis.vision.picture_files import as_picture
 from deixis.vision.proposer import Proposer, normalize, squashed
 from deixis.vision.weights import fill_network, read_network, save_network
-
-#: Words that change places when a picture is mirrored.
-MIRRORED = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
 
 _KIND = "deixis grounder 1"
 
@@ -191,16 +189,6 @@ def empty_network(recipe: GroundingRecipe, words: int, *, proposer_width: int = 
     """A network of this recipe with weights yet to be loaded."""
     backbone = EfficientNetLite(VARIANTS[recipe.backbone])
     return GroundingNetwork(recipe, Proposer(backbone, recipe.backbone, proposer_width), words)
-
-
-def mirrored_words(vocabulary: Vocabulary) -> Tensor:
-    """For each id the one that takes its place in a mirrored picture's captions."""
-    ids = torch.arange(len(vocabulary))
-    for pair in MIRRORED:
-        if all(word in vocabulary for word in pair):
-            left, right = vocabulary.encode(pair)
-            ids[left], ids[right] = right, left
-    return ids
 
 
 def mirrored(boxes: Tensor) -> Tensor:

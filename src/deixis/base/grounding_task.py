@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
-from deixis.base.grounding_model import GroundingModel, empty_network, mirrored_words
+from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
 from deixis.corpus import Corpus
 from deixis.corpus.training import training_set
@@ -33,7 +33,15 @@ from deixis.metrics.mention_localization import mention_localization
 from deixis.metrics.results import Result
 from deixis.text.features import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
-from deixis.training.augmentation import Views, random_colours, random_views, recoloured, view_boxes, view_pictures
+from deixis.training.augmentation import (
+    Views,
+    mirrored_words,
+    random_colours,
+    random_views,
+    recoloured,
+    view_boxes,
+    view_pictures,
+)
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import Evaluation, RunProtocol

@@ -14,12 +14,30 @@ from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import InputError
+from deixis.text.vocabulary import Vocabulary
 from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import Skipped, read_picture
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 #: Pictures are kept a little larger than the network sees them, so that windows have something to choose from.
 MARGIN = 1.125
+_SIDES = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
+#: Words that change places in the captions of a mirrored picture.
+MIRRORED_WORDS = {word: other for pair in _SIDES for word, other in (pair, pair[::-1])}
+
+
+def mirrored_words(vocabulary: Vocabulary) -> Tensor:
+    """For each word id, the id that takes its place in the captions of a mirrored picture.
+
+    >>> mirrored_words(Vocabulary.of([("left", "of", "right")])).tolist()
+    [0, 1, 2, 3, 6, 5, 4]
+    """
+    ids = torch.arange(len(vocabulary))
+    for pair in MIRRORED_WORDS.items():
+        if all(word in vocabulary for word in pair):
+            word_id, other_id = vocabulary.encode(pair)
+            ids[word_id] = other_id
+    return ids
 
 
 def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -> Rows:

@@ -46,10 +46,11 @@ from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderReci
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
-from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import (
     MARGIN,
+    MIRRORED_WORDS,
     Views,
+    mirrored_words,
     random_colours,
     random_views,
     recoloured,
@@ -292,16 +293,12 @@ class OrderPictureTask:
             self.vocabulary.save(folder / VOCABULARY)
 
 
-#: What is said of a mirrored picture.
-_OTHER_SIDE = {"left": "right", "right": "left"}
-
-
 def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
     """`(2, images, concepts)`: which concepts the captions of an image name, as they are and mirrored."""
     labels = np.zeros((2, len(data.image_ids), len(vocabulary)), bool)
     for image, caption in zip(data.image_of.tolist(), data.captions, strict=True):
         labels[0, image] |= vocabulary.labels([caption])
-        labels[1, image] |= vocabulary.labels([tuple(_OTHER_SIDE.get(word, word) for word in caption)])
+        labels[1, image] |= vocabulary.labels([tuple(MIRRORED_WORDS.get(word, word) for word in caption)])
     return torch.from_numpy(labels)
 
 
@@ -313,19 +310,6 @@ def mismatched_pictures(owner: Tensor, string: Tensor, images: int) -> Tensor:
     """
     own = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (captions, images)
     return (string[:, None] == string).float() @ own == 0
-
-
-def mirrored_words(vocabulary: Vocabulary) -> Tensor:
-    """Ids of the words by id, with "left" and "right" exchanged: what is said of a mirrored picture.
-
-    >>> mirrored_words(Vocabulary.of([("left", "of", "right")])).tolist()
-    [0, 1, 2, 3, 6, 5, 4]
-    """
-    ids = torch.arange(len(vocabulary))
-    if "left" in vocabulary and "right" in vocabulary:
-        one, other = vocabulary.encode(list(_OTHER_SIDE))
-        ids[one], ids[other] = other, one
-    return ids
 
 
 class OrderPicturesKind(Kind[OrderPictureRecipe]):
