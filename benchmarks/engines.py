@@ -59,7 +59,7 @@ def main() -> None:
         "features": {},
     }
     for name in ("image", "regions"):
-        makes = MapperMaker(BUILT_IN[name], "cpu", "torch")
+        makes = MapperMaker(BUILT_IN[name], "cpu")
         found: dict[str, Any] = {}
         prints = set()
         with tempfile.TemporaryDirectory() as folder:

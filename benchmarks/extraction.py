@@ -158,7 +158,7 @@ def by_stage(corpus: Corpus, device: str) -> dict[str, Any]:
     operations, moved = parts.pop("operations"), parts.pop("bytes")
     floors = {"decoding on all processors": undisturbed(corpus, mapper) / workers}
     ceiling: dict[str, Any] = {}
-    # On a processor convolutions are oneDNN's own, whose operations are not counted.
+    # On a CPU onnxruntime runs the networks, whose operations are not counted.
     if device == "cuda":
         rates = roofline.measure(torch.device(device), "float32", "bfloat16")
         # Proposals are found in half precision: its rate for all is the lower floor.

@@ -73,8 +73,6 @@ RATIOS = (
           lambda found: found["against_a_plain_loop"]["ratio_to_plain_loop"]),
     Ratio("extraction", "extraction of regions: pictures a second to a pass a box",
           lambda found: found["against_a_plain_loop"]["ratio_to_a_pass_a_box"]),
-    Ratio("runtimes", "maps of efficientnet-lite2 on a processor: PyTorch's time to onnxruntime's",
-          lambda found: found["networks"]["efficientnet-lite2"]["map"]["times_as_fast"]),
     Ratio("extraction-gpu", "extraction on a GPU, to decoding alone",
           lambda found: found["by_stage"]["share_of_decoding_alone"]),
     Ratio("extraction-gpu", "the same once it runs, to its networks alone",

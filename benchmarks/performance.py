@@ -79,7 +79,6 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("ranking.py")
     yield Benchmark("cca.py", ("--limit", "60", *_out("cca")))
     yield Benchmark("two_branch.py", _out("two_branch"))
-    yield Benchmark("runtimes.py")
     yield Benchmark("decoding.py")
     yield Benchmark("concepts_order.py", _out("concepts_order"))
     yield Benchmark("alignment.py", _out("alignment"))

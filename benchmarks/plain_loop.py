@@ -2,7 +2,7 @@
 
 Each picture is seen whole and with 100 regions at fixed random boxes, so that proposals play no part. All see the same
 pictures in the same run, by turns, and must give the same features. The loop runs the network as it is published, and
-once more as extraction has it: normalizations folded, convolutions in oneDNN's layout.
+once more with its batch norm folded; both in PyTorch.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def largest_difference(store: FeatureStore, plain: Vectors) -> float:
 
 def against_a_plain_loop(path: Path, count: int) -> dict[str, Any]:
     corpus = pictures_of(path, count)
-    backbone = load_backbone()
+    backbone = load_backbone(exported=True)
     recipe = FeatureRecipe(crops="whole", side=SIDE, regions=RegionRecipe(count=REGIONS))
     mapper = BackboneMapper(recipe, backbone, RandomBoxes())
     crops = FeatureRecipe(crops="whole", side=SIDE, regions=RegionRecipe(count=REGIONS, features="crops"))

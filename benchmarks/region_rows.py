@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.features.memory import freed_memory_is_kept
 from deixis.files import atomic_write
 from deixis.training.runs import read_model
 from deixis.vision.backbones import as_bytes, tower_backbone
@@ -104,7 +103,7 @@ def main() -> None:
         return as_bytes(squash(read_picture(*pair, at_least=tower.side), tower.side))
 
     start, done, windows = time.perf_counter(), 0, None
-    with freed_memory_is_kept(), atomic_write(options.folder / "rows.f16") as stream, ThreadPoolExecutor(1) as pool:
+    with atomic_write(options.folder / "rows.f16") as stream, ThreadPoolExecutor(1) as pool:
         parts = [chosen[first : first + BATCH] for first in range(0, len(chosen), BATCH)]
         ahead = pool.submit(lambda part: torch.stack([look(pair) for pair in part]), parts[0])
         for number in range(len(parts)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,18 @@ def test_a_clip_tower_gives_its_embedding(tmp_path: Path) -> None:
         backbone.whole(photo(), 384)
     with pytest.raises(DeixisError, match="needs weights"):
         load_backbone("open_clip:ViT-B-32")
+
+
+@pytest.mark.parametrize("size", [(64, 96), (65, 71), (260, 260)])
+def test_exported_maps_are_those_of_pytorch(size: tuple[int, int], tmp_path: Path, monkeypatch: Any) -> None:
+    """For any number and size of pictures, odd ones too, though one graph serves them all."""
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    torch.manual_seed(0)
+    network = EfficientNetLite(VARIANTS["efficientnet-lite0"])
+    plain, exported = (
+        efficientnet_lite_backbone("efficientnet-lite0", deepcopy(network), exported=choice) for choice in (False, True)
+    )
+    assert plain.weights_sha256 == exported.weights_sha256
+    pictures = torch.randint(0, 256, (3, 3, *size), dtype=torch.uint8)
+    torch.testing.assert_close(exported.maps(pictures).values, plain.maps(pictures).values, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(exported.vectors(pictures), plain.vectors(pictures), rtol=1e-3, atol=1e-5)

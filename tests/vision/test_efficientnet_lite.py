@@ -12,9 +12,8 @@ import torch
 from torch import nn
 
 from deixis.errors import DeixisError, InputError
-from deixis.vision import Runtime, efficientnet_lite
+from deixis.vision import efficientnet_lite
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite, released_weights
-from deixis.vision.onnx_maps import can_run
 
 
 def shaken(network: EfficientNetLite, seed: int = 0) -> EfficientNetLite:
@@ -45,20 +44,14 @@ def test_it_is_the_published_network(name: str) -> None:
         torch.testing.assert_close(load_efficientnet_lite(name)(batch), theirs.eval()(batch), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("device", "runtime"), [
-    ("", "torch"),
-    ("cpu", "torch"),
-    ("cuda", "torch"),
-    pytest.param("cpu", "onnxruntime", marks=pytest.mark.skipif(not can_run(), reason="needs onnx: deixis[export]")),
-])  # fmt: skip
 @pytest.mark.parametrize("size", [(65, 96), (96, 64), (70, 71)])
-def test_fusing_changes_nothing_but_speed(device: str, runtime: Runtime, size: tuple[int, int]) -> None:
+def test_fusing_changes_nothing_but_speed(size: tuple[int, int]) -> None:
     torch.manual_seed(0)
     network = shaken(EfficientNetLite(VARIANTS["efficientnet-lite0"]))
     batch = torch.randn(2, 3, *size)
     with torch.no_grad():
         before = [network(batch), network.map(batch), *network.pyramid(batch)]
-        network.fuse(device, runtime)
+        network.fuse()
         after = [network(batch), network.map(batch), *network.pyramid(batch)]
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
     for one, other in zip(before, after, strict=True):

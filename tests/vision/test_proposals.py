@@ -18,7 +18,6 @@ from deixis.vision.edge_boxes import EdgeBoxes, gradient_edges, thinned
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.grid_proposals import GridProposals, lattice
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals, save_proposer
-from deixis.vision.packed import PlanlessConv2d, planless_pointwise
 from deixis.vision.proposal_drawing import draw_proposals
 from deixis.vision.proposals import METHODS, Proposals, load_method
 from deixis.vision.proposer import Proposer, make_anchors, normalize, squashed
@@ -339,20 +338,14 @@ def test_a_drawing_shows_each_box_at_its_place():
     assert not changed[200:400, 850:].any()
 
 
-def test_convolutions_for_a_gpu_propose_the_same(scene):
-    model, picture = LearnedProposals.load(BUNDLED), squashed(scene[1], 128)
-    pictures = normalize(picture[None])
-    with torch.no_grad():
-        before = model.model(pictures)
-        model.model.backbone.fuse("cuda")
-        planless_pointwise(model.model)
-        after = model.model(pictures)
-    assert not any(isinstance(part, torch.nn.Conv2d) and part.kernel_size == (1, 1) for part in model.model.modules())
-    torch.testing.assert_close(after.logits, before.logits, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(after.boxes, before.boxes, rtol=1e-3, atol=1e-3)
-
-
-def test_under_autocast_a_convolution_for_a_gpu_stays_half():
-    convolution = PlanlessConv2d(torch.nn.Conv2d(3, 4, 1))
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert convolution(torch.randn(2, 3, 5, 5)).dtype == torch.bfloat16
+def test_exported_it_proposes_the_same(scene, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
+    plain, exported = (LearnedProposals.load(BUNDLED, exported=choice) for choice in (False, True))
+    ours, theirs = (each.propose(scene[1], 40) for each in (exported, plain))
+    np.testing.assert_allclose(ours.boxes, theirs.boxes, atol=0.05)
+    np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-4)
+    # The graph is in the cache: it is not exported again.
+    (graph,) = (tmp_path / "graphs").iterdir()
+    before = graph.stat().st_mtime_ns
+    LearnedProposals.load(BUNDLED, exported=True)
+    assert graph.stat().st_mtime_ns == before

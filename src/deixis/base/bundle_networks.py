@@ -83,7 +83,7 @@ class BundleCaptioner:
     def __init__(self, bundle: Bundle, device: str = "cpu") -> None:
         self._device = checked_device(device)
         self._captioner, self._tower = bundle_captioner(bundle, device), bundle_tower(bundle)
-        self._tower.backbone.fuse(self._device.type)
+        self._tower.backbone.fuse()
         self._tower.to(self._device)
         self._view = caption_view(bundle)
 

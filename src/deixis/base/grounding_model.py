@@ -92,8 +92,8 @@ class GroundingModel(Model):
     def look(self, image: ImageInput) -> SeenRegions:
         """See a picture once, to ground many phrases in it."""
         if not self._fused:
-            # The same function without normalizations, in the layout that convolutions are fastest in.
-            self.network.eval().proposer.backbone.fuse(self.device.type)
+            # The same function without batch norm, in the layout that convolutions are fastest in.
+            self.network.eval().proposer.backbone.fuse()
             self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             self._fused = True
         picture = as_picture(image)
@@ -178,7 +178,7 @@ class GroundingModel(Model):
         vocabulary = Vocabulary({word: len(words) - rank for rank, word in enumerate(words)})
         network = empty_network(recipe, len(SPECIALS) + len(words), proposer_width=width)
         fill_network(network, tensors, path)
-        network.eval().proposer.backbone.fuse("cpu" if device == "cpu" else "")
+        network.eval().proposer.backbone.fuse()
         network.to(checked_device(device)).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model = cls(network, vocabulary, mirror=mirror)
         model._fused = True

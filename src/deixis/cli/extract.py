@@ -26,12 +26,6 @@ def extract(
         Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
     ] = None,
     device: Device = "auto",
-    runtime: Annotated[
-        str,
-        typer.Option(
-            help="What runs networks on a processor: torch, onnxruntime (extra `export`), or the fastest of both here."
-        ),
-    ] = "fastest",
     workers: Annotated[int | None, typer.Option(min=1, help="Decoding threads; all processors if not given.")] = None,
     engine: Annotated[str, typer.Option(help="local: this machine. ray: a Ray cluster (extra `ray`).")] = "local",
     address: Annotated[
@@ -47,8 +41,8 @@ def extract(
     A run that was killed goes on where it was when started again, and ends with the same bytes. Broken pictures are
     skipped and listed in the store's manifest.json.
 
-    On a processor networks are run by PyTorch or onnxruntime, whichever a first measurement of a second found faster;
-    features of both are the same to rounding, and the store's plan.json tells what made them.
+    On a CPU the networks of Deixis run on onnxruntime; the first run exports them into the cache folder. Features from
+    a GPU are the same to rounding.
 
     On a Ray cluster every machine needs Deixis, and sees pictures and store under the same paths; the bytes are those
     of one machine. A worker or machine that dies costs the partitions it had.
@@ -84,9 +78,8 @@ def extract(
         if recipe.regions and recipe.regions.boxes in ("drawn", "chains") and not any(image.boxes for image in chosen):
             raise InputError(corpus, "has no drawn boxes for the recipe's regions")
         from deixis.features.mapper import MapperMaker
-        from deixis.features.runtimes import chosen_runtime
 
-        makes = MapperMaker(recipe, device, chosen_runtime(recipe, runtime, device, out))
+        makes = MapperMaker(recipe, device)
         mapper = None if engine == "ray" else makes.mapper()
     origin = {"corpus": opened.fingerprint}
     with resumable(), progress_bar("Extracting") as progress:
@@ -109,7 +102,6 @@ def extract(
     manifest, seconds = report.manifest, report.seconds["all"]
     outcome = {
         "store": str(out),
-        "runtime": report.plan.provenance.get("runtime", "torch"),
         "fingerprint": manifest.fingerprint,
         "images": sum(manifest.items),
         "skipped": {image.id: image.reason for image in manifest.skipped},

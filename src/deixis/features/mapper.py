@@ -24,10 +24,9 @@ from deixis.corpus import Image
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
 from deixis.features.layout import ArraySpec
-from deixis.features.memory import freed_memory_is_kept
 from deixis.features.region_boxes import BoxSource, LearnedBoxes, load_boxes
 from deixis.features.store_writing import Features
-from deixis.vision import TOWER, Runtime
+from deixis.vision import TOWER
 from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors, stacked
 from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
@@ -97,10 +96,8 @@ class PreparedPicture:
 class BoxMapper:
     """Boxes alone, for later extractions. Build it with `make_mapper`."""
 
-    def __init__(
-        self, recipe: FeatureRecipe, box_source: BoxSource, device: str = "cpu", runtime: Runtime = "torch"
-    ) -> None:
-        self._recipe, self._box_source, self._device, self._runtime = recipe, box_source, device, runtime
+    def __init__(self, recipe: FeatureRecipe, box_source: BoxSource, device: str = "cpu") -> None:
+        self._recipe, self._box_source, self._device = recipe, box_source, device
         self.batch_size = PASS[device]
         #: Pixels of a picture's shorter side that are enough; 0: all, since boxes are looked for in all pixels.
         self.at_least = 0
@@ -119,9 +116,7 @@ class BoxMapper:
         del settings["file"]
         if self._recipe.regions:
             settings["regions"] |= self._box_source.provenance
-        # PyTorch, which made all stores before there was a choice, goes without saying.
-        made_by = {} if self._runtime == "torch" else {"runtime": self._runtime}
-        return {**settings, **made_by, "version": VERSION}
+        return {**settings, "version": VERSION}
 
     def begin_thread(self) -> None:
         if self._device != "cpu":
@@ -135,9 +130,8 @@ class BoxMapper:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        # cuDNN plans every layer anew for each number and shape of pictures: 2.3 s a shape on an H200, where a pass
-        # takes 17 ms with it and 42 without.
-        with freed_memory_is_kept(), cudnn.flags(enabled=not self._recipe.one_pass):
+        # cuDNN plans every layer anew for each number and shape of pictures, 2.3 s per shape on an H200.
+        with cudnn.flags(enabled=not self._recipe.one_pass):
             yield
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
@@ -183,15 +177,8 @@ class BoxMapper:
 class BackboneMapper(BoxMapper):
     """Build it with `make_mapper`."""
 
-    def __init__(
-        self,
-        recipe: FeatureRecipe,
-        backbone: Backbone,
-        box_source: BoxSource,
-        device: str = "cpu",
-        runtime: Runtime = "torch",
-    ) -> None:
-        super().__init__(recipe, box_source, device, runtime)
+    def __init__(self, recipe: FeatureRecipe, backbone: Backbone, box_source: BoxSource, device: str = "cpu") -> None:
+        super().__init__(recipe, box_source, device)
         self._backbone = backbone
         # A vector alone needs no more than twice the pixels that the network sees.
         self.at_least = 0 if recipe.regions else 2 * (recipe.side or backbone.side)
@@ -307,13 +294,11 @@ def _passes(batch: Sequence[PreparedPicture], size: int) -> Iterator[list[int]]:
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def make_mapper(
-    recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False, runtime: Runtime = "torch"
-) -> BoxMapper:
+def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False) -> BoxMapper:
     """The mapper that a recipe describes, on `cpu` or `cuda`; one that `only_reads` prepares pictures for that device.
 
-    A reader's networks lie on the processor, so that it needs no GPU. What runs networks on a processor may be chosen
-    (`deixis.features.runtimes`).
+    A reader's networks are on the CPU, so that it needs no GPU. On a CPU the networks of Deixis itself run on
+    onnxruntime.
     """
     if device not in PASS:
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(PASS)}")
@@ -321,11 +306,11 @@ def make_mapper(
         raise DeixisError("no CUDA device is at hand; use --device cpu")
     place = "cpu" if only_reads else device
     # The file of a proposer may be missing: found out before the backbone is loaded.
-    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place, runtime=runtime)
+    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place, exported=not only_reads)
     if recipe.backbone == NO_BACKBONE:
-        return BoxMapper(recipe, box_source, device, runtime)
-    backbone = load_backbone(recipe.backbone, device=place, runtime=runtime)
-    mapper = BackboneMapper(recipe, backbone, box_source, device, runtime)
+        return BoxMapper(recipe, box_source, device)
+    backbone = load_backbone(recipe.backbone, device=place, exported=not only_reads)
+    mapper = BackboneMapper(recipe, backbone, box_source, device)
     if only_reads and device == "cuda" and mapper._cuts_out and isinstance(box_source, LearnedBoxes):
         raise DeixisError(
             "boxes that a network finds to be cut out are found by who reads: use --engine local on a GPU"
@@ -339,10 +324,9 @@ class MapperMaker:
 
     recipe: FeatureRecipe
     device: str
-    runtime: Runtime = "torch"
 
     def reader(self) -> BoxMapper:
-        return make_mapper(self.recipe, device=self.device, only_reads=True, runtime=self.runtime)
+        return make_mapper(self.recipe, device=self.device, only_reads=True)
 
     def mapper(self) -> BoxMapper:
-        return make_mapper(self.recipe, device=self.device, runtime=self.runtime)
+        return make_mapper(self.recipe, device=self.device)

@@ -15,7 +15,6 @@ from deixis.corpus import Image
 from deixis.corpus.boxes import box_array, merge
 from deixis.errors import InputError
 from deixis.features.store import FeatureStore
-from deixis.vision import Runtime
 from deixis.vision.backbones import stacked
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import METHODS, ProposalMethod, load_method
@@ -106,7 +105,7 @@ class StoredBoxes:
         return np.asarray(boxes * np.tile(np.divide(picture.size, original), 2), np.float32)
 
 
-def load_boxes(name: str, *, device: str = "cpu", runtime: Runtime = "torch") -> BoxSource:
+def load_boxes(name: str, *, device: str = "cpu", exported: bool = False) -> BoxSource:
     """The source that a recipe names: `drawn`, `chains`, a proposal method or its file, or a feature store."""
     if name == "drawn":
         return DrawnBoxes()
@@ -114,5 +113,5 @@ def load_boxes(name: str, *, device: str = "cpu", runtime: Runtime = "torch") ->
         return MergedBoxes()
     if name not in METHODS and Path(name).is_dir():
         return StoredBoxes(name)
-    method = load_method(name, device=device, runtime=runtime)
+    method = load_method(name, device=device, exported=exported)
     return LearnedBoxes(method) if isinstance(method, LearnedProposals) else ProposedBoxes(method)

@@ -3,9 +3,5 @@
 Nothing of the networks is imported here, so that reading or drawing a picture never waits for them.
 """
 
-from typing import Literal
-
 #: Before the file of a trained tower, where a backbone is named.
 TOWER = "tower:"
-#: What may run a network on a processor.
-Runtime = Literal["torch", "onnxruntime"]

@@ -17,9 +17,10 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
-from deixis.vision import TOWER, Runtime
+from deixis.vision import TOWER
 from deixis.vision.crops import BILINEAR, centre_crop, fit, squash, ten_crops
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
+from deixis.vision.onnx_export import cached_function
 from deixis.vision.regions import Maps
 from deixis.vision.tower import PictureTower, load_tower
 from deixis.vision.weights import state_sha256
@@ -169,7 +170,7 @@ def mean_vectors(backbone: Backbone, batch: Tensor) -> Tensor:
 
 
 def load_backbone(
-    name: str = DEFAULT, *, weights: str | Path | None = None, device: str = "cpu", runtime: Runtime = "torch"
+    name: str = DEFAULT, *, weights: str | Path | None = None, device: str = "cpu", exported: bool = False
 ) -> Backbone:
     """A pretrained network by name.
 
@@ -178,14 +179,13 @@ def load_backbone(
             optional package, `package:network`.
         weights: a file with other weights for it; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
-        runtime: what runs it, on a processor; networks of other packages are PyTorch's.
+        exported: on a CPU, run the networks of Deixis itself with onnxruntime. They are exported once, which takes
+            seconds, and are then about twice as fast.
     """
     if name in VARIANTS:
-        return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device, runtime)
+        return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device, exported)
     if name.startswith(TOWER):
-        return tower_backbone(load_tower(name.removeprefix(TOWER)), device, runtime)
-    if runtime != "torch":
-        raise DeixisError(f"{name!r} is run by PyTorch alone")
+        return tower_backbone(load_tower(name.removeprefix(TOWER)), device, exported)
     from deixis.vision.extra_backbones import FAMILIES
 
     family, _, network = name.partition(":")
@@ -196,20 +196,20 @@ def load_backbone(
 
 
 def efficientnet_lite_backbone(
-    name: str, network: EfficientNetLite, device: str = "cpu", runtime: Runtime = "torch"
+    name: str, network: EfficientNetLite, device: str = "cpu", exported: bool = False
 ) -> NetworkBackbone:
     """Wrap an EfficientNet-Lite, which is fused and so taken over. Its input is (x − 127) / 128.
 
     The crop is that of the published evaluation: the shorter side to `side` + 32 pixels, the middle `side` of them.
     """
     weights_sha256, side = state_sha256(network), VARIANTS[name].side
-    network.fuse(device, runtime)
+    maps = _maps(network, weights_sha256, exported and device == "cpu")
     return NetworkBackbone(
         name,
         network,
         NetworkInput(side, side / (side + 32), (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
-        vectors=lambda batch: network.map(batch).mean((-2, -1)),
-        maps=network.map,
+        vectors=lambda batch: maps(batch).mean((-2, -1)),
+        maps=maps,
         weights_sha256=weights_sha256,
         device=device,
         stride=network.stride,
@@ -217,19 +217,30 @@ def efficientnet_lite_backbone(
     )
 
 
-def tower_backbone(tower: PictureTower, device: str = "cpu", runtime: Runtime = "torch") -> NetworkBackbone:
+def tower_backbone(tower: PictureTower, device: str = "cpu", exported: bool = False) -> NetworkBackbone:
     """Wrap a trained tower: vectors are its rows (`PictureTower.rows`), of pictures squashed as in its training."""
     weights_sha256, network = state_sha256(tower), tower.backbone
-    network.fuse(device, runtime)
+    maps = _maps(network, weights_sha256, exported and device == "cpu")
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,
         # Resampled as in training (`deixis.vision.proposer.squashed`): sharper pictures are other ones to it.
         NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), BILINEAR, crops="squash"),
-        vectors=tower.rows,
-        maps=network.map,
+        vectors=lambda batch: tower.rows_of_maps(maps(batch)),
+        maps=maps,
         weights_sha256=weights_sha256,
         device=device,
         stride=network.stride,
         origin=network.map_origin,
     )
+
+
+def _maps(network: EfficientNetLite, weights_sha256: str, exported: bool) -> Callable[[Tensor], Tensor]:
+    """`network.map` with its batch norm folded, by PyTorch or by onnxruntime."""
+    network.fuse()
+    if not exported:
+        return network.map
+    axes = {"pictures": {0: "batch", 2: "height", 3: "width"}, "maps": {0: "batch", 2: "rows", 3: "columns"}}
+    example = {"pictures": torch.zeros(2, 3, 64, 64)}
+    graph = cached_function(f"maps-{weights_sha256[:32]}", network, network.map, example, ["maps"], axes)
+    return lambda pictures: graph(pictures=pictures)[0]

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from deixis.errors import DeixisError, InputError
-from deixis.vision import Runtime
-from deixis.vision.onnx_maps import OnnxMaps
-from deixis.vision.packed import PackedConv2d, PlanlessConv2d, can_pack, same_padded
 from deixis.vision.weights import file_sha256, load_weights
 
 #: Repeats, kernel, stride, expansion and output channels of each stage, before scaling.
@@ -101,8 +99,7 @@ class EfficientNetLite(nn.Module):
     def __init__(self, variant: Variant) -> None:
         super().__init__()
         self._shift = variant.shift
-        self._graph: OnnxMaps | None = None
-        self._activate: nn.Module = nn.ReLU6()
+        self._activate = nn.ReLU6()
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
         self._bn0 = _norm(_STEM)
         blocks: list[_Block] = []
@@ -133,8 +130,6 @@ class EfficientNetLite(nn.Module):
 
     def map(self, pictures: Tensor) -> Tensor:
         """The last convolution's output `(batch, 1280, ⌈height/32⌉, ⌈width/32⌉)`."""
-        if self._graph is not None:
-            return self._graph.map(pictures)
         return self.head(self.pyramid(pictures)[-1])
 
     def head(self, level: Tensor) -> Tensor:
@@ -144,8 +139,6 @@ class EfficientNetLite(nn.Module):
 
     def pyramid(self, pictures: Tensor) -> list[Tensor]:
         """Maps at strides 8, 16 and 32, with `pyramid_channels` channels."""
-        if self._graph is not None:
-            return self._graph.pyramid(pictures)
         levels = []
         x = self._activate(self._bn0(self._conv_stem(pictures)))
         for number, block in enumerate(self._blocks):
@@ -166,29 +159,15 @@ class EfficientNetLite(nn.Module):
             size, stride = -(-size // 2), stride * 2
         return centre + self._shift
 
-    def fuse(self, device: str = "", runtime: Runtime = "torch") -> None:
-        """Fold every normalization into the convolution before it: the same function, faster, for inference only.
-
-        With a `device`, `cpu` or `cuda`, convolutions become those that do best there with pictures of many shapes.
-        A `runtime` other than PyTorch is for a processor, and takes the folded ones as they are.
-        """
+    def fuse(self) -> None:
+        """Fold every batch norm into the convolution before it: the same function, faster, for inference only."""
         self.eval()
-        if runtime == "onnxruntime":
-            self.fuse()
-            self._graph = OnnxMaps(self)
-            return
         for part in (self, *self._blocks):
             for name, norm in FOLLOWED_BY.items():
                 if hasattr(part, name):
                     fused = fuse_conv_bn_eval(getattr(part, name), getattr(part, norm))
                     setattr(part, norm, nn.Identity())
-                    if device == "cpu" and can_pack():
-                        fused = PackedConv2d(fused, activated=name != "_project_conv")
-                    elif device == "cuda":
-                        fused = PlanlessConv2d(fused)
                     setattr(part, name, fused)
-            if device == "cpu" and can_pack():
-                part._activate = nn.Identity()
 
 
 class _Block(nn.Module):
@@ -199,7 +178,7 @@ class _Block(nn.Module):
         wide = channels * expansion
         self._widens = expansion != 1
         self._adds = stride == 1 and channels == out
-        self._activate: nn.Module = nn.ReLU6()
+        self._activate = nn.ReLU6()
         if self._widens:
             self._expand_conv = _SameConv2d(channels, wide, 1)
             self._bn0 = _norm(wide)
@@ -211,20 +190,25 @@ class _Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         wide = self._activate(self._bn0(self._expand_conv(x))) if self._widens else x
         filtered = self._activate(self._bn1(self._depthwise_conv(wide)))
-        if self._adds and isinstance(self._project_conv, PackedConv2d):
-            return self._project_conv(filtered, added=x)  # type: ignore[no-any-return]
         y: Tensor = self._bn2(self._project_conv(filtered))
         return x + y if self._adds else y
 
 
 class _SameConv2d(nn.Conv2d):
-    """Convolution padded as TensorFlow's "SAME": ⌈size/stride⌉ outputs, an odd padding row at the bottom or right."""
+    """Convolution padded as TensorFlow's "SAME": ⌈size/stride⌉ outputs, an odd padding row at the bottom or right.
+
+    The stride is 1 or 2.
+    """
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
         super().__init__(channels, out, kernel, stride, kernel // 2 if stride == 1 else 0, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(same_padded(x, self.kernel_size[0], self.stride[0]) if self.stride[0] > 1 else x)
+        if self.stride[0] > 1:
+            height, width = (self.kernel_size[0] - 2 + size % 2 for size in x.shape[-2:])
+            # With its value spelled out, onnxruntime makes the padding part of the convolution.
+            x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2), value=0.0)
+        return super().forward(x)
 
 
 def _norm(channels: int) -> nn.Module:

@@ -6,7 +6,7 @@ with the boxes of Flickr30k Entities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 
@@ -16,13 +16,12 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.errors import DeixisError, InputError
-from deixis.vision import Runtime
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.packed import planless_pointwise
+from deixis.vision.onnx_export import OnnxFunction, cached_function
 from deixis.vision.proposals import Proposals
 from deixis.vision.proposer import GROUPS, Proposer, normalize, squashed
 from deixis.vision.suppression import suppress_batch
-from deixis.vision.weights import file_sha256, fill_network, read_network, save_network
+from deixis.vision.weights import file_sha256, fill_network, read_network, save_network, state_sha256
 
 BUNDLED = Path(__file__).with_name("models") / "proposer.safetensors"
 
@@ -41,15 +40,16 @@ class LearnedProposals:
     saw_boxes = True
     overlap = 0.6
 
-    def __init__(self, model: Proposer, side: int, weights_sha256: str = "", runtime: Runtime = "torch") -> None:
+    def __init__(self, model: Proposer, side: int, weights_sha256: str = "", exported: bool = False) -> None:
         self.model, self.side = model.eval(), side
-        # The same function without normalizations, in the layout that convolutions are fastest in.
-        self._network = deepcopy(self.model)
         self.device = next(model.parameters()).device.type
-        self._network.backbone.fuse(self.device, runtime)
-        if self.device == "cuda":
-            planless_pointwise(self._network)
-        self._network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # The same function without batch norm, in the layout that convolutions are fastest in.
+        network = deepcopy(self.model)
+        network.backbone.fuse()
+        self._run: Callable[[Tensor], Sequence[Tensor]] = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if exported and self.device == "cpu":
+            graph = _exported(network, side)
+            self._run = lambda pictures: graph(pictures=pictures)
         self.settings: Mapping[str, str | int | float] = {
             "backbone": model.backbone_name,
             "side": side,
@@ -78,17 +78,24 @@ class LearnedProposals:
         """Many more boxes `(batch, n, 4)` than wanted, so that suppression does not run dry, and their scores."""
         floats = normalize(pictures).to(memory_format=torch.channels_last)
         with torch.autocast(pictures.device.type, torch.bfloat16, enabled=pictures.is_cuda):
-            output = self._network(floats)
-        quality = output.logits.float().amax(-1)
+            logits, found, *_ = self._run(floats)
+        quality = logits.float().amax(-1)
         top = quality.topk(min(max(2000, 10 * count), quality.shape[1]), dim=1)
-        boxes = output.boxes.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
+        boxes = found.gather(1, top.indices[..., None].expand(-1, -1, 4)).clamp(0, 1)
         return boxes, top.values.sigmoid()
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "cpu", runtime: Runtime = "torch") -> LearnedProposals:
+    def load(cls, path: str | Path, *, device: str = "cpu", exported: bool = False) -> LearnedProposals:
         """Open a file that `save_proposer` wrote; anything else is an `InputError`."""
         model, side = _load_proposer(Path(path))
-        return cls(model.to(checked_device(device)), side, file_sha256(Path(path)), runtime)
+        return cls(model.to(checked_device(device)), side, file_sha256(Path(path)), exported)
+
+
+def _exported(network: Proposer, side: int) -> OnnxFunction:
+    axes = {name: {0: "batch"} for name in ("pictures", "logits", "boxes")}
+    key = f"proposer-{side}-{state_sha256(network)[:32]}"
+    example = {"pictures": torch.zeros(2, 3, side, side)}
+    return cached_function(key, network, lambda pictures: network(pictures)[:2], example, ["logits", "boxes"], axes)
 
 
 def checked_device(name: str) -> torch.device:

@@ -129,7 +129,10 @@ class PictureTower(nn.Module):
 
         Behind these are the confidences of concepts, in all of it and cell by cell.
         """
-        maps = self.backbone.map(pictures)
+        return self.rows_of_maps(self.backbone.map(pictures))
+
+    def rows_of_maps(self, maps: Tensor) -> Tensor:
+        """`rows` from the backbone's maps."""
         parts = [self.pooled(maps)]
         if self.cells is not None:
             parts.append(self.embed_cells(maps).flatten(1))
