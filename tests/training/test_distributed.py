@@ -122,7 +122,7 @@ RECIPES["hm-lstm"] = {
     "corpus": "scenes",
     "kind": "hm-lstm",
     "features": REGIONS,
-    "model": {"hidden": 7, "dim": 8, "dropout": 0.2, "text_dropout": 0.2},
+    "model": {"hidden": 7, "dim": 8, "dropout": 0.2, "text_dropout": 0.2, "statistics": "separate"},
     "alternation": {"coarse": 1, "rounds": 1},
     "regions": 5,
     "batch": 40,

@@ -119,10 +119,11 @@ def test_a_batch_is_eq_10_over_its_pairs(
 
 @pytest.mark.parametrize("encoder", ["h-lstm", "tree-lstm", "chain"])
 @pytest.mark.parametrize("epoch", [1, 2], ids=["coarse", "with phrases"])
+@pytest.mark.parametrize("statistics", ["shared", "separate"])
 def test_padded_batches_have_the_loss_of_those_as_they_are(
-    encoder: str, epoch: int, text: dict[str, str], corpus: Corpus, store: FeatureStore
+    encoder: str, epoch: int, statistics: str, text: dict[str, str], corpus: Corpus, store: FeatureStore
 ) -> None:
-    model = {"hidden": 7, "dim": 8, "encoder": encoder, "learn_words": True}
+    model = {"hidden": 7, "dim": 8, "encoder": encoder, "learn_words": True, "statistics": statistics}
     found: list[list[dict[str, torch.Tensor]]] = []
     shapes = []
     for pad in (lambda batch: batch, Padding()):
@@ -142,6 +143,80 @@ def test_padded_batches_have_the_loss_of_those_as_they_are(
         assert right.keys() == padded.keys()
         for name, value in right.items():
             torch.testing.assert_close(padded[name], value, rtol=1e-3, atol=2e-4, msg=name)
+
+
+def test_separate_statistics_normalize_each_loss_layer_by_itself(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    """Eq. 10 where roots, phrases, pictures and regions are each normalized by their own mean and variance."""
+    settings = {"hidden": 7, "dim": 8, "statistics": "separate"}
+    task = HMLSTMKind().task(recipe_of(text, model=settings), corpus, [store], CPU)
+    network, batch = task.module.network.train(), next(iter(task.batches(2)))
+    with torch.no_grad():
+        # A scale and shift that are seen.
+        for branch in (network.images, network.texts):
+            for parameter in branch[1].parameters():
+                parameter.uniform_(0.5, 2.0)
+        total = float(task.loss(batch).total)
+        states = network.encoder(network.words(batch.plan.word), batch.plan)
+
+        def normalized(branch: torch.nn.Sequential, rows: torch.Tensor) -> torch.Tensor:
+            norm: Any = branch[1]
+            rows = branch[0](rows)
+            rows = (rows - rows.mean(0)) / (rows.var(0, correction=0) + norm.eps).sqrt()
+            return torch.nn.functional.normalize(rows * norm.weight + norm.bias)
+
+        expected = 0.0
+        for nodes, rows, contrast, weights in (
+            (batch.plan.root, batch.pictures, batch.root_contrast, 1.0),
+            (batch.plan.phrase, batch.regions, batch.phrase_contrast, batch.weights),
+        ):
+            texts, visual = (
+                normalized(network.texts, states[nodes]),
+                normalized(network.images, task.data.visual[rows].float()),
+            )
+            expected += float((weights * contrastive_loss(visual, texts, contrast, 0.2)).sum()) / len(batch.pictures)
+    assert total == pytest.approx(expected, rel=1e-4)
+
+
+def test_phrases_have_statistics_before_the_first_round_and_no_loss(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    """The regions of the first round are found with them."""
+    losses = []
+    for statistics in ("shared", "separate"):
+        model = {"hidden": 7, "dim": 8, "statistics": statistics}
+        task = HMLSTMKind().task(recipe_of(text, model=model), corpus, [store], CPU)
+        network = task.module.network.train()
+        loss = task.loss(next(iter(task.batches(1))))
+        assert float(torch.as_tensor(loss.parts["noun_phrases"]).detach()) == 0
+        losses.append(float(loss.total.detach()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    for own, roots in ((network.region_statistics, network.images[1]), (network.phrase_statistics, network.texts[1])):
+        assert own.running_mean is not None
+        assert own.running_mean.abs().min() > 0
+        assert not torch.allclose(own.running_mean, roots.running_mean)  # type: ignore[arg-type]
+
+
+def test_a_finished_model_takes_regions_and_phrases_by_their_own_statistics(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    model = {"hidden": 7, "dim": 8, "statistics": "separate"}
+    run_recipe(RecipeFile("", recipe_of(text, model=model)), corpus, [store], tmp_path / "run", CPU)
+    matcher: Any = load_run(tmp_path / "run", CPU)
+    network = matcher.network
+    image = next(store_images(store, [corpus.images[0].id]))
+    tokens = tokens_of(corpus.images[0].captions[0])
+    plan = matcher.trees.forest.plan(matcher.trees.transform([tokens]))
+    rows = torch.from_numpy(np.array(store.regions(corpus.images[0].id), np.float32))
+    with torch.no_grad():
+        sentence, phrase = (network.embed_nodes(plan, plan.root, phrases=chosen) for chosen in (None, True))
+        picture = network.embed_visual(torch.from_numpy(image.image[None].astype(np.float32)))
+        regions = network.embed_visual(rows, regions=True)
+    assert not torch.allclose(sentence, phrase, atol=1e-3)
+    assert matcher.score([image], [tokens])[0, 0] == pytest.approx(float((sentence @ picture.T)[0, 0]), abs=1e-5)
+    for asked in (matcher, matcher.of_phrases):
+        np.testing.assert_allclose(asked.localize(image, [tokens]).scores, (phrase @ regions.T).numpy(), atol=1e-5)
 
 
 def _by_pairs(task: HMTask, batch: HMBatch, contrasts: str) -> float:

@@ -176,7 +176,8 @@ def find_correspondences(
     device = data.visual.device
     was_training = network.training
     network.eval()
-    embedded = torch.cat([network.embed_visual(part.float()) for part in torch.split(data.visual, 1 << 15)])
+    blocks = torch.split(data.visual, 1 << 15)
+    embedded = torch.cat([network.embed_visual(block.float(), regions=True) for block in blocks])
     phrases, images = _embedded_phrases(network, texts, data)
     network.train(was_training)
     rows = torch.from_numpy(data.offsets).to(device)
@@ -207,7 +208,7 @@ def _embedded_phrases(network: HMLSTM, texts: TreeTexts, data: TreeData) -> tupl
     phrases, images = [], []
     for start in range(0, len(data.tree), TEXTS):
         plan = texts.forest.plan(data.tree[start : start + TEXTS]).to(device)
-        phrases.append(network.embed_nodes(plan, plan.phrase))
+        phrases.append(network.embed_nodes(plan, plan.phrase, phrases=True))
         images.append(torch.from_numpy(data.image_of[start : start + TEXTS]).to(device)[plan.phrase_tree])
     return torch.cat(phrases), torch.cat(images)
 

@@ -2,13 +2,13 @@
 
 The states of the H-LSTM (`deixis.papers.hm_lstm.tree_lstm`) at roots and at noun phrases go through one text branch,
 pictures and regions through one visual branch, each of one fully connected layer (W_t, W_m), batch normalization and L2
-normalization; all loss layers share them.
+normalization. All loss layers share W_t and W_m; the statistics of batch normalization they may share or have apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,8 @@ class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     centred_regions: bool = False
     #: Whether word vectors are learned too.
     learn_words: bool = False
+    #: Statistics of batch norm: of roots and phrases together, of pictures and regions together; or of each by itself.
+    statistics: Literal["shared", "separate"] = "shared"
 
 
 class TreeTexts:
@@ -94,21 +96,66 @@ class HMLSTM(nn.Module):
         self.dropout, self.text_dropout = nn.Dropout(recipe.dropout), nn.Dropout(recipe.text_dropout)
         self.images = MaskedSequential(nn.Linear(visual_dim, recipe.dim), MaskedBatchNorm(recipe.dim))  # eq. 1
         self.texts = MaskedSequential(nn.Linear(recipe.hidden, recipe.dim), MaskedBatchNorm(recipe.dim))
+        if recipe.statistics == "separate":
+            self.region_statistics, self.phrase_statistics = Statistics(recipe.dim), Statistics(recipe.dim)
 
-    def embed_visual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Pictures or regions `(n, visual_dim)` to unit embeddings `(n, dim)`; batch norm leaves out what is masked."""
+    def embed_visual(
+        self, features: Tensor, mask: Tensor | None = None, regions: Tensor | Literal[True] | None = None
+    ) -> Tensor:
+        """Pictures and regions `(n, visual_dim)` to unit embeddings `(n, dim)`.
+
+        Args:
+            mask: `(n,)`, false for rows that batch norm leaves out.
+            regions: `(n,)`, true for regions; True: all are; None: none is.
+        """
         given = centred(features, self.centre) if self.recipe.centred_regions else features
-        return functional.normalize(self.images(self.dropout(given), mask), dim=-1)
+        statistics = self.region_statistics if self.recipe.statistics == "separate" else None
+        return _embedded(self.images, statistics, self.dropout(given), mask, regions)
 
-    def embed_nodes(self, plan: Plan, rows: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Nodes of a plan, by row, to unit embeddings `(rows, dim)`."""
+    def embed_nodes(
+        self, plan: Plan, rows: Tensor, mask: Tensor | None = None, phrases: Tensor | Literal[True] | None = None
+    ) -> Tensor:
+        """Nodes of a plan, by row, to unit embeddings `(rows, dim)`; `phrases` is to texts what `regions` is above."""
         states = self.encoder(self.words(plan.word), plan)[rows]
-        return functional.normalize(self.texts(self.text_dropout(states), mask), dim=-1)
+        statistics = self.phrase_statistics if self.recipe.statistics == "separate" else None
+        return _embedded(self.texts, statistics, self.text_dropout(states), mask, phrases)
 
-    def embed_trees(self, forest: Forest, trees: Array, device: torch.device) -> Tensor:
-        """Whole texts `(trees, dim)`, some at a time."""
+    def embed_trees(self, forest: Forest, trees: Array, device: torch.device, *, phrases: bool = False) -> Tensor:
+        """Whole texts `(trees, dim)`, sentences or phrases, some at a time."""
         parts = []
         for start in range(0, len(trees), TEXTS):
             plan = forest.plan(trees[start : start + TEXTS]).to(device)
-            parts.append(self.embed_nodes(plan, plan.root))
+            parts.append(self.embed_nodes(plan, plan.root, phrases=phrases or None))
         return torch.cat(parts)
+
+
+class Statistics(MaskedBatchNorm):
+    """The statistics of a loss layer. Scale and shift are those of the branch, so its own stay 1 and 0."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.requires_grad_(False)
+
+
+def _embedded(
+    branch: MaskedSequential,
+    statistics: Statistics | None,
+    rows: Tensor,
+    mask: Tensor | None,
+    at_phrases: Tensor | Literal[True] | None,
+) -> Tensor:
+    """Unit embeddings by a branch; rows of the loss layers at phrases are normalized by `statistics` if given."""
+    if statistics is None or at_phrases is None:
+        return functional.normalize(branch(rows, mask), dim=-1)
+    linear, norm = branch
+    given = linear(rows)
+    if at_phrases is True:
+        return functional.normalize(_scaled(statistics(given, mask), norm), dim=-1)
+    mask = torch.ones_like(at_phrases) if mask is None else mask
+    by_phrases = _scaled(statistics(given, mask & at_phrases), norm)
+    return functional.normalize(torch.where(at_phrases[:, None], by_phrases, norm(given, mask & ~at_phrases)), dim=-1)
+
+
+def _scaled(rows: Tensor, norm: nn.Module) -> Tensor:
+    assert isinstance(norm, nn.BatchNorm1d)
+    return rows * norm.weight + norm.bias

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -132,7 +133,7 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
 class HMBatch(NamedTuple):
     """Sentences as a plan, the visual features that they match, and what contrasts with what."""
 
-    #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage).
+    #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage, statistics shared).
     plan: Plan
     captions: Numbers
     #: Rows of visual features: whole pictures of the sentences, regions of the phrases. Masks: where there is one.
@@ -188,6 +189,7 @@ class HMTask:
         #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
         self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
+        self.row_count = torch.from_numpy(np.diff(self.data.offsets)).to(device)
 
     def batches(self, epoch: int) -> Batches[HMBatch]:
         number = self.recipe.round_of(epoch)
@@ -203,19 +205,25 @@ class HMTask:
         return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
 
     def _batch(self, captions: Numbers, number: int) -> HMBatch:
-        """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device."""
+        """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device.
+
+        Phrases are not learned in the coarse stage. If they have batch statistics of their own, they are in the batch
+        for these, each with any region of its picture: the first round looks for regions with them.
+        """
         data, found = self.data, self.module.correspondences
         plan = self.texts.forest.plan(data.tree[captions])
-        if not number:
+        with_phrases = bool(number) or self.recipe.model.statistics == "separate"
+        if not with_phrases:
             plan = plan._replace(phrase=plan.phrase[:0], phrase_tree=plan.phrase_tree[:0])
         first, last = data.mention_offsets[captions], data.mention_offsets[captions + 1]
-        mentions = concatenated_ranges(first, last if number else first)[0]
+        mentions = concatenated_ranges(first, last if with_phrases else first)[0]
         parts = [len(captions), len(mentions), len(mentions)]
         sent = np.concatenate([captions, mentions, plan.phrase_tree.numpy()])
         caption, mention, tree = torch.split(send(torch.from_numpy(sent), self.device), parts)
         image, string = self.image_of[caption], self.string_of[caption]
         pictures, owner, name = self.first_row[image], image[tree], self.name_of[mention]
-        regions, weights = pictures[:0], pictures.new_zeros(0, dtype=torch.float32)
+        regions = self.first_row[owner] + mention % self.row_count[owner]
+        weights = regions.new_zeros(len(regions), dtype=torch.float32)
         if number:
             regions = self.first_row[owner] + found.region[number - 1, mention]
             weights = found.confidence[number - 1, mention].clamp(min=0)
@@ -241,8 +249,11 @@ class HMTask:
         sentences, count = len(batch.pictures), batch.sentence_mask.sum()
         mask = torch.cat([batch.sentence_mask, batch.phrase_mask])
         nodes, rows = torch.cat([plan.root, plan.phrase]), torch.cat([batch.pictures, batch.regions])
-        texts = gather(lambda own, there: network.embed_nodes(plan, own, there), nodes, mask)
-        visual = gather(lambda own, there: network.embed_visual(self.data.visual[own].float(), there), rows, mask)
+        layer = torch.arange(len(rows), device=self.device) >= sentences if len(batch.regions) else None
+        texts = gather(lambda own, *rest: network.embed_nodes(plan, own, *rest), nodes, mask, layer)
+        visual = gather(
+            lambda own, *rest: network.embed_visual(self.data.visual[own].float(), *rest), rows, mask, layer
+        )
         by_root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin)
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
         roots = by_root.sum() / count
@@ -346,7 +357,7 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
     def protocols(self, evaluation: Evaluation[HMLSTMRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [image_text_ranking, sentence_ranking]
         if evaluation.drawn_regions or evaluation.recipe.drawn_regions:
-            protocols.append(ground_truth_region_ranking)
+            protocols.append(region_ranking)
             if evaluation.recipe.alternation.rounds:
                 protocols.append(learned_correspondences)
         return protocols
@@ -356,6 +367,11 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
 
     def regions_kept(self, recipe: HMLSTMRecipe) -> int:
         return recipe.regions
+
+
+def region_ranking(evaluation: Evaluation[HMLSTMRecipe]) -> Iterator[Result]:
+    """Phrases for every ground-truth region, and regions for every phrase, by the loss layers of phrases."""
+    yield from ground_truth_region_ranking(replace(evaluation, model=evaluation.model.of_phrases))
 
 
 def learned_correspondences(evaluation: Evaluation[HMLSTMRecipe]) -> Iterator[Result]:
