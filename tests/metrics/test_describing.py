@@ -73,6 +73,26 @@ def test_a_picture_s_own_words_score_full_marks(pictures: Pictures) -> None:
     assert found["novel"] == pytest.approx(100 * np.mean([text not in first[:2] for text in first]))
 
 
+def test_one_sentence_for_all_pictures_is_seen_as_such(pictures: Pictures) -> None:
+    """BLEU may be fair; but there is one sentence, and it finds no picture."""
+
+    class Same(Knows):
+        def describe(self, image: Any, count: int) -> Any:
+            return [said(tokens_of(pictures.images[0].captions[1]))]
+
+    class Own(Knows):
+        def describe(self, image: Any, count: int) -> Any:
+            return [said(tokens_of(self.images[image.image.tobytes()].captions[1]))]
+
+    count = len(pictures.images)
+    same: Any = captioning(Same(pictures), pictures, []).metrics
+    # The first picture is the only one that the sentence scores high with, so that it is found by its own description.
+    assert same["different"] == pytest.approx(100 / count)
+    assert same["picture_by_description"]["r@1"] == pytest.approx(100 / count)
+    own: Any = captioning(Own(pictures), pictures, []).metrics
+    assert own["different"] == own["picture_by_description"]["r@1"] == 100
+
+
 def test_the_baseline_says_the_best_training_sentence(pictures: Pictures) -> None:
     known = [tokens_of(image.captions[1]) for image in pictures.images]
     result = sentence_baseline(Knows(pictures), pictures, known)

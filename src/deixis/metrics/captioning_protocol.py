@@ -1,4 +1,8 @@
-"""Generated descriptions compared with people's captions: BLEU, ROUGE-L, CIDEr-D, and the share of new sentences.
+"""Generated descriptions compared with people's captions: BLEU, ROUGE-L, CIDEr-D, and whether they say what is seen.
+
+A captioner that hardly looks at its pictures can still score well by BLEU, with a few sentences that suit most of them.
+So results also have how many descriptions are different, how many are in no training caption, and how often a
+description finds the picture that it was made of among all others.
 
 `best_sentences` is the baseline of Fig. 5 of the DVSA supplement: for each picture the training sentences that a model
 scores highest. `word_neighbours` checks what section 5 says about word vectors: in pretrained ones colours are
@@ -16,9 +20,10 @@ import numpy as np
 from deixis.errors import DeixisError
 from deixis.metrics.caption_metrics import caption_scores
 from deixis.metrics.protocols import Pictures, ResultFields
+from deixis.metrics.ranking import TIES, recall_at_k
 from deixis.metrics.results import Protocol as ResultProtocol
 from deixis.metrics.results import Result, make_result
-from deixis.model import ImageFeatures, Model, Tokens
+from deixis.model import ImageFeatures, Model, Tokens, abilities_of
 
 #: Sentences scored together.
 BLOCK = 4096
@@ -37,14 +42,19 @@ class HasNeighbours(Protocol):
 
 
 def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **fields: Unpack[ResultFields]) -> Result:
-    """The best description of every picture compared with its captions: `captions` and `novel`, in percent.
+    """The best description of every picture compared with its captions.
+
+    `captions` are the scores of `caption_scores`. In percent: `different` descriptions, of all pictures; `novel` ones,
+    which are no training caption; `picture_by_description`, recalls of a picture searched by its description with the
+    model's own scores, if it has any.
 
     Args:
-        known: the training captions; a description that is not among them is novel.
+        known: the training captions.
     """
     start = time.monotonic()
-    said = [model.describe(features, 1)[0].tokens for features in pictures.all_features()]
-    return _judged("captioning", said, pictures, known, start, fields)
+    features = pictures.all_features()
+    said = [model.describe(image, 1)[0].tokens for image in features]
+    return _judged("captioning", model, features, said, pictures, known, start, fields)
 
 
 def sentence_baseline(
@@ -52,8 +62,9 @@ def sentence_baseline(
 ) -> Result:
     """The same for the training sentence that the model scores highest."""
     start = time.monotonic()
-    said = [known[own[0]] for own in best_sentences(model, pictures.all_features(), known, 1)]
-    return _judged("best training sentence", said, pictures, known, start, fields)
+    features = pictures.all_features()
+    said = [known[own[0]] for own in best_sentences(model, features, known, 1)]
+    return _judged("best training sentence", model, features, said, pictures, known, start, fields)
 
 
 def region_captioning(model: Model, pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
@@ -139,6 +150,8 @@ def best_sentences(
 
 def _judged(
     protocol: str,
+    model: Model,
+    features: Sequence[ImageFeatures],
     said: Sequence[Tokens],
     pictures: Pictures,
     known: Collection[Tokens],
@@ -149,13 +162,21 @@ def _judged(
     candidates = {image: " ".join(tokens) for image, tokens in zip(ids, said, strict=True)}
     references = {image.id: [caption.text for caption in image.captions] for image in pictures.images}
     seen = {tuple(text) for text in known}
-    novel = 100 * float(np.mean([tuple(tokens) not in seen for tokens in said]))
+    different = len({tuple(tokens) for tokens in said})
+    metrics: dict[str, Any] = {
+        "captions": caption_scores(candidates, references),
+        "different": 100 * different / len(said),
+        "novel": 100 * float(np.mean([tuple(tokens) not in seen for tokens in said])),
+    }
+    if "score" in abilities_of(model):
+        ranked = recall_at_k(model.score(features, said), captions_per_image=1)
+        metrics["picture_by_description"] = ranked["text_to_image"]
     return make_result(
-        ResultProtocol(protocol, "none", {**pictures.parameters}),
-        {"captions": caption_scores(candidates, references), "novel": novel},
+        ResultProtocol(protocol, TIES, {**pictures.parameters}),
+        metrics,
         duration=time.monotonic() - start,
         corpus=pictures.reference,
-        counts={"images": len(ids), "different": len({tuple(tokens) for tokens in said})},
+        counts={"images": len(ids), "different": different},
         box_supervision=pictures.box_supervision(),
         **fields,
     )
