@@ -10,7 +10,7 @@ SOURCES := pyproject.toml constraints.txt
 
 install: $(VENV)/.installed
 demo: install
-	$(BIN)/deixis demo
+	$(BIN)/deixis demo --force
 
 # Options for pytest: make test PYTEST_ARGS="-x tests/corpus"
 PYTEST_ARGS ?=

@@ -1,4 +1,4 @@
-"""The command line. A command imports what it needs when it runs, so that `deixis --help` is quick."""
+"""The command line. A command imports what it needs when it runs, so that `deixis --help` is fast."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     DATA: (extract_command.extract,),
 }
 figures_app = typer.Typer(
-    help="Pages and pictures of what trained models find: galleries, alignment sites, maps.",
+    help="Write pages and pictures of what trained models find: galleries, alignment sites, maps.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -110,7 +110,7 @@ app.add_typer(annotate_commands.app, name="annotate", cls=GroupedHelp, rich_help
 
 
 @app.callback(invoke_without_command=True)
-def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         from deixis import __version__
 
@@ -126,13 +126,13 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What is said to a person is a line; what is said to programmers tells its place."""
-    place = warnings.formatwarning(message, category, filename, lineno, line)
-    (file or sys.stderr).write(f"deixis: {message}\n" if category is UserWarning else place)
+    """Print a `UserWarning` as one line, and warnings for programmers with their place in the code."""
+    whole = warnings.formatwarning(message, category, filename, lineno, line)
+    (file or sys.stderr).write(f"deixis: {message}\n" if category is UserWarning else whole)
 
 
 def main() -> None:
-    """Run the program. Errors that a person can mend are one line on standard error and exit code 2."""
+    """Run the program. Errors that the user can fix are one line on standard error and exit code 2."""
     warnings.showwarning = _warn
     try:
         app()
@@ -141,18 +141,18 @@ def main() -> None:
         sys.stderr.write(f"deixis: {line}\n")
         sys.exit(2)
     except Interrupted as end:
-        sys.stderr.write("deixis: interrupted; run the same again to go on\n")
+        sys.stderr.write("deixis: interrupted; run the same command again to continue\n")
         if end.at_once:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        # What typer makes of Ctrl-C.
+        # typer turns Ctrl-C into this.
         if end.code == INTERRUPTED:
             sys.stderr.write("deixis: interrupted\n")
         raise
     except BrokenPipeError:
-        # The reader of our output went away (`deixis … | head`): not an error, and nobody is left to tell.
+        # The reader of our output is gone (`deixis … | head`): not an error worth a message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

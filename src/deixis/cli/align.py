@@ -1,4 +1,4 @@
-"""`deixis align`: where in a picture the words of a sentence lie (the DVSA paper)."""
+"""`deixis align`: which region of a picture each word of a sentence describes (DVSA)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deixis.cli.options import Device, Force, Json, RunModel
-from deixis.cli.output_files import check_free, system_faults
+from deixis.cli.options import Device, Drawing, Force, Json, RunModel
+from deixis.cli.output_files import check_drawing, write_drawing
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from deixis.papers.dvsa.model import AlignmentModel
 
 BetaOption = Annotated[
-    float | None, typer.Option(min=0, help="How much neighbouring words keep together.", show_default="the recipe's")
+    float | None,
+    typer.Option(
+        min=0, help="How strongly neighbouring words are kept on the same region.", show_default="the recipe's"
+    ),
 ]
 TemperatureOption = Annotated[
     float | None,
@@ -32,26 +35,25 @@ TemperatureOption = Annotated[
 
 def align(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")],
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of it.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence about it.")],
     run: RunModel,
     beta: BetaOption = None,
     temperature: TemperatureOption = None,
     count: Annotated[
         bool, typer.Option("--count", help="Give phrases with a number (three people) as many different regions.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw it.", show_default=False)] = None,
+    out: Drawing = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Align a sentence with a picture: a box and a score for each snippet (DVSA).
 
-    A snippet is a run of words that lie on one region, or on the picture as a whole.
+    A snippet is a sequence of words aligned with one region, or with the whole picture.
 
     Example: deixis align dog.jpg "A brown dog jumps over two logs" --model runs/brnn --count --out aligned.png
     """
-    if out is not None:
-        check_drawing(out, force)
+    check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table
     from deixis.text.chunker import Chunker
     from deixis.text.tokens import tokens_of
@@ -65,7 +67,7 @@ def align(
     words = [token for token in tokens if any(map(str.isalnum, token))]
     unknown = model.unknown_words(tokens)
     if words and len(unknown) == len(words):
-        raise DeixisError(f"{run} knows no word of {sentence!r}")
+        raise DeixisError(f"{run} does not know any word of {sentence!r}")
     if unknown:
         typer.echo(f"Words that this run does not know: {', '.join(unknown)}", err=True)
     spans = Chunker.load().phrases_of([tokens])[0] if count else []
@@ -79,8 +81,8 @@ def align(
         print_json({"picture": str(image), **size, **asdict(aligned)})
         return
     rows = [
-        [each.text, "whole picture" if each.whole else _boxes(each.boxes), f"{each.score:.2f}"]
-        for each in aligned.snippets
+        [snippet.text, "whole picture" if snippet.whole else _boxes(snippet.boxes), f"{snippet.score:.2f}"]
+        for snippet in aligned.snippets
     ]
     print_table(f"{image}: {aligned.score:.2f}", ["snippet", "box", "score"], rows)
     if out is not None:
@@ -88,26 +90,13 @@ def align(
 
 
 def load_aligner(run: Path, device: str) -> AlignmentModel:
-    """The model of a run, which must be an aligner."""
+    """Load the model of a run that can align (DVSA)."""
     from deixis.loading import load_model
 
     model = load_model(run, device)
     if "align" not in model.abilities:
         raise model.cannot("align")
     return cast("AlignmentModel", model)
-
-
-def check_drawing(out: Path, force: bool) -> None:
-    if out.suffix.lower() != ".png":
-        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
-    check_free(out, force)
-
-
-def write_drawing(page: Picture, out: Path) -> None:
-    from deixis.files import atomic_write
-
-    with system_faults(out), atomic_write(out) as stream:
-        page.save(stream, "PNG")
 
 
 def _boxes(boxes: tuple[tuple[float, float, float, float], ...]) -> str:
@@ -119,8 +108,8 @@ def _draw(picture: Picture, aligned: Alignment, out: Path) -> None:
     from deixis.vision.alignment_drawing import Part, draw_alignment
 
     parts = [
-        Part(each.start, each.end, [Box(*box) for box in each.boxes], f"{each.score:.2f}", each.whole)
-        for each in aligned.snippets
+        Part(snippet.start, snippet.end, [Box(*box) for box in snippet.boxes], f"{snippet.score:.2f}", snippet.whole)
+        for snippet in aligned.snippets
     ]
     note = f"score {aligned.score:.2f}   ·   beta {aligned.beta:g}   ·   temperature {aligned.temperature:g}"
     write_drawing(draw_alignment(picture, aligned.tokens, parts, note), out)

@@ -1,4 +1,4 @@
-"""`deixis corpus`: count, draw, convert, join and cut datasets of any format."""
+"""`deixis corpus`: count, draw, convert, join and cut corpora of any format."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Force, Json
+from deixis.cli.options import CorpusPath, Force, ForceFolder, Json, PicturesIn, ResultFile, Splits
 from deixis.cli.output import busy, print_json, print_table
-from deixis.cli.output_files import check_free, system_faults, write_out
-from deixis.errors import DeixisError
+from deixis.cli.output_files import check_drawing, check_free, system_faults, write_drawing, write_out
 
 if TYPE_CHECKING:
     from deixis.corpus import Corpus
@@ -19,32 +18,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Count, draw, convert, join and cut corpora of any format.")
 
-CorpusPath = Annotated[
-    str, typer.Argument(metavar="PATH", help="A folder, .zip or file; “scenes” is the embedded one.")
-]
 OutPath = Annotated[
-    Path, typer.Argument(metavar="OUT", help="Where to write; a folder, or a file where it can be one.")
+    Path, typer.Argument(metavar="OUT", help="The folder to write, or the file if the format is a single file.")
 ]
 FormatOption = Annotated[
-    str | None, typer.Option("--format", help="The format of PATH; found from its files if not given.")
-]
-PicturesOption = Annotated[
-    str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
+    str | None, typer.Option("--format", help="The format of CORPUS.", show_default="detected from its files")
 ]
 ToOption = Annotated[str, typer.Option("--to", help="The format to write; see `deixis corpus formats`.")]
-CopyOption = Annotated[bool, typer.Option("--pictures", help="Write the picture files too, under images/.")]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace what is at OUT; a folder there is set aside as OUT.old, not deleted.")
-]
-SplitOption = Annotated[list[str] | None, typer.Option("--split", help="Only this split; may be given several times.")]
+CopyOption = Annotated[bool, typer.Option("--pictures", help="Also write the picture files, under images/.")]
 
 
 @app.command()
 def stats(
-    path: CorpusPath,
-    split: SplitOption = None,
+    corpus: CorpusPath,
+    split: Splits = None,
     format: FormatOption = None,
-    out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
+    out: ResultFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -52,19 +41,18 @@ def stats(
 
     Example: deixis corpus stats flickr30k_entities/annotations.zip --json
     """
-    if out is not None:
-        check_free(out, force)
+    check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.corpus.statistics import corpus_statistics, read_statistics
 
     start = time.monotonic()
-    with busy(f"Counting {path}"):
+    with busy(f"Counting {corpus}"):
         if split:
-            counts = corpus_statistics(open_corpus(path, format=format).split(*split))
+            counts = corpus_statistics(open_corpus(corpus, format=format).split(*split))
         else:
-            counts = read_statistics(path, format=format)
+            counts = read_statistics(corpus, format=format)
     if out is not None:
-        _save_statistics(counts, open_corpus(path, format=format), split or [], out, time.monotonic() - start)
+        _save_statistics(counts, open_corpus(corpus, format=format), split or [], out, time.monotonic() - start)
     if json:
         print_json(counts)
     else:
@@ -73,75 +61,81 @@ def stats(
 
 @app.command()
 def show(
-    path: CorpusPath,
+    corpus: CorpusPath,
     image: Annotated[str, typer.Argument(metavar="ID", help="The image's id.")],
-    out: Annotated[Path | None, typer.Option(help="The PNG to write; by default ID.png here.")] = None,
-    caption: Annotated[int | None, typer.Option(min=0, help="Only this caption; the first is 0.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="PNG", help="The file to write.", show_default="ID.png")] = None,
+    caption: Annotated[
+        int | None, typer.Option(min=0, help="Draw one caption; the first is 0.", show_default="all")
+    ] = None,
     format: FormatOption = None,
-    pictures_in: PicturesOption = None,
+    pictures_in: PicturesIn = None,
     force: Force = False,
+    json: Json = False,
 ) -> None:
     """Draw a picture with its phrases and boxes in matching colours.
 
     Example: deixis corpus show scenes scene-000000 --out scene.png
     """
     out = out or Path(image.replace("/", "_") + ".png")
-    if out.suffix.lower() != ".png":
-        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
-    check_free(out, force)
+    check_drawing(out, force)
     from deixis.corpus import open_corpus
-    from deixis.files import atomic_write
     from deixis.vision.drawing import draw_annotations
 
-    with busy(f"Reading {path}"):
-        corpus = open_corpus(path, format=format, pictures=pictures_in)
-    drawing = draw_annotations(corpus, image, caption=caption)
-    if corpus.pictures is None or not corpus.pictures.has(corpus[image]):
-        typer.echo(
-            "its picture is not at hand, so the boxes stand on a blank; --pictures-in tells where it is", err=True
-        )
-    with system_faults(out), atomic_write(out) as stream:
-        drawing.save(stream, "PNG")
-    typer.echo(f"Drew image {image} to {out} ({drawing.width} × {drawing.height})")
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, format=format, pictures=pictures_in)
+    drawing = draw_annotations(opened, image, caption=caption)
+    if opened.pictures is None or not opened.pictures.has(opened[image]):
+        typer.echo("The picture file is missing: the boxes are drawn on white. Give it with --pictures-in", err=True)
+    write_drawing(drawing, out)
+    if json:
+        print_json({"out": str(out), "image": opened[image]})
+    else:
+        typer.echo(f"Drew image {image} to {out} ({drawing.width} × {drawing.height})")
 
 
 @app.command()
 def convert(
-    path: CorpusPath,
+    corpus: CorpusPath,
     out: OutPath,
     to: ToOption = "deixis",
-    from_: Annotated[str | None, typer.Option("--from", help="The format of PATH; found if not given.")] = None,
-    split: SplitOption = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="The format of CORPUS.", show_default="detected from its files")
+    ] = None,
+    split: Splits = None,
     pictures: CopyOption = False,
-    pictures_in: PicturesOption = None,
-    force: ForceOption = False,
+    pictures_in: PicturesIn = None,
+    force: ForceFolder = False,
     json: Json = False,
 ) -> None:
-    """Write a corpus in another format, and tell what that format cannot hold.
+    """Write a corpus in another format, and report what that format cannot store.
 
     Example: deixis corpus convert annotations.zip grounding/ --to grounding --split val --split test
     """
     check_free(out, force)
     from deixis.corpus import open_corpus
 
-    with busy(f"Reading {path}"):
-        corpus = open_corpus(path, format=from_, pictures=pictures_in)
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, format=from_, pictures=pictures_in)
     if split:
-        corpus = corpus.split(*split)
-    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json)
+        opened = opened.split(*split)
+    write_out(opened, out, to=to, pictures=pictures, force=force, json=json)
 
 
 @app.command()
 def join(
-    left: Annotated[str, typer.Argument(metavar="LEFT", help="Gives pictures, captions and splits (Flickr8k).")],
-    right: Annotated[str, typer.Argument(metavar="RIGHT", help="Gives phrases, chains and boxes (Entities).")],
+    left: Annotated[
+        str, typer.Argument(metavar="LEFT", help="The corpus with pictures, captions and splits (Flickr8k).")
+    ],
+    right: Annotated[
+        str, typer.Argument(metavar="RIGHT", help="The corpus with phrases, chains and boxes (Entities).")
+    ],
     out: OutPath,
     to: ToOption = "deixis",
     pictures: CopyOption = False,
-    force: ForceOption = False,
+    force: ForceFolder = False,
     json: Json = False,
 ) -> None:
-    """Give the images of one corpus the phrases, chains and boxes that another has for the same photos.
+    """Add the phrases, chains and boxes of one corpus to the same photos in another.
 
     Example: deixis corpus join flickr8k/ flickr30k_entities/annotations.zip joined/ --pictures
     """
@@ -156,14 +150,17 @@ def join(
 
 @app.command()
 def concat(
-    paths: Annotated[list[str], typer.Argument(metavar="CORPUS...", help="Two corpora or more.")],
-    out: Annotated[Path, typer.Option(help="Where the whole is written.")],
+    paths: Annotated[list[str], typer.Argument(metavar="CORPUS…", help="Two corpora or more.")],
+    out: Annotated[
+        Path, typer.Option(metavar="OUT", help="The folder to write, or the file if the format is a single file.")
+    ],
     prefix: Annotated[
-        list[str] | None, typer.Option(help="Put before the image ids of a corpus; as many as there are corpora.")
+        list[str] | None,
+        typer.Option(help="A prefix for the image ids of a corpus; repeat it for each corpus.", show_default=False),
     ] = None,
     to: ToOption = "deixis",
     pictures: CopyOption = False,
-    force: ForceOption = False,
+    force: ForceFolder = False,
     json: Json = False,
 ) -> None:
     """Write all images of several corpora as one, to train on them together.
@@ -181,19 +178,25 @@ def concat(
 
 @app.command()
 def cut(
-    path: CorpusPath,
+    corpus: CorpusPath,
     out: OutPath,
-    split: SplitOption = None,
-    ids: Annotated[Path | None, typer.Option(help="A text file with one image id a line: only these.")] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most this many images, the first ones.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Draw the --limit images at random, with this seed.")] = None,
+    split: Splits = None,
+    ids: Annotated[
+        Path | None, typer.Option(help="Only the images of a text file with one id per line.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only the first N images.", show_default=False)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Choose the --limit images at random, with this seed.", show_default=False)
+    ] = None,
     to: ToOption = "deixis",
     pictures: CopyOption = False,
-    pictures_in: PicturesOption = None,
-    force: ForceOption = False,
+    pictures_in: PicturesIn = None,
+    force: ForceFolder = False,
     json: Json = False,
 ) -> None:
-    """Write part of a corpus: some splits, some ids, some images.
+    """Write part of a corpus, chosen by split, by id or by number of images.
 
     Example: deixis corpus cut joined/ small/ --split train --limit 500 --seed 1
     """
@@ -203,21 +206,24 @@ def cut(
     from deixis.corpus.format_helpers import list_entries
     from deixis.corpus.tree import SingleFileTree
 
-    with busy(f"Reading {path}"):
-        corpus = open_corpus(path, pictures=pictures_in)
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus, pictures=pictures_in)
     chosen = None if ids is None else [line for _, line in list_entries(SingleFileTree(ids), ids.name)]
     generator = None
     if seed is not None:
         from numpy.random import default_rng
 
         generator = default_rng(seed)
-    corpus = cut_corpus(corpus, split or (), chosen, limit, generator)
-    write_out(corpus, out, to=to, pictures=pictures, force=force, json=json)
+    chosen_images = cut_corpus(opened, split or (), chosen, limit, generator)
+    write_out(chosen_images, out, to=to, pictures=pictures, force=force, json=json)
 
 
 @app.command()
 def formats(json: Json = False) -> None:
-    """List the formats that can be read and written."""
+    """List the formats that can be read and written.
+
+    Example: deixis corpus formats
+    """
     from deixis.corpus.formats import FORMATS, get_format
 
     known = {name: get_format(name).DESCRIPTION for name in FORMATS}
@@ -230,7 +236,7 @@ def formats(json: Json = False) -> None:
 
 
 def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out: Path, duration: float) -> None:
-    """A result record of the counts; of the whole release, it stands beside Table 1 of the Entities paper."""
+    """Write a result file; for the whole Flickr30k Entities release it fills Table 1 of the paper."""
     import msgspec
 
     from deixis.corpus.statistics import is_flickr30k_entities
@@ -252,7 +258,7 @@ def _save_statistics(counts: Statistics, corpus: Corpus, splits: list[str], out:
 
 
 def _print_statistics(counts: Statistics) -> None:
-    """The figures of section 2.4 and Table 1; the paper's beside ours where the corpus is the whole release."""
+    """Print the numbers of section 2.4 and Table 1, beside the paper's if this is the whole release."""
     from deixis.corpus.records import NO_SPLIT
     from deixis.corpus.statistics import PAPER_FIGURES, is_flickr30k_entities
 
@@ -265,7 +271,7 @@ def _print_statistics(counts: Statistics) -> None:
         for name, value in figures.items()
         if value or release
     ]
-    title = "Figures" if len(rows) == len(figures) else "Figures that are not 0"
+    title = "Counts" if len(rows) == len(figures) else "Counts above 0"
     print_table(title, ["", "here", *(["paper"] if release else [])], rows)
     if counts.splits:
         print_table("Splits", ["split", "images"], [[name or NO_SPLIT, f"{n:,}"] for name, n in counts.splits.items()])
@@ -289,7 +295,7 @@ def _print_types(counts: Statistics, release: bool) -> None:
     title = "Chains by type, with mentions and boxes per chain" + (": here / paper" if release else "")
     rows = [[name, *cells] for name, cells in lines.items()]
     print_table(title, ["type", "chains", "mentions", "boxes", "% of images"], rows)
-    typer.echo("“total” counts a box that chains share once; “links”, like the types' rows, for each of them.")
+    typer.echo("A box that several chains share counts once in `total`, and for each chain in the other rows.")
 
 
 def _paper_lines() -> dict[str, list[str]]:

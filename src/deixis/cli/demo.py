@@ -1,4 +1,4 @@
-"""`deixis demo`."""
+"""`deixis demo`: a walk through Deixis on drawn scenes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
-from deixis.cli.options import Json
+from deixis.cli.options import Force, Json
+from deixis.cli.output_files import check_free, system_faults
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the page, the drawing and the results.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder for the page, drawings and results.")] = Path(
         "deixis-demo"
     ),
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Walk through everything Deixis does, on pictures that it draws itself. No download, a minute or two.
@@ -22,8 +24,8 @@ def demo(
     """
     from deixis.cli.demo_walk import run_demo
     from deixis.cli.output import print_json, print_table, progress_bar
-    from deixis.cli.output_files import system_faults
 
+    check_free(out, force)
     say = (lambda title, columns, rows: None) if json else print_table
     with system_faults(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from deixis.cli.options import Force, Json, ModelDevice, ModelName
-from deixis.cli.output_files import drawing_targets, system_faults
+from deixis.cli.output_files import drawing_targets, write_drawing
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -134,16 +134,13 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
     from itertools import groupby
 
     from deixis.corpus import Box
-    from deixis.files import atomic_write
     from deixis.vision.findings_drawing import Finding, draw_findings
 
     findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
         lines = tuple((each.text, f"{each.score:.2f}") for each in own)
         findings.append(Finding(lines, box and Box(*box), lines[0][0]))
-    page = draw_findings(picture, [each for each in findings if each.lines], name)
-    with system_faults(target), atomic_write(target) as stream:
-        page.save(stream, "PNG")
+    write_drawing(draw_findings(picture, [each for each in findings if each.lines], name), target)
 
 
 def _print(description: PictureDescription) -> None:

@@ -1,4 +1,4 @@
-"""`deixis evaluate`: score any model's output under the papers' protocols."""
+"""`deixis evaluate`: score a run, or the output of any model, under the papers' protocols."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from deixis.cli.evaluate_captions import captions
 from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
-from deixis.cli.options import Force, Json
-from deixis.cli.result_record import Out, Record
+from deixis.cli.options import Folds, Force, Json, ResultFile
+from deixis.cli.result_record import Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -35,17 +35,16 @@ app.command()(random)
 
 CaptionsPerImage = Annotated[
     int | None,
-    typer.Option(min=1, help="Captions of each image, listed image by image.", show_default="5"),
+    typer.Option(min=1, help="Captions per image, listed image by image.", show_default="5"),
 ]
 CaptionImages = Annotated[
     Path | None,
     typer.Option(
-        help="For uneven numbers: a .npy file, or a text file with a number a line, that gives each caption's image "
-        "(from 0).",
+        metavar="FILE",
+        help="For uneven numbers of captions: the image (from 0) of each caption, as a .npy file or one per line.",
         show_default=False,
     ),
 ]
-Folds = Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images and average.")]
 
 
 @app.command()
@@ -54,13 +53,15 @@ def scores(
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
     folds: Folds = 1,
-    out: Out = None,
+    out: ResultFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Score an image × caption matrix: recalls and ranks in both directions, ties counting against the model.
 
     The file is read in blocks, so it may be larger than memory. Five folds of 5,000 images are MS-COCO's "1K test".
+
+    Example: deixis evaluate scores scores.npy --folds 5
     """
     from deixis.metrics.score_blocks import MatrixScores
 
@@ -78,11 +79,11 @@ def embeddings(
     caption_images: CaptionImages = None,
     folds: Folds = 1,
     dot: Annotated[bool, typer.Option("--dot", help="Score by dot products, not cosines.")] = False,
-    out: Out = None,
+    out: ResultFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Score image and caption embeddings, by the cosine of their angle unless --dot is given.
+    """Score image and caption embeddings by their cosine, or by their dot product with --dot.
 
     Files are read in blocks, so they may be larger than memory.
 
@@ -102,7 +103,7 @@ def embeddings(
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
-    """Map a .npy matrix of numbers into memory; whatever else the file is, is an `InputError`."""
+    """Map a .npy matrix of numbers into memory; any other file is an `InputError`."""
     from numpy.lib.format import open_memmap
 
     try:
@@ -123,27 +124,27 @@ def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
 def _owners(
     path: Path, shape: tuple[int, ...], captions_per_image: int | None, caption_images: Path | None
 ) -> npt.NDArray[np.int64]:
-    """The image of each caption, from a number or from a file."""
+    """The image of each caption, from the number of captions per image or from a file."""
     from deixis.metrics.ranking import captions_evenly
 
     images, captions = shape
     if caption_images is not None:
         if captions_per_image is not None:
-            raise DeixisError("--captions-per-image and --caption-images say the same thing: give one of them")
+            raise DeixisError("--captions-per-image and --caption-images exclude each other: give one of them")
         return _read_owners(caption_images, images, captions)
-    each = captions_per_image or 5
-    if captions != images * each:
+    per_image = captions_per_image or 5
+    if captions != images * per_image:
         hint = ""
-        if images == captions * each:
+        if images == captions * per_image:
             hint = "; it looks like captions × images: transpose it"
         elif captions % images == 0:
-            hint = f"; if they are {captions // images} each, give --captions-per-image {captions // images}"
+            hint = f"; for {captions // images} captions per image give --captions-per-image {captions // images}"
         raise InputError(
             path,
-            f"{images} images with {each} captions each need {images * each} captions, not {captions}{hint}",
+            f"{images} images with {per_image} captions each need {images * per_image} captions, not {captions}{hint}",
             f"shape ({images}, {captions})",
         )
-    return captions_evenly(images, each)
+    return captions_evenly(images, per_image)
 
 
 def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64]:
@@ -154,7 +155,7 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
         if path.suffix == ".npy":
             loaded = np.load(path, allow_pickle=False).ravel()
             if loaded.dtype.kind not in "iu":
-                raise InputError(path, "must hold one whole number a caption", f"type {loaded.dtype}")
+                raise InputError(path, "must hold one whole number per caption", f"type {loaded.dtype}")
             numbers = loaded.tolist()
         else:
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -162,7 +163,7 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
     except OSError as fault:
         raise InputError(path, fault.strerror or "cannot be read") from fault
     except (ValueError, EOFError) as fault:
-        raise InputError(path, "must hold one whole number a caption", f"entry {len(numbers) + 1}") from fault
+        raise InputError(path, "must hold one whole number per caption", f"entry {len(numbers) + 1}") from fault
     for entry, number in enumerate(numbers, 1):
         if not 0 <= number < images:
             raise InputError(path, f"image {number}, but images are 0 to {images - 1}", f"entry {entry}")
@@ -179,22 +180,22 @@ def _report(
     record: Record,
     as_json: bool,
 ) -> None:
-    """Rank, print, and write the record; scores that cannot be ranked are laid to the file."""
+    """Rank, print, and write the result file; scores that cannot be ranked are an `InputError` of the file."""
     from deixis.cli.output import print_json
     from deixis.metrics.ranking import TIES, evaluate_ranking
     from deixis.metrics.score_blocks import ScoreError
 
     start = time.monotonic()
     try:
-        given = make_scores()
-        ranking = evaluate_ranking(given, owners, folds=folds)
+        scores = make_scores()
+        ranking = evaluate_ranking(scores, owners, folds=folds)
     except ScoreError as fault:
         raise InputError(path, fault.problem, fault.place) from fault
     except DeixisError as fault:
         raise InputError(path, str(fault)) from fault
-    counts = {"images": given.shape[0], "captions": given.shape[1], "folds": folds}
-    # What rounding may do to the scores of equal embeddings counts as a tie; 0 for a matrix.
-    tolerance = max((float(side.max(initial=0.0)) for side in given.slack), default=0.0)
+    counts = {"images": scores.shape[0], "captions": scores.shape[1], "folds": folds}
+    # Scores of equal embeddings may differ by rounding; differences up to this count as ties. 0 for a matrix.
+    tolerance = max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
     record.write(
         "image-text ranking", TIES, {"folds": folds, "tie_tolerance": tolerance}, ranking.as_dict(), counts, start
     )

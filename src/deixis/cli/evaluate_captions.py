@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.options import Force, Json
-from deixis.cli.result_record import Out, Record
+from deixis.cli.options import Force, Json, ResultFile, SplitIfAny
+from deixis.cli.output import scored_split
+from deixis.cli.result_record import Record
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ def captions(
         typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
     ],
     references: Annotated[
-        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus, whose captions are taken.')
+        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus with captions.')
     ],
-    split: Annotated[str | None, typer.Option(help="The split of the corpus that was captioned.")] = None,
-    out: Out = None,
+    split: SplitIfAny = None,
+    out: ResultFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -56,31 +57,32 @@ def captions(
 
 def _read_candidates(path: Path) -> dict[str, str]:
     data = _read_json(path)
-    found: dict[str, Any] = data if isinstance(data, dict) else {}
+    captions: dict[str, Any] = data if isinstance(data, dict) else {}
     if isinstance(data, list):
-        for number, row in enumerate(data):
+        for entry, row in enumerate(data, start=1):
             if not isinstance(row, dict) or not {"image_id", "caption"} <= row.keys():
-                raise InputError(path, "has no image_id and caption", f"entry {number + 1}")
-            if str(row["image_id"]) in found:
-                raise InputError(path, f"captions image {row['image_id']} twice", f"entry {number + 1}")
-            found[str(row["image_id"])] = row["caption"]
-    for image, caption in found.items():
+                raise InputError(path, "has no image_id and caption", f"entry {entry}")
+            if str(row["image_id"]) in captions:
+                raise InputError(path, f"captions image {row['image_id']} twice", f"entry {entry}")
+            captions[str(row["image_id"])] = row["caption"]
+    for image, caption in captions.items():
         if not isinstance(caption, str):
             raise InputError(path, "must be one caption, a text", f"image {image}")
-    return found
+    return captions
 
 
 def _read_references(path: Path, split: str | None) -> tuple[dict[str, list[str]], CorpusReference | None]:
-    """The captions of each image, and what a result says of the corpus they are from."""
+    """The captions of each image, and the corpus as a result file names it."""
     from deixis.corpus import open_corpus
     from deixis.metrics.results import corpus_reference
 
     data = _read_json(path) if path.suffix == ".json" and path.is_file() else None
     if isinstance(data, dict) and data and all(_is_texts(value) for value in data.values()):
         if split is not None:
-            raise InputError(path, f"lists captions by image and has no split {split!r}; leave --split away")
+            raise InputError(path, f"lists captions by image and has no split {split!r}; leave out --split")
         return data, None
     corpus = open_corpus(path)
+    split = scored_split(corpus, split)
     chosen = corpus if split is None else corpus.split(split)
     texts = {image.id: [caption.text for caption in image.captions] for image in chosen if image.captions}
     return texts, corpus_reference(corpus, split)

@@ -1,4 +1,4 @@
-"""`deixis evaluate order` and `deixis evaluate random`: whether order is read, and what chance alone gives."""
+"""`deixis evaluate order` and `deixis evaluate random`: whether a model reads word order, and scores at chance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.evaluate_run import CorpusOfRun, RunFolder, StoresOfIt
-from deixis.cli.options import SCORED_SPLIT, Device, Force, Json, Split
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    CorpusPath,
+    Device,
+    Features,
+    Folds,
+    Force,
+    Json,
+    ResultFile,
+    RunFolder,
+    Split,
+)
 from deixis.cli.output_files import check_free, system_faults
-from deixis.cli.result_record import Out
 
 if TYPE_CHECKING:
     from deixis.metrics.results import Result
@@ -23,18 +33,18 @@ def order(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Captions and their exchanged twins, from `deixis text exchange`. Without, they are made and kept.",
-            show_default=False,
+            help="Captions and their twins with roles exchanged, from `deixis text exchange`.",
+            show_default="made and cached",
         ),
     ] = None,
-    features: StoresOfIt = None,
+    features: Features = None,
     split: Split = SCORED_SPLIT,
     device: Device = "auto",
-    out: Out = None,
+    out: ResultFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Tell how often a true caption scores higher than the same words with roles exchanged; ties are wrong.
+    """Measure how often a caption scores higher than the same words with roles exchanged; ties count as errors.
 
     Example: deixis evaluate order runs/gen --corpus scenes --split test
     """
@@ -46,8 +56,7 @@ def order(
     from deixis.training.recipe_reference import reference
     from deixis.training.run_models import read_recipe
 
-    if out is not None:
-        check_free(out, force)
+    check_free(out, force)
     recipe, model = read_recipe(run), load_model(run, device)
     opened = run_corpus(run, recipe, corpus)
     with busy("Exchanging roles"):
@@ -62,42 +71,43 @@ def order(
             seed=recipe.seed,
             readings=recipe.readings,
         )
-    _tell(result, f"order of words, {split}", out, as_json)
+    _report(result, f"order of words, {split}", out, as_json)
 
 
 def random(
-    corpus: Annotated[str, typer.Argument(metavar="PATH", help="A corpus.")],
+    corpus: CorpusPath,
     split: Split = SCORED_SPLIT,
-    folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
-    regions: Annotated[bool, typer.Option("--regions", help="Drawn regions and phrases, not images and captions.")] = (
-        False
-    ),
+    folds: Folds = 1,
+    regions: Annotated[
+        bool, typer.Option("--regions", help="Rank annotated regions and phrases, not images and captions.")
+    ] = False,
     row: Annotated[
         list[str] | None,
-        typer.Option(help="A row of the papers' tables that this is: hm-lstm/table1/random.", show_default=False),
+        typer.Option(
+            help="The row of a paper's table that this is, such as hm-lstm/table1/random.", show_default=False
+        ),
     ] = None,
-    out: Out = None,
+    out: ResultFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what a method gets that ranks at random, in closed form.
+    """Compute the expected scores of a random ranking, in closed form.
 
     Example: deixis evaluate random joined/ --row hm-lstm/table1/random --out results/hm-lstm/random.json
     """
     from deixis.corpus import open_corpus
     from deixis.metrics.random_baseline import random_region_phrases, random_retrieval
 
-    if out is not None:
-        check_free(out, force)
+    check_free(out, force)
     opened, rows = open_corpus(corpus), row or []
     if regions:
         result = random_region_phrases(opened, split, rows=rows)
     else:
         result = random_retrieval(opened, split, folds=folds, rows=rows)
-    _tell(result, f"random, {split}", out, as_json)
+    _report(result, f"random, {split}", out, as_json)
 
 
-def _tell(result: Result, title: str, out: Path | None, as_json: bool) -> None:
+def _report(result: Result, title: str, out: Path | None, as_json: bool) -> None:
     from deixis.cli.output import print_json, print_table
     from deixis.metrics.results import flatten, save
 
@@ -108,4 +118,4 @@ def _tell(result: Result, title: str, out: Path | None, as_json: bool) -> None:
         print_json(result)
         return
     figures = [[name, f"{value:,.2f}"] for name, value in flatten(result.metrics)]
-    print_table(title, ["figure", "value"], figures)
+    print_table(title, ["metric", "value"], figures)

@@ -1,4 +1,4 @@
-"""`deixis evaluate RUN`: a trained run under the protocols of its kind."""
+"""`deixis evaluate RUN`: score a trained run under the protocols of its kind."""
 
 from __future__ import annotations
 
@@ -9,26 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from deixis.cli.grouped_help import GroupedHelp
-from deixis.cli.options import SCORED_SPLIT, Device, Force, Json, Split
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    Device,
+    Features,
+    Folds,
+    Force,
+    Json,
+    PicturesIn,
+    RunFolder,
+    Split,
+)
 from deixis.cli.output_files import check_free, system_faults
 
-#: Figures by type, relation and the like are many, and in the result file; `by_picture` is one.
+#: Metrics by type, relation and the like are too many to print; the result file has them. `by_picture` is one number.
 PARTS = re.compile(r"\bby_(?!picture)")
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
-CorpusOfRun = Annotated[
-    str | None,
-    typer.Option(
-        "--corpus", metavar="PATH", help="The corpus that is looked at.", show_default="the recipe's, if it is `scenes`"
-    ),
-]
-StoresOfIt = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="STORE",
-        help="A feature store of it; may be repeated. Without, features are extracted and kept.",
-        show_default=False,
-    ),
-]
 
 
 class RunOrCommand(GroupedHelp):
@@ -36,7 +32,7 @@ class RunOrCommand(GroupedHelp):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            # A path is a run, also where there is none: `run` then says so.
+            # A path names a run even if there is none: `run` then says so.
             if len(Path(args[0]).parts) == 1 and not Path(args[0]).is_dir():
                 ctx.fail(f"there is no run folder and no command {args[0]!r}; commands: {', '.join(self.commands)}")
             args = ["run", *args]
@@ -46,30 +42,25 @@ class RunOrCommand(GroupedHelp):
 def run(
     run: RunFolder,
     corpus: CorpusOfRun = None,
-    features: StoresOfIt = None,
-    pictures_in: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH", help="A folder or zip of its pictures, where they are not beside it.", show_default=False
-        ),
-    ] = None,
+    features: Features = None,
+    pictures_in: PicturesIn = None,
     split: Split = SCORED_SPLIT,
-    folds: Annotated[int, typer.Option(min=1, help="Rank within this many equal parts of the images.")] = 1,
+    folds: Folds = 1,
     drawn_regions: Annotated[
         bool,
         typer.Option(
             "--drawn-regions",
-            help="Also rank drawn regions and phrases (HM-LSTM, Table 4), by features of the recipe `chains`.",
+            help="Also rank annotated regions and phrases (HM-LSTM, Table 4), with features of the recipe `chains`.",
         ),
     ] = False,
     device: Device = "auto",
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write result records into this folder.", show_default=False)
+        Path | None, typer.Option(metavar="FOLDER", help="Write result files into this folder.", show_default=False)
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Score a trained run: retrieval and sentence to sentence, or phrase localization and presence.
+    """Score a trained run under the protocols of its kind: retrieval, phrase localization, captions, and others.
 
     Example: deixis evaluate runs/embedding --corpus joined/ --split val
     """
@@ -97,4 +88,4 @@ def run(
     for result in results:
         scored = {name: value for name, value in result.metrics.items() if name not in TRAINING_SIZES}
         rows = [[name, f"{value:,.2f}"] for name, value in flatten(scored) if not PARTS.search(name)]
-        print_table(f"{result.protocol.name}, {split} of {opened.name or 'the corpus'}", ["figure", "value"], rows)
+        print_table(f"{result.protocol.name}, {split} of {opened.name or 'the corpus'}", ["metric", "value"], rows)

@@ -1,4 +1,4 @@
-"""`deixis concepts` and `deixis explain`: what a concept network sees in a picture, and what of a sentence it sees."""
+"""`deixis concepts` and `deixis explain`: the concepts in a picture, and which parts of a sentence it supports."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.options import Force, Json, ModelDevice, ModelName
-from deixis.cli.output_files import check_free, system_faults
+from deixis.cli.options import Drawing, Force, Json, ModelDevice, ModelName
+from deixis.cli.output_files import check_drawing, write_drawing
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from deixis.vision.findings_drawing import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
-Out = Annotated[Path | None, typer.Option(metavar="PNG", help="Draw what was found.", show_default=False)]
 
 
 def concepts(
     image: Picture,
     model: ModelName = None,
-    count: Annotated[int, typer.Option(min=1, help="How many concepts, the most certain ones.")] = 10,
-    out: Out = None,
+    count: Annotated[int, typer.Option(min=1, help="How many concepts, the most confident first.")] = 10,
+    out: Drawing = None,
     device: ModelDevice = "auto",
     force: Force = False,
     as_json: Json = False,
@@ -39,44 +38,44 @@ def concepts(
     from deixis.loading import CONCEPTS, load_model
     from deixis.vision.picture_files import read_picture_file
 
-    _check_target(out, force)
+    check_drawing(out, force)
     with busy("Looking"):
         picture = read_picture_file(image)
-        found = load_model(model or CONCEPTS, device).concepts(image)[:count]
+        seen = load_model(model or CONCEPTS, device).concepts(image)[:count]
     if out is not None:
-        _draw(picture, _by_place(found), image.name, out)
+        _draw(picture, _by_region(seen), image.name, out)
     if as_json:
-        print_json({"picture": str(image), "concepts": found})
+        print_json({"picture": str(image), "concepts": seen})
         return
-    rows = [[each.concept, each.part, f"{each.confidence:.3f}", _place(each.box)] for each in found]
+    rows = [[one.concept, one.part, f"{one.confidence:.3f}", _region(one.box)] for one in seen]
     print_table(str(image), ["concept", "part", "confidence", "where"], rows)
 
 
 def explain(
     image: Picture,
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What is said of the picture.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence about the picture.")],
     model: ModelName = None,
-    least: Annotated[float, typer.Option(min=0, max=1, help="Confidence from which on a concept is supported.")] = 0.5,
+    least: Annotated[float, typer.Option(min=0, max=1, help="The confidence a supported concept must have.")] = 0.5,
     against: Annotated[
         str | None,
         typer.Option(
             metavar="SENTENCE",
-            help="What the sentence's order is held against.",
+            help="The sentence to compare word order with.",
             show_default="the same words with two roles exchanged",
         ),
     ] = None,
-    out: Out = None,
+    out: Drawing = None,
     device: ModelDevice = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show which concepts of a sentence a picture supports or lacks, and whether word order matters to the model.
 
-    A run trained on context alone has no concepts, and one trained on concepts alone reads no order. Without --model,
-    the bundled concept network finds concepts and deixis-base scores the sentences.
+    Without --model, the bundled concept network finds concepts and deixis-base scores the sentences. A run trained on
+    context alone has no concepts; one trained on concepts alone does not read word order.
 
-    Order is measured by the score of the sentence against the same words with two roles exchanged ("a cheetah chases
-    a gazelle", "a gazelle chases a cheetah"), which a parser makes; or against what --against says.
+    Word order: the score of the sentence is compared with that of the same words with two roles exchanged ("a cheetah
+    chases a gazelle", "a gazelle chases a cheetah"). A parser makes that sentence, or you give one with --against.
 
     Example: deixis explain savanna.jpg "A cheetah chases a gazelle." --model runs/cnp-ctx-gen
     """
@@ -86,7 +85,7 @@ def explain(
     from deixis.text.tokens import tokens_of
     from deixis.vision.picture_files import read_picture_file
 
-    _check_target(out, force)
+    check_drawing(out, force)
     tokens = tokens_of(sentence)
     if not tokens:
         raise DeixisError("the sentence has no word")
@@ -96,21 +95,21 @@ def explain(
         seen = opened.look(image)
         reads_order_alone = "score" in opened.abilities and "concepts" not in opened.abilities
         asked, others = ([], []) if reads_order_alone else asked_concepts(opened, seen, tokens, least)
-        # The concept network that comes with the package reads no sentences: deixis-base scores them.
+        # The bundled concept network cannot score sentences: deixis-base does.
         order, reason = (
             _order(opened, seen, tokens, against) if model else _order(load_model(), picture, tokens, against)
         )
-    told = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
+    explanation = Explanation(str(image), sentence, tuple(asked), tuple(others), order, reason)
     if out is not None:
-        _draw(picture, _findings(told), sentence, out)
+        _draw(picture, _findings(explanation), sentence, out)
     if as_json:
-        print_json(told)
+        print_json(explanation)
         return
-    _print(told)
+    _print(explanation)
 
 
 def _order(model: Model, image: Any, tokens: tuple[str, ...], against: str | None) -> tuple[Order | None, str]:
-    """The sentence against its twin; or why there is no twin."""
+    """The scores of the sentence and of its twin, or the reason why there is no twin."""
     from deixis.cli.explanation import order_of
     from deixis.text.exchange import exchanged_captions
     from deixis.text.parsing import ParserMissing, load_parser
@@ -118,64 +117,56 @@ def _order(model: Model, image: Any, tokens: tuple[str, ...], against: str | Non
     from deixis.text.twins import PARSER
 
     if "score" not in model.abilities:
-        return None, "this run knows concepts alone and reads no sentence"
+        return None, "this run knows only concepts and cannot score sentences"
     other = tokens_of(against) if against is not None else ()
     if against is None:
         try:
             twin = next(exchanged_captions([tokens], load_parser(PARSER)))
         except ParserMissing:
-            return None, "exchanging roles needs a parser (pip install 'deixis[text]'); or say --against SENTENCE"
+            return None, "exchanging roles needs a parser (pip install 'deixis[text]'); or give --against SENTENCE"
         if twin is None:
-            return None, "no two roles of the sentence can be exchanged; say --against SENTENCE"
+            return None, "no two roles of the sentence can be exchanged; give --against SENTENCE"
         other = twin.tokens
     return order_of(model.score([image], [tokens, other])[0], other), ""
 
 
-def _check_target(out: Path | None, force: bool) -> None:
-    if out is not None:
-        if out.suffix.lower() != ".png":
-            raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
-        check_free(out, force)
+def _region(box: Box | None) -> str:
+    return "whole picture" if box is None else ", ".join(f"{side:.0f}" for side in box)
 
 
-def _place(box: Box | None) -> str:
-    return "all of it" if box is None else ", ".join(f"{side:.0f}" for side in box)
-
-
-def _by_place(found: list[Concept]) -> list[Finding]:
-    """What was seen in all of the picture, then region by region, as the first concept of each comes."""
+def _by_region(concepts: list[Concept]) -> list[Finding]:
+    """Concepts of the whole picture, then those of each region, in the order of their first concept."""
     from deixis.corpus import Box
     from deixis.vision.findings_drawing import Finding
 
-    places: dict[Any, list[tuple[str, str]]] = {None: []}
-    for each in found:
-        places.setdefault(each.box, []).append((each.concept, f"{each.confidence:.2f}"))
-    return [Finding(tuple(lines), box and Box(*box)) for box, lines in places.items() if lines]
+    regions: dict[Any, list[tuple[str, str]]] = {None: []}
+    for one in concepts:
+        regions.setdefault(one.box, []).append((one.concept, f"{one.confidence:.2f}"))
+    return [Finding(tuple(lines), box and Box(*box)) for box, lines in regions.items() if lines]
 
 
-def _findings(told: Explanation) -> list[Finding]:
+def _findings(explanation: Explanation) -> list[Finding]:
     from deixis.vision.findings_drawing import Finding
 
-    findings = _by_place([asked.found for asked in told.concepts if asked.supported])
-    lacking = [(asked.found.concept, f"{asked.found.confidence:.2f}") for asked in told.concepts if not asked.supported]
+    findings = _by_region([asked.found for asked in explanation.concepts if asked.supported])
+    lacking = [
+        (asked.found.concept, f"{asked.found.confidence:.2f}") for asked in explanation.concepts if not asked.supported
+    ]
     if lacking:
         findings.append(Finding((("not seen:", ""), *lacking), missing=True))
-    if told.order is not None:
-        own, other = told.order.score, told.order.exchanged_score
-        findings.append(Finding(((told.sentence, f"{own:.3f}"), (told.order.exchanged, f"{other:.3f}"))))
+    if (order := explanation.order) is not None:
+        sentences = (explanation.sentence, f"{order.score:.3f}"), (order.exchanged, f"{order.exchanged_score:.3f}")
+        findings.append(Finding(sentences))
     return findings
 
 
 def _draw(picture: Pillow.Image, findings: list[Finding], title: str, out: Path) -> None:
-    from deixis.files import atomic_write
     from deixis.vision.findings_drawing import draw_findings
 
-    page = draw_findings(picture, findings, title)
-    with system_faults(out), atomic_write(out) as stream:
-        page.save(stream, "PNG")
+    write_drawing(draw_findings(picture, findings, title), out)
 
 
-def _print(told: Explanation) -> None:
+def _print(explanation: Explanation) -> None:
     from deixis.cli.output import print_table
 
     rows = [
@@ -184,18 +175,17 @@ def _print(told: Explanation) -> None:
             asked.found.concept,
             "supported" if asked.supported else "lacking",
             f"{asked.found.confidence:.3f}",
-            _place(asked.found.box),
+            _region(asked.found.box),
         ]
-        for asked in told.concepts
+        for asked in explanation.concepts
     ]
     if rows:
-        print_table(told.sentence, ["word", "concept", "picture", "confidence", "where"], rows)
-    if told.other_words:
-        typer.echo(f"No concepts of this run: {', '.join(told.other_words)}")
-    if told.order is None:
-        typer.echo(f"Order: {told.no_order}")
+        print_table(explanation.sentence, ["word", "concept", "picture", "confidence", "where"], rows)
+    if explanation.other_words:
+        typer.echo(f"Words that are not concepts of this model: {', '.join(explanation.other_words)}")
+    if (order := explanation.order) is None:
+        typer.echo(f"Order: {explanation.no_order}")
         return
-    order = told.order
     ahead = "higher" if order.score > order.exchanged_score else "lower"
     outcome = f"scores {ahead} than" if order.matters else "scores the same as"
     typer.echo(f"Order: {order.score:.4f} {outcome} {order.exchanged_score:.4f} of {order.exchanged!r}")

@@ -1,7 +1,7 @@
-"""What of a sentence a picture supports: its concepts, and the order of its words (`deixis explain`).
+"""Which parts of a sentence a picture supports: its concepts, and the order of its words (`deixis explain`).
 
-A concept is supported where the model is confident of it somewhere in the picture. Order counts where the sentence and
-the same words with two roles exchanged score differently.
+A concept is supported if the model is confident of it somewhere in the picture. Order matters if the sentence and the
+same words with two roles exchanged score differently.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from deixis.adapters.phrase_bank import LITTLE
 from deixis.model import Concept, ImageInput, Model, Tokens
 from deixis.text.tokens import has_content
 
-#: Scores closer than this are equal: the same words in another order sum up in another order.
+#: Scores closer than this are equal: sums in another order differ by rounding.
 TOLERANCE = 1e-6
 
 
 class AskedConcept(msgspec.Struct, frozen=True):
-    """A word of a sentence, the concept it stands for, and whether the picture supports it."""
+    """A word of a sentence, its concept, and whether the picture supports it."""
 
     word: str
     found: Concept
@@ -29,7 +29,7 @@ class AskedConcept(msgspec.Struct, frozen=True):
 class Order(msgspec.Struct, frozen=True):
     """Scores of a sentence and of the same words with roles exchanged.
 
-    `matters` where they differ at all, `leads` where the sentence scores higher.
+    `matters`: they differ at all; `leads`: the sentence scores higher.
     """
 
     score: float
@@ -40,7 +40,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """`other_words` have content but are no concepts of the model; `order` is None where `no_order` says why."""
+    """`other_words`: content words that are not concepts of the model; `order` is None if `no_order` says why."""
 
     picture: str
     sentence: str
@@ -53,10 +53,10 @@ class Explanation(msgspec.Struct, frozen=True):
 def asked_concepts(
     model: Model, image: ImageInput, tokens: Tokens, least: float
 ) -> tuple[list[AskedConcept], list[str]]:
-    """The concepts of a sentence, each once, and the words that have content but are no concepts.
+    """The concepts of a sentence, each once, and its content words that are not concepts.
 
     Args:
-        least: confidence from which on a concept is supported.
+        least: the confidence a supported concept must have.
     """
     asked: dict[str, AskedConcept] = {}
     known = set()
@@ -69,7 +69,7 @@ def asked_concepts(
 
 
 def order_of(scores: Iterable[float], exchanged: Tokens) -> Order:
-    """From the scores of a sentence and of its twin."""
-    own, other = (float(score) for score in scores)
-    matters = abs(own - other) > TOLERANCE * max(1.0, abs(own))
-    return Order(own, " ".join(exchanged), other, matters, matters and own > other)
+    """Compare the scores of a sentence and of its twin with roles exchanged."""
+    sentence, twin = (float(score) for score in scores)
+    matters = abs(sentence - twin) > TOLERANCE * max(1.0, abs(sentence))
+    return Order(sentence, " ".join(exchanged), twin, matters, matters and sentence > twin)

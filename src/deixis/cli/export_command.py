@@ -1,10 +1,8 @@
-"""`deixis export`: trained runs in forms that others run."""
+"""`deixis export`: write trained runs as bundles for search and other programs."""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.options import Force, Json
+from deixis.cli.options import ForceFolder, Json, PicturesIn
 from deixis.cli.output import busy, print_json
-from deixis.cli.output_files import check_free, put_in_place, system_faults
+from deixis.cli.output_files import check_free, print_replaced, staged, system_faults
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -30,30 +28,28 @@ class WeightsChoice(StrEnum):
     FLOAT32 = "float32"
 
 
-OutOption = Annotated[Path, typer.Option(metavar="FOLDER", help="Where the bundle is written.")]
+OutOption = Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the bundle.")]
 WeightsOption = Annotated[
     WeightsChoice,
-    typer.Option(help="How weights are kept; `mixed`: float16 for convolutions, int8 for other matrices."),
+    typer.Option(help="How weights are stored; `mixed`: float16 for convolutions, int8 for other matrices."),
 ]
 SideOption = Annotated[
     int | None,
-    typer.Option(min=32, max=1024, help="Pixels of the pictures that search looks at.", show_default="as in training"),
+    typer.Option(min=32, max=1024, help="Side of the input pictures in pixels.", show_default="as in training"),
 ]
 WordWeightOption = Annotated[
     float | None,
-    typer.Option(help="Of cells and words beside the embeddings, where a model has them.", show_default="the run's"),
+    typer.Option(
+        help="Weight of cell-word scores beside the embeddings, for models that have them.", show_default="the run's"
+    ),
 ]
 CalibrateOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CORPUS",
-        help="A captioned corpus whose validation pictures decide which pictures match a query; may be repeated.",
-        show_default="as for a model like it",
+        help="A captioned corpus on whose validation pictures the match thresholds are fitted; may be repeated.",
+        show_default="the thresholds of a similar model",
     ),
-]
-PicturesOption = Annotated[
-    Path | None,
-    typer.Option(help="A folder or zip with the corpora's pictures, if they are kept elsewhere.", show_default=False),
 ]
 
 
@@ -67,11 +63,11 @@ def onnx(
     side: SideOption = None,
     word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
-    pictures_in: PicturesOption = None,
-    force: Force = False,
+    pictures_in: PicturesIn = None,
+    force: ForceFolder = False,
     as_json: Json = False,
 ) -> None:
-    """Write a bundle for search: picture tower and text branch for onnxruntime, weights, vocabulary, manifest.
+    """Write a bundle that searches: image and text networks for onnxruntime, weights, vocabulary, manifest.
 
     Example: deixis export onnx runs/pictures --out my-model && deixis index ~/Pictures --model onnx:my-model
     """
@@ -90,22 +86,24 @@ def base(
     ] = None,
     captioner: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="A captioner trained on the tower's features.", show_default=False),
+        typer.Option(
+            metavar="RUN", help="A captioner trained on the features of the image network.", show_default=False
+        ),
     ] = None,
     result: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="A result for the model card; may be repeated.", show_default=False),
     ] = None,
-    name: Annotated[str, typer.Option(help="What the model is called.")] = "deixis-base",
+    name: Annotated[str, typer.Option(help="The name of the model.")] = "deixis-base",
     weights: WeightsOption = WeightsChoice.MIXED,
     side: SideOption = None,
     word_weight: WordWeightOption = None,
     calibrate: CalibrateOption = None,
-    pictures_in: PicturesOption = None,
-    force: Force = False,
+    pictures_in: PicturesIn = None,
+    force: ForceFolder = False,
     as_json: Json = False,
 ) -> None:
-    """Write a bundle that searches, points and describes, with a model card: what `deixis-base` is made by.
+    """Write a bundle that searches, grounds and describes, with a model card. `deixis-base` was made by it.
 
     Example: deixis export base --pictures runs/base --captioner runs/captions --calibrate flickr8k --out base
     """
@@ -135,16 +133,16 @@ def base(
 
 @app.command("calibrate")
 def calibrate_bundle(
-    bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle, which is changed in place.")],
+    bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle; it is changed in place.")],
     corpora: Annotated[
         list[str], typer.Argument(metavar="CORPUS…", help="Captioned corpora with validation pictures.")
     ],
-    pictures_in: PicturesOption = None,
+    pictures_in: PicturesIn = None,
     as_json: Json = False,
 ) -> None:
-    """Fit which pictures match a query, on the validation pictures of captioned corpora.
+    """Fit the match thresholds of a bundle on the validation pictures of captioned corpora.
 
-    Two thresholds are fitted: when something is there at all, and where the list of matches ends. Nothing else of the
+    Two thresholds are fitted: whether anything matches at all, and where the list of matches ends. Nothing else in the
     bundle changes, so indexes made with it stay valid.
 
     Example: deixis export calibrate my-model flickr8k coco_mini
@@ -165,7 +163,7 @@ def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> M
 
 
 def require_onnx() -> None:
-    """Say what to install where bundles cannot be written."""
+    """Raise an error that says what to install if bundles cannot be written."""
     if importlib.util.find_spec("onnx") is None:
         raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export]'")
 
@@ -185,29 +183,22 @@ def _write(
     as_json: bool,
     card: Callable[[Manifest], str] | None = None,
 ) -> None:
-    """Build a bundle beside `out`, and put it there when it is whole."""
+    """Build a bundle, and move it to `out` when it is complete."""
     check_free(out, force)
     from deixis.adapters.bundles import CARD
     from deixis.files import write_text
 
-    with system_faults(out), busy("Exporting"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
-        try:
-            manifest = build(staging / out.name)
-            corpora, pictures = calibrate
-            if corpora:
-                manifest = _calibrate(staging / out.name, corpora, pictures)
-            if card is not None:
-                write_text(staging / out.name / CARD, card(manifest))
-            old = put_in_place(staging / out.name, out, force)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    with system_faults(out), busy("Exporting"), staged(out, force) as staging:
+        manifest = build(staging.path)
+        corpora, pictures = calibrate
+        if corpora:
+            manifest = _calibrate(staging.path, corpora, pictures)
+        if card is not None:
+            write_text(staging.path / CARD, card(manifest))
     size = sum(file.bytes for file in manifest.files.values())
     if as_json:
         print_json({"out": str(out), "bytes": size, "manifest": manifest})
         return
     typer.echo(f"Wrote {manifest.name} to {out} ({size / 1e6:.1f} MB, {manifest.weights})")
-    if old is not None:
-        typer.echo(f"What was there is now {old}")
+    print_replaced(staging.old)
     typer.echo(f"Use it with: deixis index DIR --model onnx:{out}")

@@ -1,4 +1,4 @@
-"""`deixis extract`: the features of a corpus' pictures, into a feature store."""
+"""`deixis extract`: compute the features of a corpus into a feature store."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from typing import Annotated, Any
 
 import typer
 
-from deixis.cli.options import Device, Json
+from deixis.cli.options import CorpusPath, Device, Json, Limit, PicturesIn, Splits
 
 
 def extract(
-    corpus: Annotated[Path, typer.Argument(help="A corpus with pictures: folder, zip or file; or `scenes`.")],
+    corpus: CorpusPath,
     features: Annotated[
         str,
         typer.Option(
-            help="A recipe: image, ten-crop, regions, drawn, chains, or a .toml file. Or a file of features: "
-            ".npy, .npz, .safetensors."
+            help="A feature recipe: image, ten-crop, regions, drawn, chains, or a .toml file. Or a file of features "
+            "computed elsewhere: .npy, .npz, .safetensors."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The store's folder. One that was begun is finished.")],
-    split: Annotated[list[str] | None, typer.Option(help="Only the images of this split; may be repeated.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
-    pictures_in: Annotated[
-        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
-    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="STORE", help="The folder of the store; an unfinished one is continued.")
+    ],
+    split: Splits = None,
+    limit: Limit = None,
+    pictures_in: PicturesIn = None,
     device: Device = "auto",
-    workers: Annotated[int | None, typer.Option(min=1, help="Decoding threads; all processors if not given.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Decoding threads.", show_default="one per CPU core")
+    ] = None,
     engine: Annotated[str, typer.Option(help="local: this machine. ray: a Ray cluster (extra `ray`).")] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster, host:port or auto; without it, Ray runs on this machine.")
+        str | None,
+        typer.Option(help="The address of the Ray cluster: host:port, or auto.", show_default="Ray on this machine"),
     ] = None,
     json: Json = False,
 ) -> None:
     """Compute the features of a corpus and store them: whole pictures, and regions if the recipe has them.
 
-    A file of features that somebody else computed goes into a store the same way; its rows follow the corpus' images
-    (of the splits that are asked for).
+    An interrupted extraction continues where it stopped when the same command is run again, and ends with the same
+    bytes. Pictures that cannot be read are skipped, and listed in the store's manifest.json.
 
-    A run that was killed goes on where it was when started again, and ends with the same bytes. Broken pictures are
-    skipped and listed in the store's manifest.json.
+    Features that were computed elsewhere can be stored too: their rows must follow the images of the corpus (of the
+    chosen splits).
 
     On a CPU the networks of Deixis run on onnxruntime; the first run exports them into the cache folder. Features from
     a GPU are the same to rounding.
 
-    On a Ray cluster every machine needs Deixis, and sees pictures and store under the same paths; the bytes are those
-    of one machine. A worker or machine that dies costs the partitions it had.
+    On a Ray cluster every machine needs Deixis and the same paths to pictures and store. The result has the same bytes
+    as on one machine. If a worker dies, its partitions are computed again.
 
     Example: deixis extract photos/ --features image --out photos.features
 
@@ -60,7 +63,7 @@ def extract(
     if engine not in ("local", "ray"):
         raise DeixisError(f"unknown engine {engine!r}; known: local, ray")
     if address is not None and engine != "ray":
-        raise DeixisError("--address is of a Ray cluster: give --engine ray with it")
+        raise DeixisError("--address needs --engine ray")
     recipe = load_recipe(features)
     opened = open_corpus(corpus, pictures=pictures_in)
     chosen = opened.split(*split) if split else opened
@@ -70,13 +73,13 @@ def extract(
             raise InputError(features, "holds features already: there is nothing to compute on a cluster")
         from deixis.features.precomputed import precomputed
 
-        # Rows follow all images of the splits, also where only the first are kept.
+        # Rows follow all images of the splits, even with --limit.
         mapper, chosen = precomputed(recipe, chosen)
         chosen = chosen.with_images(chosen.images[:limit])
     else:
         chosen = chosen.with_images(chosen.images[:limit])
         if recipe.regions and recipe.regions.boxes in ("drawn", "chains") and not any(image.boxes for image in chosen):
-            raise InputError(corpus, "has no drawn boxes for the recipe's regions")
+            raise InputError(corpus, "has no annotated boxes for the regions of the recipe")
         from deixis.features.mapper import MapperMaker
 
         makes = MapperMaker(recipe, device)
@@ -112,7 +115,7 @@ def extract(
     if json:
         print_json(outcome)
         return
-    rate = f"{report.done / seconds:.1f} a second" if report.done else "all were there"
+    rate = f"{report.done / seconds:.1f} per second" if report.done else "all were stored already"
     rows = [("images", f"{sum(manifest.items):,}"), ("extracted now", f"{report.done:,} ({rate})")]
     rows += [(name, f"{count:,} × {report.plan.arrays[name].shape}") for name, count in manifest.rows.items()]
     rows += [("skipped", f"{len(manifest.skipped):,}"), ("fingerprint", manifest.fingerprint[:16])]

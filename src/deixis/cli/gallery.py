@@ -1,4 +1,4 @@
-"""`deixis figures gallery` and `deixis figures correspondences`: pages of what trained runs find."""
+"""`deixis figures gallery` and `deixis figures correspondences`: pages of what runs retrieve and localize."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.options import Device, Force, Json
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    Device,
+    Features,
+    Force,
+    Json,
+    PicturesIn,
+    RunFolder,
+    Seed,
+    Split,
+)
 from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
@@ -18,37 +28,33 @@ if TYPE_CHECKING:
     from deixis.metrics.results import Result
     from deixis.model import Concept
 
-PicturesIn = Annotated[Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the random choice.")]
-#: Columns of a sheet, and the longer side of a picture on a page.
+#: Columns of a sheet, and the longer side of a picture on a page in pixels.
 COLUMNS, LONGER_SIDE = 3, 480
 
 
 def gallery(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, the plainest first.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Finished runs, the simplest first.")],
     corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
-    features: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
-    ] = None,
+    features: Features = None,
     image: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="An image; may be repeated.", show_default=False)
+        list[str] | None, typer.Option(metavar="ID", help="An image; may be repeated.", show_default="random")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split whose captions are searched; `all` for all of it.")] = "test",
-    count: Annotated[int, typer.Option(min=1, max=100, help="Images drawn at random, if none is named.")] = 6,
-    sentences: Annotated[int, typer.Option(min=1, max=20, help="Sentences of each run.")] = 3,
+    split: Split = SCORED_SPLIT,
+    count: Annotated[int, typer.Option(min=1, max=100, help="How many random images, if none is named.")] = 6,
+    sentences: Annotated[int, typer.Option(min=1, max=20, help="Sentences per run.")] = 3,
     seed: Seed = 0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where the page goes.", show_default="gallery in the last run")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The folder of the page.", show_default="gallery in the last run"),
     ] = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show the sentences that several runs retrieve for the same pictures, and the concepts that they see.
+    """Write a page of the sentences that several runs retrieve for the same pictures, and the concepts they see.
 
-    Images that are not named are drawn at random, not chosen by what is found. A picture's own captions are bold.
+    Without --image, pictures are chosen at random, whatever the runs find. A picture's own captions are bold.
 
     Example: deixis figures gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
     """
@@ -67,7 +73,7 @@ def gallery(
     opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
     with busy("Reading features"):
         given = [FeatureStore(path) for path in features or []]
-    chosen = [opened[name] for name in image or []] or _drawn(opened.split(split).images, count, seed)
+    chosen = [opened[name] for name in image or []] or _random_images(opened.split(split).images, count, seed)
     names = [read_recipe(run).name for run in runs]
     columns: list[list[tuple[list[Retrieved], int]]] = []
     concepts: list[list[Concept]] = []
@@ -77,51 +83,51 @@ def gallery(
         pictures = kind_of(recipe.kind).pictures(recipe, opened, split, stores)
         columns.append(retrieved_sentences(model, pictures, chosen, sentences))
         if "concepts" in model.abilities:
-            concepts = [model.concepts(pictures.features(each))[:10] for each in chosen]
-    found = [
+            concepts = [model.concepts(pictures.features(one))[:10] for one in chosen]
+    entries = [
         {
-            "image": each.id,
-            "captions": [caption.text for caption in each.captions],
+            "image": one.id,
+            "captions": [caption.text for caption in one.captions],
             "found": {
                 name: {"sentences": [item._asdict() for item in column[row][0]], "rank": column[row][1]}
                 for name, column in zip(names, columns, strict=True)
             },
             "concepts": concepts[row] if concepts else [],
         }
-        for row, each in enumerate(chosen)
+        for row, one in enumerate(chosen)
     ]
     lead = (
-        f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {sentences} of all "
-        "captions of the split by each run. A picture's own captions are bold; the rank is that of the best of them."
+        f"{len(chosen)} pictures of {opened.name or corpus or 'the corpus'}, {split}: the best {sentences} captions of "
+        "the split for each run. A picture's own captions are bold; the rank is that of the best of them."
     )
     with system_faults(folder):
         sections = [
-            (each.id, _section(entry, _saved(opened, each, folder))) for each, entry in zip(chosen, found, strict=True)
+            (one.id, _section(entry, _saved(opened, one, folder))) for one, entry in zip(chosen, entries, strict=True)
         ]
         write_text(folder / "index.html", page("Sentences for pictures", lead, sections))
     if as_json:
-        print_json({"out": str(folder / "index.html"), "pictures": found})
+        print_json({"out": str(folder / "index.html"), "pictures": entries})
         return
     typer.echo(f"Wrote {len(chosen)} pictures to {folder / 'index.html'}")
 
 
 def correspondences(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished HM-LSTM run that was trained in rounds.")],
+    run: RunFolder,
     corpus: CorpusOfRun = None,
     pictures_in: PicturesIn = None,
-    count: Annotated[int, typer.Option(min=1, max=60, help="Captions drawn at random.")] = 6,
+    count: Annotated[int, typer.Option(min=1, max=60, help="How many random captions.")] = 6,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where the page goes.", show_default="correspondences in the run"),
+        typer.Option(metavar="FOLDER", help="The folder of the page.", show_default="correspondences in the run"),
     ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show and measure the regions that each round of an HM-LSTM found for the phrases of its training captions.
+    """Show and measure the regions that each training round of an HM-LSTM chose for the phrases of its captions.
 
-    Writes a page with sheets of pictures, a row a round, and `result.json` with the share of phrases whose region is
-    right, by round and type. Drawn boxes, which the training did not see, tell what is right.
+    Writes a page with sheets of pictures, one row per round, and `result.json` with the share of phrases whose region
+    is correct, by round and type. The ground-truth boxes, which training did not see, decide what is correct.
 
     Example: deixis figures correspondences runs/hm-lstm --corpus joined/
     """
@@ -144,18 +150,20 @@ def correspondences(
     read_model(run)
     opened = run_corpus(run, recipe, corpus, pictures_in)
     with busy("Measuring"):
-        told: Any = {"recipe": reference(recipe), "seed": recipe.seed, "readings": recipe.readings}
-        result = correspondence_quality(run, opened, **told)
+        result = correspondence_quality(
+            run, opened, recipe=reference(recipe), seed=recipe.seed, readings=recipe.readings
+        )
         shown = shown_captions(run, opened, count, np.random.default_rng(seed))
-    examples = [Example(each.image, read_picture(opened, each.image), each.caption, each.rounds) for each in shown]
-    sections = [("How many are right", _figures(result))]
+    examples = [Example(one.image, read_picture(opened, one.image), one.caption, one.rounds) for one in shown]
+    sections = [("How many are correct", _figures(result))]
     with system_faults(folder), busy("Drawing"):
-        for number, start in enumerate(range(0, len(examples), COLUMNS), start=1):
-            own = examples[start : start + COLUMNS]
-            rounds = [f"round {each}" for each in range(1, 1 + len(own[0].found))]
-            with atomic_write(folder / f"sheet-{number}.png") as stream:
-                draw_comparison(rounds, own).save(stream, "PNG")
-            sections.append((f"Sheet {number}", drawing_of(f"sheet-{number}.png", "A row a round, a column a caption")))
+        for sheet, start in enumerate(range(0, len(examples), COLUMNS), start=1):
+            columns = examples[start : start + COLUMNS]
+            rounds = [f"round {position}" for position in range(1, 1 + len(columns[0].found))]
+            with atomic_write(folder / f"sheet-{sheet}.png") as stream:
+                draw_comparison(rounds, columns).save(stream, "PNG")
+            drawing = drawing_of(f"sheet-{sheet}.png", "One row per round, one column per caption")
+            sections.append((f"Sheet {sheet}", drawing))
         save(result, folder / "result.json")
         write_text(folder / "index.html", page(f"Correspondences of {recipe.name}", QUALITY, sections))
     if as_json:
@@ -163,18 +171,18 @@ def correspondences(
         return
     for name, figures in result.metrics.items():
         overall: Any = figures["overall"]  # type: ignore[index]
-        typer.echo(f"{name}: {overall['right']:.1f}% right, of {overall['upper_bound']:.1f}% that the regions allow")
+        typer.echo(f"{name}: {overall['right']:.1f}% correct; upper bound of the regions {overall['upper_bound']:.1f}%")
     typer.echo(f"Wrote {len(examples)} captions to {folder / 'index.html'}")
 
 
 QUALITY = (
-    "The region that each round found for a noun phrase of the training captions. It is right where its overlap with "
-    "the phrase's drawn box (intersection over union) is at least 0.5; drawn boxes had no part in the training. No "
-    "choice can be right more often than the regions' upper bound."
+    "The region that each round chose for a noun phrase of the training captions. It is correct if its intersection "
+    "over union with the phrase's ground-truth box is at least 0.5; training did not use these boxes. The upper bound "
+    "is the share of phrases for which some region would be correct."
 )
 
 
-def _drawn(images: tuple[Image, ...], count: int, seed: int) -> list[Image]:
+def _random_images(images: tuple[Image, ...], count: int, seed: int) -> list[Image]:
     import numpy as np
 
     rows = np.sort(np.random.default_rng(seed).permutation(len(images))[:count])
@@ -182,35 +190,35 @@ def _drawn(images: tuple[Image, ...], count: int, seed: int) -> list[Image]:
 
 
 def _saved(corpus: Corpus, image: Image, folder: Path) -> str:
-    """The picture as a file of the page; its address there."""
+    """Save the picture for the page; returns its relative path."""
     from deixis.files import atomic_write
     from deixis.vision.reading import read_picture
 
     picture = read_picture(corpus, image, at_least=LONGER_SIDE)
     picture.thumbnail((LONGER_SIDE, LONGER_SIDE))
-    name = f"pictures/{''.join(each if each.isalnum() or each in '-_' else '_' for each in image.id)}.jpg"
+    name = f"pictures/{''.join(sign if sign.isalnum() or sign in '-_' else '_' for sign in image.id)}.jpg"
     with atomic_write(folder / name) as stream:
         picture.save(stream, "JPEG", quality=88)
     return name
 
 
 def _section(entry: dict[str, Any], picture: str) -> str:
-    """A picture, the concepts seen in it, and a column of sentences for each run."""
+    """HTML of a picture, its concepts, and a column of sentences for each run."""
     cell = 'style="text-align:left;white-space:normal;vertical-align:top;min-width:15rem"'
-    heads = "".join(f"<th {cell}>{escape(name)} (rank {own['rank']})</th>" for name, own in entry["found"].items())
+    heads = "".join(f"<th {cell}>{escape(name)} (rank {run['rank']})</th>" for name, run in entry["found"].items())
     columns = "".join(
         f"<td {cell}><ol>"
         + "".join(
             f"<li>{'<strong>' if item['own'] else ''}{escape(item['text'])}{'</strong>' if item['own'] else ''}</li>"
-            for item in own["sentences"]
+            for item in run["sentences"]
         )
         + "</ol></td>"
-        for own in entry["found"].values()
+        for run in entry["found"].values()
     )
     bars = "".join(
-        f"<tr><td>{escape(each.concept)}</td><td><meter value={each.confidence:.3f}></meter></td>"
-        f"<td>{each.confidence:.2f}</td></tr>"
-        for each in entry["concepts"]
+        f"<tr><td>{escape(one.concept)}</td><td><meter value={one.confidence:.3f}></meter></td>"
+        f"<td>{one.confidence:.2f}</td></tr>"
+        for one in entry["concepts"]
     )
     concepts = f'<table aria-label="concepts">{bars}</table>' if bars else ""
     return (
@@ -221,14 +229,14 @@ def _section(entry: dict[str, Any], picture: str) -> str:
 
 
 def _figures(result: Result) -> str:
-    """A row a round and type."""
+    """A table with one row per round and type."""
     from deixis.figures.page import table
 
     rows = []
     for name, figures in result.metrics.items():
         measured: Any = figures
-        for kind, own in {"all": measured["overall"], **measured["by_type"]}.items():
-            shares = [own["right"], own["upper_bound"], own.get("share_of_upper_bound")]
+        for kind, scores in {"all": measured["overall"], **measured["by_type"]}.items():
+            shares = [scores["right"], scores["upper_bound"], scores.get("share_of_upper_bound")]
             cells = ["" if share is None else f"{share:.1f}" for share in shares]
-            rows.append([f"{name.replace('_', ' ')}: {kind}", f"{own['instances']:,.0f}", *cells])
-    return table(("round: type", "phrases", "right, %", "upper bound, %", "share of it, %"), rows)
+            rows.append([f"{name.replace('_', ' ')}: {kind}", f"{scores['instances']:,.0f}", *cells])
+    return table(("round: type", "phrases", "correct, %", "upper bound, %", "share of it, %"), rows)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from deixis.cli.options import Force, Json, ModelDevice, ModelName
-from deixis.cli.output_files import drawing_targets
+from deixis.cli.output_files import drawing_targets, write_drawing
 from deixis.errors import InputError
 
 
@@ -33,7 +33,6 @@ def ground(
     """
     targets = drawing_targets(images, out, force)
     from deixis.adapters.bundles import DEFAULT
-    from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, print_json_line, print_table
     from deixis.figures.grounding_drawing import draw_grounded
     from deixis.loading import load_model

@@ -1,4 +1,4 @@
-"""Help whose commands are listed by what they are for, each with its whole summary."""
+"""Help that lists commands in groups, each with its whole summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATA = "Data"
 ANNOTATION = "Annotation"
 OTHERS = "Commands"
 GROUPS = (PHOTOS, RESEARCH, DATA, ANNOTATION, OTHERS)
-#: Commands that moved, and where to.
+#: Commands that moved, and their new group.
 MOVED = {name: f"figures {name}" for name in ("correspondences", "gallery", "map", "site", "snippets", "vocabulary")}
 
 

@@ -1,4 +1,4 @@
-"""`deixis figures map`: the embedding space of a run as a page and as a picture (the HM-LSTM paper, Fig. 8)."""
+"""`deixis figures map`: a map of the embedding space of a run (HM-LSTM, Fig. 8)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import Annotated
 
 import typer
 
-from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.options import Device, Force, Json
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    Device,
+    Features,
+    Force,
+    Json,
+    PicturesIn,
+    RunFolder,
+    Seed,
+    Split,
+)
 from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
@@ -21,30 +31,25 @@ class Method(StrEnum):
 
 
 def space_map(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    run: RunFolder,
     out: Annotated[Path, typer.Option(metavar="HTML", help="The page to write.")],
     corpus: CorpusOfRun = None,
-    png: Annotated[Path | None, typer.Option(metavar="PNG", help="Also draw a picture of it.", show_default=False)] = (
+    png: Annotated[Path | None, typer.Option(metavar="PNG", help="Also draw it as a picture.", show_default=False)] = (
         None
     ),
-    pictures_in: Annotated[
-        Path | None, typer.Option(help="A folder or zip of pictures that are kept elsewhere.")
-    ] = None,
-    features: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default="as kept"),
-    ] = None,
-    split: Annotated[str, typer.Option(help="The split whose images are drawn; `all` for all of it.")] = "val",
+    pictures_in: PicturesIn = None,
+    features: Features = None,
+    split: Split = SCORED_SPLIT,
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many images, chosen at random.")] = 100,
-    method: Annotated[Method, typer.Option(help="How the space is laid out in the plane.")] = Method.TSNE,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice and the layout.")] = 0,
+    method: Annotated[Method, typer.Option(help="How the space is projected to two dimensions.")] = Method.TSNE,
+    seed: Seed = 0,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Draw a map of the space in which a run puts pictures and texts: what lies close matches well.
+    """Draw a map of the embedding space of a run, in which matching pictures and texts are close together.
 
-    Lines lead from captions to their picture and, where the run knows regions, from phrases to the best of them.
+    Lines connect captions with their picture and, for runs with regions, phrases with their best region.
 
     Example: deixis figures map runs/hm-lstm --corpus joined/ --out map.html
     """
@@ -73,18 +78,19 @@ def space_map(
     rows = np.random.default_rng(seed).permutation(len(known.images))[:count]
     images = [known.images[row] for row in np.sort(rows).tolist()]
     with busy("Laying out the space"):
-        found = lay_out(model, known, images, method=method.value, seed=seed)
+        layout = lay_out(model, known, images, method=method.value, seed=seed)
     pictures = [read_picture(opened, image, at_least=200) for image in images]
     sizes = [
-        (image.width or own.width, image.height or own.height) for image, own in zip(images, pictures, strict=True)
+        (image.width or picture.width, image.height or picture.height)
+        for image, picture in zip(images, pictures, strict=True)
     ]
     title = f"{recipe.name} on {opened.name or corpus or recipe.corpus}, {split}"
     with system_faults(out):
-        write_text(out, map_page(found, pictures, sizes, title))
+        write_text(out, map_page(layout, pictures, sizes, title))
     if png is not None:
         with system_faults(png), atomic_write(png) as stream:
-            map_still(found, pictures, title).save(stream, "PNG")
+            map_still(layout, pictures, title).save(stream, "PNG")
     if as_json:
-        print_json(found)
+        print_json(layout)
         return
-    typer.echo(f"Drew {len(found.points):,} points of {len(images):,} images to {out}")
+    typer.echo(f"Drew {len(layout.points):,} points of {len(images):,} images to {out}")

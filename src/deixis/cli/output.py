@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from deixis.training.recipe import FitRecipe
 
 Item = TypeVar("Item")
-#: Between lines of progress in a log.
+#: Seconds between lines of progress where standard error is not a terminal.
 EVERY_SECONDS = 30.0
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document, indented."""
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
 
 
 def print_json_line(value: Any) -> None:
-    """One JSON document on one line of standard output, which a reader has at once."""
+    """Print one JSON document on one line, and flush, so that a reader gets it at once."""
     import msgspec
 
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
@@ -47,19 +47,19 @@ def console() -> Console:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table for people: the first column is text, the others are figures."""
+    """Print a table: the first column is text, the others are numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if position else "left")
     for row in rows:
         table.add_row(*row)
     console().print(table)
 
 
 class Interrupted(BaseException):
-    """A person pressed Ctrl-C in work that goes on where it was; `at_once`: without waiting for its threads."""
+    """Ctrl-C during work that can be continued later; `at_once`: exit without waiting for threads."""
 
     def __init__(self, at_once: bool) -> None:
         self.at_once = at_once
@@ -67,10 +67,10 @@ class Interrupted(BaseException):
 
 @contextmanager
 def resumable(*, at_once: bool = False) -> Iterator[None]:
-    """Around work that, started again, goes on where it was interrupted.
+    """Mark work that continues where it was interrupted when it is started again.
 
-    Python waits for all threads before it ends. With `at_once` it does not: for threads that only decode pictures, each
-    of which may take seconds.
+    Python waits for all threads before it exits. `at_once` skips that, for threads that only decode pictures, each of
+    which may take seconds.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def resumable(*, at_once: bool = False) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error: images a second, time left; a line now and then where that is no terminal."""
+    """A progress bar on standard error, with speed and time left; a line every half minute if it is not a terminal."""
     if not sys.stderr.isatty():
         yield _lines(description)
         return
@@ -100,13 +100,13 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _lines(description: str) -> Callable[[int, int], None]:
-    """What is told of progress where nobody looks on: nothing of what is done soon, else a line every half minute."""
-    told = time.monotonic()
+    """Progress as lines of a log: one every half minute, so none for short work."""
+    last = time.monotonic()
 
     def progress(done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= EVERY_SECONDS:
-            told = time.monotonic()
+        nonlocal last
+        if time.monotonic() - last >= EVERY_SECONDS:
+            last = time.monotonic()
             print(f"{description}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 
     return progress
@@ -115,14 +115,14 @@ def _lines(description: str) -> Callable[[int, int], None]:
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
     """Iterate over `total` items with a progress bar."""
     with progress_bar(description) as progress:
-        for number, item in enumerate(items, start=1):
+        for done, item in enumerate(items, start=1):
             yield item
-            progress(number, total)
+            progress(done, total)
 
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """A spinner on standard error while something long runs; where that is no terminal, a line after half a minute."""
+    """A spinner on standard error while something long runs; a line after half a minute if it is not a terminal."""
     if not sys.stderr.isatty():
         late = Timer(EVERY_SECONDS, lambda: print(f"{what} …", file=sys.stderr, flush=True))
         late.daemon = True
@@ -138,27 +138,36 @@ def busy(what: str) -> Iterator[None]:
         yield
 
 
+def scored_split(corpus: Corpus, given: str | None) -> str | None:
+    """The split to score: the given one, else `test`, or None (all images) for a corpus without splits."""
+    from deixis.cli.options import SCORED_SPLIT
+
+    if given is not None:
+        return given
+    return None if set(corpus.splits) <= {""} else SCORED_SPLIT
+
+
 def recipe_corpus(
     recipe: FitRecipe, given: str | None, pictures: str | Path | None = None, *, shown: bool = True
 ) -> Corpus:
-    """The corpus at a path that is given or, where none is, the recipe's own, if its name tells where it is."""
+    """Open the corpus at the given path or, without one, the recipe's own, if its name says where it is."""
     from deixis.corpus import open_corpus
 
     if given is None and recipe.corpus.partition(":")[0] != "scenes" and not Path(recipe.corpus).exists():
-        raise DeixisError(f"{recipe.name} is for the corpus {recipe.corpus!r}; say where it is with --corpus PATH")
+        raise DeixisError(f"{recipe.name} needs the corpus {recipe.corpus!r}; give its path with --corpus PATH")
     with busy(f"Reading {given or recipe.corpus}") if shown else nullcontext():
         return open_corpus(given or recipe.corpus, pictures=pictures)
 
 
 def run_corpus(run: Path, recipe: FitRecipe, given: str | None, pictures: str | Path | None = None) -> Corpus:
-    """The corpus that is given or, where none is, the run's own, if its recipe tells where that is."""
+    """Open the corpus at the given path or, without one, the run's own, if its recipe says where it is."""
     from deixis.training.runs import read_plan
 
     opened = recipe_corpus(recipe, given, pictures)
     trained = read_plan(run).corpus if given is None else None
     if trained is not None and trained.fingerprint != opened.fingerprint:
         raise DeixisError(
-            f"{run} was trained on another corpus than its recipe's {recipe.corpus!r}; say which to look at with "
+            f"{run} was trained on another corpus than its recipe's {recipe.corpus!r}; give the one to use with "
             "--corpus PATH"
         )
     return opened
@@ -167,9 +176,9 @@ def run_corpus(run: Path, recipe: FitRecipe, given: str | None, pictures: str | 
 def run_stores(
     run: Path, recipe: FitRecipe, corpus: Corpus, features: Sequence[Path] | None, device: str, split: str | None = None
 ) -> list[FeatureStore]:
-    """The stores that are named, or those that a finished run is used with, extracted with a progress bar if need be.
+    """Open the given feature stores or, without any, those that the run needs, extracting what is missing.
 
-    A run that is not finished is refused before anything is extracted for it.
+    An unfinished run is refused before anything is extracted.
     """
     from deixis.features import FeatureStore
     from deixis.training.running import stores_for

@@ -1,4 +1,4 @@
-"""How commands write: never over what is there unless told to, and whole or not at all."""
+"""How commands write files: never over existing ones without --force, and complete or not at all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,43 +17,94 @@ from deixis.cli.output import busy, print_json
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
     from deixis.corpus import Corpus
 
 
-def check_free(out: Path, force: bool) -> None:
-    """Refuse to touch what is there already and not empty; called before the long work and again before the end."""
+def check_free(out: Path | None, force: bool) -> None:
+    """Refuse to replace an existing file or non-empty folder; called before the long work and again before the end."""
+    if out is None:
+        return
     with system_faults(out):
         occupied = any(out.iterdir()) if out.is_dir() else out.exists() and out.stat().st_size > 0
     if occupied and not force:
-        raise DeixisError(f"{out}: is there already and not empty; give --force to replace it")
+        raise DeixisError(f"{out}: already exists; give --force to replace it")
+
+
+def check_drawing(out: Path | None, force: bool) -> None:
+    """`check_free` for a drawing, whose name must end in .png."""
+    if out is not None and out.suffix.lower() != ".png":
+        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
+    check_free(out, force)
 
 
 def drawing_targets(images: list[Path], out: Path | None, force: bool) -> list[Path | None]:
-    """Where the drawing of each picture goes."""
+    """The path of each picture's drawing: `out` itself for one picture, a file in the folder `out` for several."""
     if out is None:
         return [None] * len(images)
     if len(images) == 1:
-        if out.suffix.lower() != ".png":
-            raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
         targets = [out]
     elif out.suffix.lower() == ".png":
         raise DeixisError(f"{out}: drawings of several pictures go into a folder; give it another name")
     else:
         targets = [out / f"{image.stem}.png" for image in images]
         if len(set(targets)) < len(targets):
-            raise DeixisError("two of the pictures have the same name, and so would their drawings")
+            raise DeixisError("two of the pictures have the same name, so their drawings would too")
     for target in targets:
-        check_free(target, force)
+        check_drawing(target, force)
     return [*targets]
+
+
+def write_drawing(drawing: Picture, out: Path) -> None:
+    """Write a PNG file."""
+    from deixis.files import atomic_write
+
+    with system_faults(out), atomic_write(out) as stream:
+        drawing.save(stream, "PNG")
 
 
 @contextmanager
 def system_faults(path: Path) -> Iterator[None]:
-    """What the system refuses (no permission, no space) is told in one line, like a fault in the input."""
+    """Turn an error of the system (no permission, no space) into a `DeixisError`, which is printed as one line."""
     try:
         yield
     except OSError as fault:
         raise DeixisError(f"{path}: cannot be written: {fault.strerror or fault}") from None
+
+
+@dataclass
+class Staging:
+    """Where to write a file or folder that will replace `out`; `old` is the new name of a folder that was replaced."""
+
+    path: Path
+    old: Path | None = None
+    discarded: bool = False
+
+
+@contextmanager
+def staged(out: Path, force: bool) -> Iterator[Staging]:
+    """Write beside `out`, and move into place at the end, so that a failure leaves `out` as it was.
+
+    A folder that was there is renamed, not deleted. With `discarded` set, nothing is moved.
+    """
+    with system_faults(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
+    try:
+        staging = Staging(folder / out.name)
+        yield staging
+        if not staging.discarded:
+            with system_faults(out):
+                staging.old = _put_in_place(staging.path, out, force)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def print_replaced(old: Path | None) -> None:
+    """Say what became of a folder that was replaced."""
+    if old is not None:
+        typer.echo(f"The previous folder is now {old}")
 
 
 def write_out(
@@ -65,35 +117,25 @@ def write_out(
     json: bool,
     counts: dict[str, int] | None = None,
 ) -> None:
-    """Write a corpus and tell what the format drops; `counts` are printed first, or stand in the JSON.
-
-    All is written beside OUT and moved into place when it is whole, so that a fault leaves OUT as it was.
-    """
+    """Write a corpus and report what the format cannot store; `counts` are printed first, or added to the JSON."""
     from deixis.corpus import write_corpus
     from deixis.corpus.conversion_losses import losses
     from deixis.corpus.formats import get_format
 
     dropped = losses(corpus, get_format(to).keep(corpus))
-    with system_faults(out), busy(f"Writing {out}"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
-        try:
-            missing = write_corpus(corpus, staging / out.name, format=to, pictures=pictures)
-            if pictures and not (staging / out.name).is_dir():
-                raise DeixisError(f"{out}: pictures can be written into a folder only, not with a single file")
-            old = put_in_place(staging / out.name, out, force)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    with system_faults(out), busy(f"Writing {out}"), staged(out, force) as staging:
+        missing = write_corpus(corpus, staging.path, format=to, pictures=pictures)
+        if pictures and not staging.path.is_dir():
+            raise DeixisError(f"{out}: pictures can be written into a folder only, not with a single file")
     if json:
         lost = {name: {"lost": count, "of": whole} for name, (count, whole) in dropped.items()}
-        told = {"out": str(out), "format": to, "images": len(corpus), "dropped": lost, "without_picture": missing}
-        print_json({**told, **(counts or {})})
+        report = {"out": str(out), "format": to, "images": len(corpus), "dropped": lost, "without_picture": missing}
+        print_json({**report, **(counts or {})})
         return
     for name, count in (counts or {}).items():
         typer.echo(f"{count:>9,}  {name.replace('_', ' ')}")
     typer.echo(f"Wrote {len(corpus):,} images to {out} ({to})")
-    if old is not None:
-        typer.echo(f"What was there is now {old}")
+    print_replaced(staging.old)
     if missing:
         more = ", …" if len(missing) > 3 else ""
         typer.echo(f"  without a picture: {len(missing):,} of {len(corpus):,} images ({', '.join(missing[:3])}{more})")
@@ -101,8 +143,8 @@ def write_out(
         typer.echo(f"  dropped: {count:,} of {whole:,} {name}")
 
 
-def put_in_place(written: Path, out: Path, force: bool) -> Path | None:
-    """Put a finished file or folder in its place; a folder that was there is renamed, and its new name returned."""
+def _put_in_place(written: Path, out: Path, force: bool) -> Path | None:
+    """Move a finished file or folder to `out`; return the new name of a folder that was there."""
     check_free(out, force)
     old = None
     if out.is_dir() and any(out.iterdir()):
@@ -117,9 +159,9 @@ def put_in_place(written: Path, out: Path, force: bool) -> Path | None:
 
 
 def _unused(path: Path) -> Path:
-    number = 1
+    attempt = 1
     candidate = path
     while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}{number}")
+        attempt += 1
+        candidate = path.with_name(f"{path.name}{attempt}")
     return candidate

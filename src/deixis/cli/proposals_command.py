@@ -1,4 +1,4 @@
-"""`deixis proposals`: measure any method against a corpus' boxes, draw its boxes, train the learned one."""
+"""`deixis proposals`: measure region proposals against ground-truth boxes, draw them, train the learned method."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Device, Force, Json
-from deixis.cli.output import busy, print_json, print_table, track
-from deixis.cli.output_files import check_free, system_faults
+from deixis.cli.options import CorpusPath, Device, Force, Json, Limit, PicturesIn, ResultFile, Seed, SplitIfAny
+from deixis.cli.output import busy, print_json, print_table, scored_split, track
+from deixis.cli.output_files import check_drawing, check_free, system_faults, write_drawing
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deixis.vision.proposals import ProposalMethod
     from deixis.vision.reading import Skipped
 
-app = typer.Typer(no_args_is_help=True, help="Region proposals: measure, draw, train.")
+app = typer.Typer(no_args_is_help=True, help="Measure, draw and train region proposals.")
 
 MethodOption = Annotated[
     str,
@@ -34,37 +34,28 @@ EdgeModelOption = Annotated[
     Path | None,
     typer.Option(help="For edge-boxes: OpenCV's structured-forest model (model.yml.gz).", show_default=False),
 ]
-PicturesOption = Annotated[
-    str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
-]
 
 
 @app.command()
 def report(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Pictures, phrases and boxes, in any format.")],
+    corpus: CorpusPath,
     method: MethodOption = "learned",
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="The split to measure on; test, or all images of a corpus without splits.", show_default=False
-        ),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N images.", show_default=False)] = None,
+    split: SplitIfAny = None,
+    limit: Limit = None,
     edge_model: EdgeModelOption = None,
-    pictures_in: PicturesOption = None,
+    pictures_in: PicturesIn = None,
     device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write a result record to this file.", show_default=False)] = None,
+    out: ResultFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Recall of proposals: how many phrases have a box among the first 10, 50, 100, 200 proposals, by phrase type.
+    """Measure proposals: the share of phrases with a correct box among the first 10, 50, 100, 200, by phrase type.
 
-    Boxes of a plural phrase are merged into one. These figures are the upper bounds of phrase localization.
+    The boxes of a plural phrase are merged into one. These recalls are the upper bounds of phrase localization.
 
     Example: deixis proposals report joined/ --method edge-boxes --split val --limit 200
     """
-    if out is not None:
-        check_free(out, force)
+    check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.metrics.proposal_recall import COUNTS, IOUS, proposal_recall, recall_figures
     from deixis.metrics.results import BoxSupervision, Protocol, corpus_reference, make_result, save
@@ -74,28 +65,27 @@ def report(
     start = time.monotonic()
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus, pictures=pictures_in)
-    if split is None and set(opened.splits) != {""}:
-        split = "test"
+    split = scored_split(opened, split)
     chosen = opened if split is None else opened.split(split)
     if limit is not None:
         chosen = chosen.with_images(chosen.images[:limit])
     proposer = load_method(method, edge_model=edge_model, device=device)
     skipped = Skipped()
-    found, seconds, busy_seconds = _propose_all(proposer, chosen, max(COUNTS), skipped)
-    recall = proposal_recall(found)
+    proposals, seconds, cpu_seconds = _propose_all(proposer, chosen, max(COUNTS), skipped)
+    recall = proposal_recall(proposals)
     widest = recall[IOUS[0]]
     figures = recall_figures(recall)
-    figures["seconds_per_picture"] = seconds / len(found)
-    figures["processor_seconds_per_picture"] = busy_seconds / len(found)
-    figures["boxes_per_picture"] = sum(len(boxes) for _, boxes in found) / len(found)
-    counts = {"images": len(found), "skipped": len(skipped)}
+    figures["seconds_per_picture"] = seconds / len(proposals)
+    figures["processor_seconds_per_picture"] = cpu_seconds / len(proposals)
+    figures["boxes_per_picture"] = sum(len(boxes) for _, boxes in proposals) / len(proposals)
+    counts = {"images": len(proposals), "skipped": len(skipped)}
     counts |= {"phrases": widest.phrases, "instances": widest.overall.instances, "without_box": widest.without_box}
     if out is not None:
         result = make_result(
             Protocol("proposal recall", "none: the order of the proposals is strict", _parameters(proposer)),
             figures,
             duration=time.monotonic() - start,
-            # A limited run says by its hashes that it saw other images than the whole split.
+            # With --limit the hashes are those of the images that were used, not of the whole split.
             corpus=corpus_reference(opened if limit is None else chosen, split),
             counts=counts,
             box_supervision=BoxSupervision(
@@ -120,24 +110,22 @@ def report(
 def show(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A picture, or a corpus.")],
     image: Annotated[str | None, typer.Argument(metavar="[ID]", help="The image's id in the corpus.")] = None,
-    out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("proposals.png"),
+    out: Annotated[Path, typer.Option(metavar="PNG", help="The file to write.")] = Path("proposals.png"),
     method: MethodOption = "learned",
     count: Annotated[int, typer.Option(min=1, max=1000, help="Draw the first N.")] = 15,
     edge_model: EdgeModelOption = None,
-    pictures_in: PicturesOption = None,
+    pictures_in: PicturesIn = None,
     device: Device = "auto",
     force: Force = False,
+    json: Json = False,
 ) -> None:
-    """Draw a method's first proposals over a picture, numbered from the best.
+    """Draw the first proposals of a method on a picture, numbered from the best.
 
     Example: deixis proposals show photo.jpg --method edge-boxes --out photo-boxes.png
     """
-    if out.suffix.lower() != ".png":
-        raise DeixisError(f"{out}: drawings are PNG files; choose a name that ends in .png")
-    check_free(out, force)
+    check_drawing(out, force)
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
-    from deixis.files import atomic_write
     from deixis.vision.proposal_drawing import draw_proposals
     from deixis.vision.proposals import load_method
     from deixis.vision.reading import decode_picture, read_picture
@@ -146,40 +134,45 @@ def show(
         try:
             picture = decode_picture(Path(path).read_bytes(), name=path)
         except OSError as fault:
-            hint = "; of a corpus, give an image's id too" if Path(path).is_dir() else ""
+            hint = "; for a corpus, also give the id of an image" if Path(path).is_dir() else ""
             raise InputError(path, f"{fault.strerror or 'cannot be read'}{hint}") from None
     else:
         opened = open_corpus(path, pictures=pictures_in)
         picture = read_picture(opened, opened[image])
     proposals = load_method(method, edge_model=edge_model, device=device).propose(picture, count)
     drawing = draw_proposals(picture, proposals)
-    with system_faults(out), atomic_write(out) as stream:
-        drawing.save(stream, "PNG")
-    typer.echo(f"Drew {len(proposals.boxes)} proposals to {out} ({drawing.width} × {drawing.height})")
+    write_drawing(drawing, out)
+    if json:
+        print_json({"out": str(out), "boxes": proposals.boxes.tolist()})
+    else:
+        typer.echo(f"Drew {len(proposals.boxes)} proposals to {out} ({drawing.width} × {drawing.height})")
 
 
 @app.command()
 def train(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Pictures and boxes, in splits train and val.")],
-    out: Annotated[Path, typer.Option(help="Where the weights go (.safetensors).")],
+    corpus: CorpusPath,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The weights to write (.safetensors).")],
     backbone: Annotated[str, typer.Option(help="efficientnet-lite0, 1 or 2.")] = "efficientnet-lite2",
-    side: Annotated[int, typer.Option(min=32, max=2048, help="Pictures are squashed to so many pixels a side.")] = 384,
+    side: Annotated[
+        int, typer.Option(min=32, max=2048, help="Pictures are resized to squares of this many pixels.")
+    ] = 384,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training pictures.")] = 30,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures in a step.")] = 64,
-    seed: Annotated[int, typer.Option(help="Seed of the head's first weights, of order and augmentation.")] = 0,
-    pictures_in: PicturesOption = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures per step.")] = 64,
+    seed: Seed = 0,
+    pictures_in: PicturesIn = None,
     device: Device = "auto",
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Train learned proposals on a corpus' boxes. Pictures of the Flickr8k dev and test splits are never trained on.
+    """Train the learned proposals on the boxes of a corpus.
 
-    Every sixth epoch is measured on the split val, and the one with the best recall at 100 boxes is kept.
+    The corpus needs the splits train and val. Every sixth epoch is measured on val, and the one with the best recall
+    at 100 boxes is saved. Pictures of the Flickr8k dev and test splits are never trained on.
 
     Example: deixis proposals train joined/ --out proposer.safetensors --device cuda
     """
     if out.suffix != ".safetensors":
-        raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends so")
+        raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends in .safetensors")
     check_free(out, force)
     from deixis.corpus import open_corpus
     from deixis.corpus.training import training_set
@@ -198,24 +191,27 @@ def train(
         held = squashed_pictures(validation, validation, side, skipped)
     model = new_proposer(backbone, seed).to(target)
     schedule = Schedule(epochs=epochs, batch_size=batch_size, side=side, seed=seed)
-    tried: list[dict[str, float]] = []
+    epochs_measured: list[dict[str, float]] = []
     for epoch, loss, average in track(train_proposer(model, data, schedule), "Training", total=epochs):
         if (epoch + 1) % 6 and epoch + 1 < epochs:
             continue
         recall = _recall_at_100(LearnedProposals(average, side), held)
-        if recall > max((one["recall"] for one in tried), default=-1):
+        if recall > max((measured["recall"] for measured in epochs_measured), default=-1):
             with system_faults(out):
                 save_proposer(average, side, out)
-        tried.append({"epoch": epoch + 1, "loss": loss, "recall": recall})
+        epochs_measured.append({"epoch": epoch + 1, "loss": loss, "recall": recall})
         typer.echo(f"epoch {epoch + 1}: loss {loss:.3f}, recall at 100 on val {recall:.2f}", err=True)
-    kept = max(tried, key=lambda one: one["recall"])
+    best = max(epochs_measured, key=lambda measured: measured["recall"])
     counts = {"trained_on": len(data), "held_out": training.excluded, "validated_on": len(held.images)}
     if json:
-        print_json({"out": str(out), **kept, **counts, "skipped": skipped.reasons, "tried": tried})
+        print_json({"out": str(out), **best, **counts, "skipped": skipped.reasons, "tried": epochs_measured})
     else:
-        rows = [(f"{one['epoch']}", f"{one['loss']:.3f}", f"{one['recall']:.2f}") for one in tried]
+        rows = [
+            (f"{measured['epoch']}", f"{measured['loss']:.3f}", f"{measured['recall']:.2f}")
+            for measured in epochs_measured
+        ]
         print_table("Recall at 100 boxes and IoU 0.5 on val", ["epoch", "loss", "recall"], rows)
-        typer.echo(f"Trained on {len(data):,} pictures; epoch {kept['epoch']} is kept in {out}")
+        typer.echo(f"Trained on {len(data):,} pictures; saved epoch {best['epoch']} to {out}")
     if skipped:
         typer.echo(str(skipped), err=True)
 
@@ -223,37 +219,39 @@ def train(
 def _propose_all(
     proposer: ProposalMethod, corpus: Corpus, count: int, skipped: Skipped
 ) -> tuple[list[tuple[Image, Boxes]], float, float]:
-    """Each image's proposals in the original picture's pixels, and what they took, decoding apart.
+    """The proposals of each image in pixels of the original picture, and the time they took without decoding.
 
-    Seconds by the clock, and seconds of all processors together, which tell the cost on a machine with other work.
+    Wall-clock seconds, and CPU seconds of all cores, which also hold on a busy machine.
     """
     import numpy as np
 
     from deixis.vision.reading import iterate_pictures
 
-    found: list[tuple[Image, Boxes]] = []
-    seconds = busy_seconds = 0.0
+    proposals: list[tuple[Image, Boxes]] = []
+    seconds = cpu_seconds = 0.0
     for image, picture in iterate_pictures(corpus, track(corpus, f"{proposer.name} proposals", len(corpus)), skipped):
-        start, busy_start = time.perf_counter(), time.process_time()
+        start, cpu_start = time.perf_counter(), time.process_time()
         boxes = proposer.propose(picture, count).boxes
         seconds += time.perf_counter() - start
-        busy_seconds += time.process_time() - busy_start
+        cpu_seconds += time.process_time() - cpu_start
         original = (image.width or picture.width, image.height or picture.height)
-        found.append((image, boxes * np.tile(np.divide(original, picture.size), 2)))
-    if not found:
-        raise DeixisError(f"no picture of these {len(corpus)} images can be read; {skipped}")
-    return found, seconds, busy_seconds
+        proposals.append((image, boxes * np.tile(np.divide(original, picture.size), 2)))
+    if not proposals:
+        raise DeixisError(f"none of the {len(corpus)} pictures can be read; {skipped}")
+    return proposals, seconds, cpu_seconds
 
 
 def _recall_at_100(proposals: LearnedProposals, held: SquashedPictures) -> float:
-    """Recall in percent at 100 boxes and IoU 0.5 on squashed pictures."""
+    """Recall in percent at 100 boxes and IoU 0.5, on resized pictures."""
     import numpy as np
 
     from deixis.metrics.proposal_recall import proposal_recall
 
     batches = (held.pixels[start : start + 32] for start in range(0, len(held.images), 32))
-    boxes = [found.boxes for batch in batches for found in proposals.propose_batch(batch, 100)]
-    pairs = [(image, own * np.tile(size, 2)) for image, size, own in zip(held.images, held.sizes, boxes, strict=True)]
+    proposed = [one.boxes for batch in batches for one in proposals.propose_batch(batch, 100)]
+    pairs = [
+        (image, boxes * np.tile(size, 2)) for image, size, boxes in zip(held.images, held.sizes, proposed, strict=True)
+    ]
     return proposal_recall(pairs, ious=(0.5,))[0.5].overall.recall[100]
 
 
@@ -273,11 +271,11 @@ def _print_recall(
     figures: Mapping[str, float],
     counts: Mapping[str, int],
 ) -> None:
-    for iou, one in recall.items():
-        rows = {**one.by_type, "overall": one.overall}
+    for iou, localization in recall.items():
+        rows = {**localization.by_type, "overall": localization.overall}
         print_table(
-            f"{proposer.name}, IoU {iou}: recall in % by boxes",
-            ["type", "phrases", *map(str, one.overall.recall)],
+            f"{proposer.name}, IoU {iou}: recall in % by number of boxes",
+            ["type", "phrases", *map(str, localization.overall.recall)],
             [
                 [name, f"{row.instances:,}", *(f"{value:.2f}" for value in row.recall.values())]
                 for name, row in rows.items()
@@ -285,5 +283,5 @@ def _print_recall(
         )
     typer.echo(
         f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes and "
-        f"{figures['seconds_per_picture']:.2f} s a picture; {_statement(proposer)}"
+        f"{figures['seconds_per_picture']:.2f} s per picture; {_statement(proposer)}"
     )

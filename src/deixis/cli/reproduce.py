@@ -1,4 +1,4 @@
-"""`deixis reproduce`: the rows of the papers' tables, trained, scored and set beside the papers' own figures."""
+"""`deixis reproduce`: train and evaluate the rows of the papers' tables, and compare with the papers."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
 def reproduce(
     tables: Annotated[
-        list[str], typer.Argument(metavar="TABLE…", help="Tables, rows or recipes: two-branch/table2, hm-lstm, …")
+        list[str],
+        typer.Argument(metavar="TABLE…", help="Tables, rows, recipes or papers: two-branch/table2, hm-lstm, …"),
     ],
     corpus: Annotated[
         list[str],
         typer.Option(
             metavar="NAME=PATH",
-            help="Where a corpus is that recipes name: flickr8k-entities=joined/. May be repeated.",
+            help="The path of a corpus that recipes name, such as flickr8k-entities=joined/; may be repeated.",
         ),
     ],
     features: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=STORE",
-            help="A feature store of a corpus; may be repeated. Without, features are extracted and kept.",
-            show_default=False,
+            help="A feature store of a corpus; may be repeated.",
+            show_default="extracted and cached",
         ),
     ] = None,
     pictures_in: Annotated[
@@ -39,22 +40,26 @@ def reproduce(
         typer.Option(
             "--pictures-in",
             metavar="NAME=PATH",
-            help="A folder or .zip of a corpus' pictures, kept elsewhere; may be repeated.",
+            help="A folder or .zip with the pictures of a corpus; may be repeated.",
             show_default=False,
         ),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Where run folders go.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Where result files go.")] = Path("results"),
-    seeds: Annotated[int, typer.Option(min=1, help="Train each recipe so many times, with seeds 0, 1, …")] = 1,
+    runs: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The folder of the runs; finished ones are not trained again.")
+    ] = Path("runs"),
+    results: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="The folder of the result files; existing ones are not made again.")
+    ] = Path("results"),
+    seeds: Annotated[int, typer.Option(min=1, help="Train each recipe this many times, with seeds 0, 1, …")] = 1,
     split: Split = SCORED_SPLIT,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Train and evaluate the recipes of the papers' tables, and print our figures beside the papers'.
+    """Train and evaluate the recipes of the papers' tables, and print our results beside the papers'.
 
-    What is finished is not done again, so a run that was killed goes on, and one more seed costs only itself. Started
-    several times with the same folders, each takes what no other is at: small networks leave most of a GPU idle. (On
-    a processor, each with OMP_NUM_THREADS=1: their threads would be in each other's way.)
+    Finished runs and existing results are kept, so an interrupted command continues and another seed costs one run per
+    recipe. Several processes may share the same folders: each takes a recipe that no other is working on. Small
+    networks leave most of a GPU idle, so this saves time. On a CPU give each process OMP_NUM_THREADS=1.
 
     Example: deixis reproduce two-branch/table2 --corpus flickr8k-entities=joined/ --seeds 3 --device cuda
     """

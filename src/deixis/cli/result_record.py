@@ -1,4 +1,4 @@
-"""The result record that the commands of `deixis evaluate` write on request, and the options that ask for it."""
+"""The result file that commands of `deixis evaluate` write on request."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import hashlib
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
     from deixis.metrics.results import CorpusReference
 
-Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a result record here.", show_default=False)]
-
 
 @dataclass(frozen=True)
 class Record:
-    """The result file that was asked for, if one was: its inputs are told by name and SHA-256."""
+    """A result file, if one was asked for; it names its input files with their SHA-256."""
 
     out: Path | None
     force: bool
@@ -28,8 +24,7 @@ class Record:
     parameters: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.out is not None:
-            check_free(self.out, self.force)
+        check_free(self.out, self.force)
 
     def write(
         self,
@@ -45,12 +40,16 @@ class Record:
             return
         from deixis.metrics.results import Protocol, make_result, save
 
-        told: dict[str, str | float] = {**self.parameters, **parameters}
+        recorded: dict[str, str | float] = {**self.parameters, **parameters}
         for name, path in self.inputs.items():
             with path.open("rb") as stream:
-                told |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+                recorded |= {name: path.name, f"{name}_sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
         result = make_result(
-            Protocol(protocol, ties, {**told}), figures, duration=time.monotonic() - start, counts=counts, corpus=corpus
+            Protocol(protocol, ties, {**recorded}),
+            figures,
+            duration=time.monotonic() - start,
+            counts=counts,
+            corpus=corpus,
         )
         with system_faults(self.out):
             save(result, self.out)

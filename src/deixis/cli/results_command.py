@@ -1,4 +1,4 @@
-"""`deixis results`: result files, the papers' tables, and both side by side."""
+"""`deixis results`: show result files, the papers' tables, and both side by side."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from deixis.cli.options import Json
-from deixis.cli.output_files import system_faults
+from deixis.cli.options import Force, Json
+from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
-app = typer.Typer(no_args_is_help=True, help="Show result files, and tables of our figures beside the papers'.")
+app = typer.Typer(no_args_is_help=True, help="Show result files, and our results beside the papers' tables.")
 
 
 _PREFACE = """# Results
@@ -28,7 +28,10 @@ def show(
     file: Annotated[Path, typer.Argument(help="A result file.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Show one result: what was scored, how, and every figure."""
+    """Show a result file: what was scored, how, and every metric.
+
+    Example: deixis results show results/two-branch/coco-bi-seed0.image-text-ranking.json
+    """
     from deixis.cli.output import console, print_json, print_table
     from deixis.metrics.results import flatten, load
 
@@ -40,12 +43,15 @@ def show(
     for name, value in _facts(result):
         out.print(f"{name}: {value}", markup=False, soft_wrap=True)
     figures = [(name, f"{value:.6g}") for name, value in flatten({**result.counts, **result.metrics})]
-    print_table(str(file), ["figure", "value"], figures)
+    print_table(str(file), ["metric", "value"], figures)
 
 
 @app.command()
 def schema() -> None:
-    """Print the JSON schema of a result file."""
+    """Print the JSON schema of result files.
+
+    Example: deixis results schema > result.schema.json
+    """
     from deixis.metrics.results import json_schema
 
     sys.stdout.write(json_schema().decode())
@@ -56,13 +62,16 @@ def papers(
     table: Annotated[str, typer.Argument(help="List this table's rows: entities-cca/table5.", show_default=False)] = "",
     as_json: Json = False,
 ) -> None:
-    """List the papers' tables, or the rows of one: the names that a result gives to what it reproduces."""
+    """List the papers' tables, or the rows of one table. Recipes and result files name rows like this.
+
+    Example: deixis results papers entities-cca/table5
+    """
     from deixis.cli.output import print_json
     from deixis.metrics.paper_tables import paper_tables, paper_title
 
     tables = paper_tables()
     if table and table not in tables:
-        raise DeixisError(f"no table {table!r}; without a name, `deixis results papers` lists them")
+        raise DeixisError(f"unknown table {table!r}; `deixis results papers` lists them")
     if as_json:
         print_json(tables[table] if table else {name: one.title for name, one in tables.items()})
     elif table:
@@ -89,21 +98,23 @@ def table(
         typer.Option(help="Only this table of the paper: 5, or a part such as 2-mscoco.", show_default=False),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All tables of all papers, as a page, also where we have no result.")
+        bool, typer.Option("--all", help="All tables of all papers, also those without a result of ours.")
     ] = False,
     results: Annotated[
         Path | None,
-        typer.Option(help="The folder of result files; by default `results`, if there is one.", show_default=False),
+        typer.Option(metavar="FOLDER", help="The folder of result files.", show_default="results, if it exists"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write to this file, not to the terminal.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write to this file, not to the terminal.", show_default=False)
     ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Set our results beside the papers' figures, as Markdown.
+    """Print our results beside the papers' tables, as Markdown.
 
-    Without --paper or --all: the tables in which we have a result, and the results that belong to no table.
-    The docs' page of results is made by: deixis results table --all --out docs/results.md
+    Without --paper or --all: the tables with a result of ours, and the results that belong to no table.
+
+    Example: deixis results table --paper entities-cca --table 5
     """
     import msgspec
 
@@ -112,8 +123,9 @@ def table(
     from deixis.metrics.result_tables import as_data, compare, markdown
     from deixis.metrics.results import load_folder
 
+    check_free(out, force)
     if everything and (paper is not None or table is not None):
-        raise DeixisError("--all prints every table: give it alone, or --paper and --table without it")
+        raise DeixisError("--all excludes --paper and --table")
     if table is not None and paper is None:
         raise DeixisError("--table needs --paper: tables are numbered within a paper")
     folder = results or Path("results")
@@ -123,7 +135,7 @@ def table(
     if not chosen:
         tables = [candidate for candidate in tables if comparison.of_table(candidate)]
         if not tables and not comparison.others:
-            raise DeixisError(f"no result under {folder}; --all prints the papers' tables alone")
+            raise DeixisError(f"no results in {folder}; --all prints the papers' tables without ours")
     others = paper is None
     if as_json:
         data = msgspec.json.encode(as_data(comparison, tables, with_others=others))
@@ -141,7 +153,7 @@ def table(
 
 
 def _facts(result: Any) -> list[tuple[str, str]]:
-    """What a person wants to know of a result before its figures."""
+    """What a result says about itself besides its metrics."""
     protocol, corpus, boxes = result.protocol, result.corpus, result.box_supervision
     former = result.recipe.formerly if result.recipe else None
     parameters = ", ".join(f"{name} = {value}" for name, value in protocol.parameters.items())

@@ -163,9 +163,8 @@ class Drawn(NamedTuple):
 
 def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     """Draw the relevant hits, those first that rank first."""
-    from deixis.cli.align import write_drawing
     from deixis.cli.output import busy, track
-    from deixis.cli.output_files import system_faults
+    from deixis.cli.output_files import system_faults, write_drawing
     from deixis.figures.query_boxes import explained, grounding_model
     from deixis.search.queries import parse_query
 

@@ -1,41 +1,50 @@
-"""`deixis figures site`: a static site of an aligner's work, to browse from disk (the DVSA paper's web demo)."""
+"""`deixis figures site`: a static site of aligned pictures and sentences, like the web demo of DVSA."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deixis.cli.align import BetaOption, TemperatureOption, load_aligner
-from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.options import Device, Json
-from deixis.cli.output_files import check_free, put_in_place, system_faults
-from deixis.cli.snippets_command import FeaturesOption, PicturesOption, SplitOption, collection
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    Device,
+    Features,
+    ForceFolder,
+    Json,
+    PicturesIn,
+    RunFolder,
+    Split,
+)
+from deixis.cli.output_files import check_free, print_replaced, staged, system_faults
+from deixis.cli.snippets_command import collection
 
 
 def site(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The site's folder.")],
+    run: RunFolder,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the site.")],
     corpus: CorpusOfRun = None,
-    features: FeaturesOption = None,
-    pictures_in: PicturesOption = None,
-    split: SplitOption = "test",
-    sentences: Annotated[int, typer.Option(min=1, max=100, help="Best sentences of all on a picture's page.")] = 10,
+    features: Features = None,
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    sentences: Annotated[
+        int, typer.Option(min=1, max=100, help="Best sentences of the split on the page of a picture.")
+    ] = 10,
     beta: BetaOption = None,
     temperature: TemperatureOption = None,
     title: Annotated[
-        str | None, typer.Option(help="Of every page.", show_default="the recipe, the corpus and the split")
+        str | None, typer.Option(help="The title of every page.", show_default="recipe, corpus and split")
     ] = None,
     device: Device = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace a folder; the old one is renamed.")] = False,
+    force: ForceFolder = False,
     as_json: Json = False,
 ) -> None:
-    """Write a site of a split's pictures: sentences over them, words in the colours of their regions, and their ranks.
+    """Write a site that shows the pictures of a split with their sentences, words in the colours of their regions.
 
-    It opens from disk, without a server: start with its index.html. Every picture has a page of its own.
+    Open its index.html from disk; no server is needed. Every picture has a page with its best sentences and ranks.
 
     Example: deixis figures site runs/brnn --corpus joined/ --out site
     """
@@ -48,29 +57,21 @@ def site(
         model = load_aligner(run, device)
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=True)
     name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
-    with system_faults(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", suffix=".part", dir=out.parent))
-        try:
-            with progress_bar("Writing pages") as progress:
-                report = write_site(
-                    staging / out.name,
-                    model,
-                    opened,
-                    images,
-                    store,
-                    title=name,
-                    beta=model.beta if beta is None else beta,
-                    temperature=model.temperature if temperature is None else temperature,
-                    sentences=sentences,
-                    progress=progress,
-                )
-            old = put_in_place(staging / out.name, out, force)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    with system_faults(out), staged(out, force) as staging, progress_bar("Writing pages") as progress:
+        report = write_site(
+            staging.path,
+            model,
+            opened,
+            images,
+            store,
+            title=name,
+            beta=model.beta if beta is None else beta,
+            temperature=model.temperature if temperature is None else temperature,
+            sentences=sentences,
+            progress=progress,
+        )
     if as_json:
-        print_json({"out": str(out), "old": None if old is None else str(old), **report._asdict()})
+        print_json({"out": str(out), "old": None if staging.old is None else str(staging.old), **report._asdict()})
         return
     typer.echo(f"Wrote {report.pictures:,} pictures to {out}; open {out / 'index.html'} in a browser")
-    if old is not None:
-        typer.echo(f"What was there is now {old}")
+    print_replaced(staging.old)

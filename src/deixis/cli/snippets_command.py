@@ -1,4 +1,4 @@
-"""`deixis figures snippets` and `deixis figures vocabulary`: what an aligner (DVSA) finds in a whole corpus."""
+"""`deixis figures snippets` and `deixis figures vocabulary`: what DVSA finds in a whole corpus."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.align import (
-    check_drawing,
-    load_aligner,
-    write_drawing,
+from deixis.cli.align import load_aligner
+from deixis.cli.options import (
+    SCORED_SPLIT,
+    CorpusOfRun,
+    Device,
+    Drawing,
+    Features,
+    Force,
+    Json,
+    PicturesIn,
+    RunFolder,
+    RunModel,
+    Split,
 )
-from deixis.cli.evaluate_run import CorpusOfRun
-from deixis.cli.options import Device, Force, Json, RunModel
+from deixis.cli.output_files import check_drawing, write_drawing
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
@@ -22,52 +30,35 @@ if TYPE_CHECKING:
     from deixis.features import FeatureStore
     from deixis.papers.dvsa.model import FoundRegion
 
-app = typer.Typer(no_args_is_help=True, help="Word statistics of a trained aligner.")
+app = typer.Typer(no_args_is_help=True, help="Word statistics of a trained DVSA model.")
 
-FeaturesOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--features", metavar="STORE", help="A feature store of it; may be repeated.", show_default="extracted and kept"
-    ),
-]
-PicturesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--pictures-in",
-        metavar="PATH",
-        help="A folder or zip of its pictures, where they are not beside it.",
-        show_default=False,
-    ),
-]
-SplitOption = Annotated[str, typer.Option(help="Its split; `all` for all of it.")]
-#: Regions for which a drawing has room.
+#: A drawing has room for this many regions.
 MOST = 64
 
 
 @app.callback()
 def _group() -> None:
-    """Keep `magnitudes` a command of its own while it is the only one."""
+    """Keeps `magnitudes` a subcommand although it is the only one."""
 
 
 def snippets(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT…", help='Pieces of text, such as "red bus".')],
     run: RunModel,
     corpus: CorpusOfRun = None,
-    features: FeaturesOption = None,
-    pictures_in: PicturesOption = None,
-    split: SplitOption = "test",
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="Regions of a text.")] = 8,
-    out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the regions.", show_default=False)] = None,
+    features: Features = None,
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    count: Annotated[int, typer.Option(min=1, max=MOST, help="Regions per text.")] = 8,
+    out: Drawing = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Find the regions of a whole collection that fit pieces of text best, one of a picture at most.
+    """Find the regions of a corpus that match a text best, at most one per picture.
 
     Example: deixis figures snippets "red bus" "yellow bus" --model runs/brnn --corpus joined/ --out buses.png
     """
-    if out is not None:
-        check_drawing(out, force)
+    check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table, track
     from deixis.model import store_images
     from deixis.text.tokens import tokens_of
@@ -80,44 +71,43 @@ def snippets(
         raise DeixisError("a text has no words")
     for text, tokens in zip(texts, asked, strict=True):
         if len(model.unknown_words(tokens)) == len(tokens):
-            raise DeixisError(f"{run} knows no word of {text!r}")
+            raise DeixisError(f"{run} does not know any word of {text!r}")
     seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
-    found = model.find_regions(seen, asked, count, of_one=1)
+    regions_of_texts = list(zip(texts, model.find_regions(seen, asked, count, of_one=1), strict=True))
     if out is not None:
-        _draw(opened, images, store, list(zip((f"“{text}”" for text in texts), found, strict=True)), out)
+        _draw(opened, images, store, [(f"“{text}”", regions) for text, regions in regions_of_texts], out)
     if as_json:
-        print_json({text: _as_data(images, own) for text, own in zip(texts, found, strict=True)})
+        print_json({text: _as_data(images, regions) for text, regions in regions_of_texts})
         return
-    for text, own in zip(texts, found, strict=True):
-        print_table(text, ["image", "box", "score"], _rows(images, own))
+    for text, regions in regions_of_texts:
+        print_table(text, ["image", "box", "score"], _rows(images, regions))
     if out is not None:
         typer.echo(f"Drawn to {out}")
 
 
 @app.command()
 def magnitudes(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished aligner.")],
+    run: RunFolder,
     corpus: CorpusOfRun = None,
-    features: FeaturesOption = None,
-    pictures_in: PicturesOption = None,
-    split: SplitOption = "test",
-    count: Annotated[int, typer.Option(min=1, max=MOST, help="Words of either end, and regions.")] = 40,
-    out: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Draw the regions of greatest magnitude.", show_default=False)
-    ] = None,
+    features: Features = None,
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    count: Annotated[
+        int, typer.Option(min=1, max=MOST, help="How many words at either end, and how many regions.")
+    ] = 40,
+    out: Drawing = None,
     device: Device = "auto",
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """The words of greatest and least mean magnitude, and the regions of greatest: what counts, and what hardly does.
+    """List the words with the largest and smallest mean magnitude, and the regions with the largest.
 
-    Words are read in the captions of the corpus, and told if they occur five times or more. Regions are those of one
-    split, one of a picture at most.
+    Words come from all captions of the corpus; those that occur fewer than five times are left out. Regions come from
+    one split, at most one per picture.
 
     Example: deixis figures vocabulary magnitudes runs/brnn --corpus joined/ --out regions.png
     """
-    if out is not None:
-        check_drawing(out, force)
+    check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table, track
     from deixis.model import store_images
     from deixis.text.tokens import tokens_of
@@ -133,8 +123,8 @@ def magnitudes(
     if out is not None:
         _draw(opened, images, store, [("Regions of greatest magnitude", regions)], out)
     if as_json:
-        told = {name: [each._asdict() for each in own] for name, own in (("greatest", greatest), ("least", least))}
-        print_json({"words": told, "regions": _as_data(images, regions)})
+        extremes = {"greatest": [word._asdict() for word in greatest], "least": [word._asdict() for word in least]}
+        print_json({"words": extremes, "regions": _as_data(images, regions)})
         return
     rows = [
         [small.word, f"{small.magnitude:.2f}", large.word, f"{large.magnitude:.2f}"]
@@ -156,10 +146,10 @@ def collection(
     *,
     shown: bool,
 ) -> tuple[Corpus, list[Image], FeatureStore]:
-    """A corpus, the images of a split that have features, and the store of their regions.
+    """The corpus, the images of a split that have features, and the store of their regions.
 
     Args:
-        shown: their pictures will be drawn, so they must be there.
+        shown: the pictures will be drawn, so their files are needed.
     """
     from deixis.cli.output import run_corpus, run_stores
     from deixis.training.inputs import find_store
@@ -173,18 +163,19 @@ def collection(
     if not images:
         raise DeixisError(f"split {split!r} of {corpus} has no images with features")
     if shown and (opened.pictures is None or not all(map(opened.pictures.has, images))):
-        raise DeixisError(f"{corpus} lacks pictures of split {split!r}; say where they are with --pictures-in")
+        raise DeixisError(f"{corpus} lacks pictures of split {split!r}; give their folder with --pictures-in")
     return opened, images, store
 
 
-def _rows(images: Sequence[Image], found: Sequence[FoundRegion]) -> list[list[str]]:
+def _rows(images: Sequence[Image], regions: Sequence[FoundRegion]) -> list[list[str]]:
     return [
-        [images[each.image].id, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.2f}"] for each in found
+        [images[region.image].id, ", ".join(f"{side:.0f}" for side in region.box), f"{region.score:.2f}"]
+        for region in regions
     ]
 
 
-def _as_data(images: Sequence[Image], found: Sequence[FoundRegion]) -> list[dict[str, Any]]:
-    return [{"image": images[each.image].id, "box": each.box, "score": each.score} for each in found]
+def _as_data(images: Sequence[Image], regions: Sequence[FoundRegion]) -> list[dict[str, Any]]:
+    return [{"image": images[region.image].id, "box": region.box, "score": region.score} for region in regions]
 
 
 def _draw(
@@ -200,14 +191,14 @@ def _draw(
     from deixis.vision.reading import read_picture
 
     cuts = []
-    for heading, found in rows:
-        own = []
-        for each in found:
-            image = images[each.image]
+    for heading, regions in rows:
+        row = []
+        for region in regions:
+            image = images[region.image]
             picture = read_picture(corpus, image)
-            # Boxes are in the pixels of the pictures that were looked at; the one at hand may be smaller.
+            # Boxes are in pixels of the pictures that features were extracted from; this copy may be smaller.
             width, height = next(store_images(store, [image.id])).size
-            box = Box(*each.box).scaled(picture.width / width, picture.height / height)
-            own.append(Cut(picture, box, f"{each.score:.2f}"))
-        cuts.append((heading, own))
+            box = Box(*region.box).scaled(picture.width / width, picture.height / height)
+            row.append(Cut(picture, box, f"{region.score:.2f}"))
+        cuts.append((heading, row))
     write_drawing(draw_regions(cuts), out)

@@ -1,4 +1,4 @@
-"""`deixis text`: phrases, types and tree of a sentence; training and measuring what finds them."""
+"""`deixis text`: phrases, entity types and trees of captions; training and measuring the models that find them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deixis.cli.options import Force, Json
+from deixis.cli.options import SCORED_SPLIT, CorpusPath, Force, Json, ResultFile, Seed, Split
+from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
     from deixis.corpus import Caption, Corpus
+    from deixis.corpus.training import TrainingSet
     from deixis.text.entity_types import EntityTypes
 
-app = typer.Typer(no_args_is_help=True, help="Phrases, entity types and trees of captions.")
-
-CorpusPath = Annotated[Path, typer.Argument(help="A corpus with phrases (Flickr30k Entities).", show_default=False)]
+app = typer.Typer(no_args_is_help=True, help="Find phrases, entity types and trees in captions.")
 
 
 class Method(StrEnum):
@@ -30,17 +30,20 @@ class Method(StrEnum):
     TREES_STANZA = "trees-stanza"
 
 
-#: Every how many-th training image is kept out of training to log how it goes.
-HELD_BACK = 25
+#: One training image in this many is held out, to log F1 during training.
+HELD_OUT = 25
+Weights = Annotated[Path, typer.Option("--out", metavar="FILE", help="The weights to write (.safetensors).")]
 
 
 @app.command()
 def parse(
     sentence: Annotated[str, typer.Argument(help="A caption or query.", show_default=False)],
-    parser: Annotated[str, typer.Option(help="spacy-md, spacy-sm, stanza, or auto: the first installed.")] = "auto",
+    parser: Annotated[
+        str, typer.Option(help="spacy-md, spacy-sm, stanza, or auto (the first that is installed).")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
-    """Show a sentence's phrases with their types, and its tree where a parser is installed.
+    """Show the phrases of a sentence with their types and, if a parser is installed, its tree.
 
     Example: deixis text parse "a man in a red shirt rides a horse"
     """
@@ -77,174 +80,222 @@ def parse(
 
 @app.command()
 def trees(
-    corpus: Annotated[Path, typer.Argument(help="A corpus with captions.", show_default=False)],
+    corpus: CorpusPath,
     parser: Annotated[str, typer.Option(help="spacy-md, spacy-sm or stanza.")] = "spacy-md",
     out: Annotated[
         Path | None,
-        typer.Option(help="Write a copy here (.jsonl, .ptb).", show_default=False),
+        typer.Option(metavar="FILE", help="Also write the trees to this file (.jsonl, .ptb).", show_default=False),
     ] = None,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
-    """Parse all captions and phrases of a corpus, once, for what learns from trees; tell where the file is.
+    """Parse all captions and phrases of a corpus into the cache, for models that learn from trees.
 
-    A machine without a parser reads the file from its cache, or from where `text.trees` of a recipe says.
+    To train on a machine without a parser, copy the file there and name it in the recipe as `text.trees`.
 
     Example: deixis text trees flickr30k_entities/annotations.zip
     """
-    from deixis.cli.output import busy, console
+    from deixis.cli.output import busy, console, print_json
     from deixis.corpus import open_corpus
     from deixis.text.treebank import cached_path, corpus_treebank
 
+    check_free(out, force)
     opened = open_corpus(corpus)
-    with busy("parsing"):
+    with busy("Parsing"):
         bank = corpus_treebank(opened, parser)
         if out is not None:
-            bank.save(out)
+            with system_faults(out):
+                bank.save(out)
     path = cached_path(opened, parser) if out is None else out
+    if as_json:
+        print_json({"out": str(path), "trees": len(bank)})
+        return
     console().print(f"{len(bank):,} trees in {path}", soft_wrap=True, markup=False, highlight=False)
 
 
 @app.command()
 def exchange(
     corpus: CorpusPath,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the twins go, a JSON object a line.")],
-    split: Annotated[str, typer.Option(help="The split whose captions are exchanged.")] = "test",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write, one JSON object per line.")],
+    split: Split = SCORED_SPLIT,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Make captions with two roles exchanged, checked by parsing them again: what `deixis evaluate order` scores.
+    """Make captions with two roles exchanged, for `deixis evaluate order`. Each is checked by parsing it again.
 
     Example: deixis text exchange joined/ --split test --out twins.jsonl
     """
     from collections import Counter
 
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.cli.output_files import check_free, system_faults
     from deixis.corpus import open_corpus
     from deixis.text.twins import corpus_twins, write_twins
 
     check_free(out, force)
     chosen = open_corpus(corpus).split(split)
-    with busy("exchanging roles"):
-        found = corpus_twins(chosen)
+    with busy("Exchanging roles"):
+        twins = corpus_twins(chosen)
     with system_faults(out):
-        write_twins(out, found)
-    relations = Counter(each.relation for each in found)
+        write_twins(out, twins)
+    relations = Counter(twin.relation for twin in twins)
     if as_json:
-        print_json({"out": str(out), "pairs": len(found), "relations": dict(relations.most_common())})
+        print_json({"out": str(out), "pairs": len(twins), "relations": dict(relations.most_common())})
         return
     captions = sum(len(image.captions) for image in chosen)
     rows = [[name, f"{count:,}"] for name, count in relations.most_common(20)]
-    print_table(f"{len(found):,} of {captions:,} captions exchanged", ["relation", "pairs"], rows)
+    print_table(f"{len(twins):,} of {captions:,} captions exchanged", ["relation", "pairs"], rows)
 
 
 @app.command("train-chunker")
 def train_chunker(
     corpus: CorpusPath,
-    out: Annotated[Path, typer.Option(help="Where the weights go (.safetensors).")],
+    out: Weights,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training captions.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
-    """Train the caption chunker on the split train, without pictures that must stay unseen.
+    """Train the caption chunker on the split train of a corpus with phrases, without held-out pictures.
 
-    Every 25th training picture is kept back; the log gives the F1 on those.
+    Every 25th training picture is left out to log the F1 after each epoch.
 
     Example: deixis text train-chunker flickr30k_entities/annotations.zip --out chunker.safetensors
     """
+    check_free(out, force)
     import torch
 
-    from deixis.cli.output import console
     from deixis.corpus import open_corpus
-    from deixis.corpus.training import TrainingSet, training_set
     from deixis.metrics.phrase_chunking import score_chunking
     from deixis.training.tools.chunker_training import Schedule
     from deixis.training.tools.chunker_training import train_chunker as train
 
-    # So small a network gains nothing from more, and sums come out the same however many cores there are.
+    # A network this small gains nothing from more threads, and one thread makes sums independent of the machine.
     torch.set_num_threads(1)
-    began = perf_counter()
-    everything = training_set(open_corpus(corpus))
-    images = everything.corpus.images
-    kept = TrainingSet(everything.corpus.with_images(image for n, image in enumerate(images) if n % HELD_BACK))
-    check = [caption for image in images[::HELD_BACK] for caption in image.captions]
-    console().print(f"{len(kept):,} images, {everything.excluded:,} left out, {len(check):,} captions kept back")
-    for epoch, loss, chunker in train(kept, Schedule(epochs=epochs, seed=seed)):
-        found = chunker.phrases_of(check)
+    start = perf_counter()
+    training, held_out = _training_images(open_corpus(corpus))
+    captions = [caption for image in held_out.images for caption in image.captions]
+    log: list[dict[str, float]] = []
+    for epoch, loss, chunker in train(training, Schedule(epochs=epochs, seed=seed)):
+        phrases = chunker.phrases_of(captions)
         score = score_chunking(
-            (caption, spans, [("other",)] * len(spans)) for caption, spans in zip(check, found, strict=True)
+            (caption, spans, [("other",)] * len(spans)) for caption, spans in zip(captions, phrases, strict=True)
         )
-        line = f"epoch {epoch + 1}  loss {loss:.4f}  F1 {score.overall.f1:.4f}  {perf_counter() - began:.0f} s"
-        console().print(line)
-        chunker.save(out)
+        _log_epoch(log, epoch, loss, score.overall.f1, perf_counter() - start)
+        with system_faults(out):
+            chunker.save(out)
+    _print_training(out, training, log, as_json)
 
 
 @app.command("train-types")
-def train_types(corpus: CorpusPath, out: Annotated[Path, typer.Option(help="Where the lexicon goes (.json).")]) -> None:
-    """Make the lexicon of entity types from the split train, without pictures that must stay unseen.
+def train_types(
+    corpus: CorpusPath,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The lexicon to write (.json).")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Learn the lexicon of entity types from the split train of a corpus with phrases, without held-out pictures.
 
     Example: deixis text train-types flickr30k_entities/annotations.zip --out entity_types.json
     """
-    from deixis.cli.output import console
+    check_free(out, force)
+    from deixis.cli.output import busy, print_json
     from deixis.corpus import open_corpus
     from deixis.corpus.training import training_set
     from deixis.training.tools.entity_types_training import learn_entity_types
 
-    learned = learn_entity_types(training_set(open_corpus(corpus)))
-    learned.save(out)
-    heads = sum(map(len, learned.lexicon.heads.values()))
-    exceptions = sum(map(len, learned.lexicon.phrases.values()))
-    console().print(f"{heads:,} heads, {exceptions:,} phrases, {len(learned.lexicon.weights):,} features")
+    with busy("Learning entity types"):
+        learned = learn_entity_types(training_set(open_corpus(corpus)))
+    with system_faults(out):
+        learned.save(out)
+    counts = {
+        "heads": sum(map(len, learned.lexicon.heads.values())),
+        "phrases": sum(map(len, learned.lexicon.phrases.values())),
+        "features": len(learned.lexicon.weights),
+    }
+    if as_json:
+        print_json({"out": str(out), **counts})
+    else:
+        typer.echo(f"Wrote {out}: " + ", ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 @app.command("train-coreference")
 def train_coreference(
     corpus: CorpusPath,
-    out: Annotated[Path, typer.Option(help="Where the weights go (.safetensors).")],
+    out: Weights,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the pairs of mentions.")] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of weights, order and dropout.")] = 0,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
-    """Train the coreference scorer on the split train, without pictures that must stay unseen.
+    """Train the coreference scorer on the split train of a corpus with chains, without held-out pictures.
 
-    Every 25th training picture is kept back; the log gives the F1 of its pairs.
+    Every 25th training picture is left out to log the F1 of pairs after each epoch.
 
     Example: deixis text train-coreference flickr30k_entities/annotations.zip --out coreference.safetensors
     """
+    check_free(out, force)
     import torch
 
-    from deixis.cli.output import console
     from deixis.corpus import open_corpus
-    from deixis.corpus.training import TrainingSet, training_set
     from deixis.training.tools.coreference_training import Schedule, pairs_f1, train_scorer
 
     torch.set_num_threads(1)
-    began = perf_counter()
-    everything = training_set(open_corpus(corpus))
+    start = perf_counter()
+    training, held_out = _training_images(open_corpus(corpus))
+    log: list[dict[str, float]] = []
+    for epoch, loss, scorer in train_scorer(training, Schedule(epochs=epochs, seed=seed)):
+        _log_epoch(log, epoch, loss, pairs_f1(scorer, held_out.images), perf_counter() - start)
+        with system_faults(out):
+            scorer.save(out)
+    _print_training(out, training, log, as_json)
+
+
+def _training_images(corpus: Corpus) -> tuple[TrainingSet, Corpus]:
+    """The images to train on, and those held out to log F1."""
+    from deixis.corpus.training import TrainingSet, training_set
+
+    everything = training_set(corpus)
     images = everything.corpus.images
-    kept = TrainingSet(everything.corpus.with_images(image for n, image in enumerate(images) if n % HELD_BACK))
-    console().print(f"{len(kept):,} images, {everything.excluded:,} left out")
-    for epoch, loss, scorer in train_scorer(kept, Schedule(epochs=epochs, seed=seed)):
-        f1 = pairs_f1(scorer, images[::HELD_BACK])
-        console().print(f"epoch {epoch + 1}  loss {loss:.4f}  F1 {f1:.4f}  {perf_counter() - began:.0f} s")
-        scorer.save(out)
+    training = everything.corpus.with_images(image for position, image in enumerate(images) if position % HELD_OUT)
+    return TrainingSet(training, everything.excluded), everything.corpus.with_images(images[::HELD_OUT])
+
+
+def _log_epoch(log: list[dict[str, float]], epoch: int, loss: float, f1: float, seconds: float) -> None:
+    log.append({"epoch": epoch + 1, "loss": loss, "f1": f1, "seconds": seconds})
+    typer.echo(f"epoch {epoch + 1}: loss {loss:.4f}, F1 {f1:.4f}, {seconds:.0f} s", err=True)
+
+
+def _print_training(out: Path, training: TrainingSet, log: list[dict[str, float]], as_json: bool) -> None:
+    from deixis.cli.output import print_json
+
+    if as_json:
+        print_json({"out": str(out), "images": len(training), "excluded": training.excluded, "epochs": log})
+    else:
+        typer.echo(f"Wrote {out}: trained on {len(training):,} images ({training.excluded:,} excluded)")
 
 
 @app.command()
 def evaluate(
     corpus: CorpusPath,
     method: Annotated[
-        Method, typer.Option(help="The chunker, the types, a parser's noun chunks, or its trees.")
+        Method, typer.Option(help="The chunker, the entity types, a parser's noun chunks, or its trees.")
     ] = Method.CHUNKER,
-    split: Annotated[str, typer.Option(help="The split to measure on.")] = "val",
+    split: Split = SCORED_SPLIT,
     without: Annotated[
         Path | None,
-        typer.Option(help="A list of pictures to leave out (Flickr_8k.trainImages.txt).", show_default=False),
+        typer.Option(
+            metavar="FILE", help="A list of pictures to leave out (Flickr_8k.trainImages.txt).", show_default=False
+        ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="Another chunker or lexicon than the package's own.", show_default=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="Weights of a chunker, or a lexicon.", show_default="the bundled ones"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a result file here.", show_default=False)] = None,
+    out: ResultFile = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure phrases, types or trees against a corpus' phrases: exact spans, non-visual phrases included.
+    """Measure phrases, types or trees against the phrases of a corpus: exact spans, non-visual phrases included.
 
     Example: deixis text evaluate flickr30k_entities/annotations.zip --without flickr8k/Flickr_8k.trainImages.txt
     """
@@ -252,33 +303,35 @@ def evaluate(
     from deixis.corpus import open_corpus
     from deixis.metrics.results import Protocol, corpus_reference, flatten, make_result, save
 
-    with busy("reading the corpus"):
+    check_free(out, force)
+    with busy("Reading the corpus"):
         chosen = open_corpus(corpus).split(split)
         if without is not None:
             chosen = leave_out(chosen, without)
     captions = [caption for image in chosen for caption in image.captions]
-    began = perf_counter()
-    with busy(f"measuring {len(captions):,} captions"):
+    start = perf_counter()
+    with busy(f"Measuring {len(captions):,} captions"):
         metrics, counts = _measure(method, captions, model)
     result = make_result(
         Protocol("phrases of captions", "a span counts when both its ends are right", _parameters(method)),
         metrics,
-        duration=perf_counter() - began,
+        duration=perf_counter() - start,
         corpus=corpus_reference(chosen, split),
         counts={"images": len(chosen), "captions": len(captions), **counts},
     )
     if out is not None:
-        save(result, out)
+        with system_faults(out):
+            save(result, out)
     if as_json:
         print_json(result)
     else:
         figures = [*((name, f"{value:,}") for name, value in result.counts.items())]
         figures += [(name, f"{value:.4f}") for name, value in flatten(result.metrics)]
-        print_table(f"{method} on {chosen.name} {split}", ["figure", "value"], figures)
+        print_table(f"{method} on {chosen.name} {split}", ["metric", "value"], figures)
 
 
 def _parameters(method: Method) -> dict[str, str | int | float | bool]:
-    """The method, and what model of spaCy stood behind it."""
+    """The method, and the spaCy model it uses."""
     from importlib.metadata import version
 
     from deixis.text.parsing import SPACY_PACKAGES, spacy_folder
@@ -289,7 +342,7 @@ def _parameters(method: Method) -> dict[str, str | int | float | bool]:
 
 
 def leave_out(corpus: Corpus, names: Path) -> Corpus:
-    """The corpus without the pictures of a list; a name counts up to its first `_` or `.` (Flickr's photo id)."""
+    """The corpus without the listed pictures; names are compared up to the first `_` or `.` (Flickr's photo id)."""
     from deixis.errors import InputError
 
     try:
@@ -300,7 +353,7 @@ def leave_out(corpus: Corpus, names: Path) -> Corpus:
 
 
 def _measure(method: Method, captions: list[Caption], model: Path | None) -> tuple[dict[str, Any], dict[str, int]]:
-    """Metrics and counts of one method."""
+    """The metrics and counts of a method."""
     from deixis.metrics.phrase_chunking import score_chunking, score_nodes
     from deixis.text.chunker import Chunker
     from deixis.text.constituency import constituency
@@ -311,22 +364,22 @@ def _measure(method: Method, captions: list[Caption], model: Path | None) -> tup
         return _measure_types(captions, EntityTypes.load(model))
     if method == "chunker":
         chunker = Chunker.load(model)
-        began = process_time()
-        found = chunker.phrases_of(captions)
+        start = process_time()
+        phrases = chunker.phrases_of(captions)
     else:
         parser = load_parser(method.removeprefix("trees-"))
-        began = process_time()
+        start = process_time()
         parsed = list(parser.parse(captions))
-        found = [list(sentence.noun_chunks) for sentence in parsed]
-    speed = {"captions_per_processor_second": len(captions) / (process_time() - began)}
+        phrases = [list(sentence.noun_chunks) for sentence in parsed]
+    speed = {"captions_per_processor_second": len(captions) / (process_time() - start)}
     if method.startswith("trees-"):
         whole = score_nodes((caption, sentence.tree) for caption, sentence in zip(captions, parsed, strict=True))
         alone = score_nodes((caption, constituency(s.words)) for caption, s in zip(captions, parsed, strict=True))
         deepest = max(sentence.tree.depth for sentence in parsed)
         return {"trees": whole, "parser_alone": alone, **speed}, {"deepest": deepest}
     types = EntityTypes.load()
-    names = [types.types_in(caption.tokens, spans) for caption, spans in zip(captions, found, strict=True)]
-    score = score_chunking(zip(captions, found, names, strict=True))
+    names = [types.types_in(caption.tokens, spans) for caption, spans in zip(captions, phrases, strict=True)]
+    score = score_chunking(zip(captions, phrases, names, strict=True))
     return {**score.figures(), **speed}, {"phrases": score.overall.gold, "found": score.overall.found}
 
 

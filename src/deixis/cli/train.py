@@ -1,4 +1,4 @@
-"""`deixis train`, `deixis runs`, `deixis recipes`: train a recipe into a run folder, look at runs, list recipes."""
+"""`deixis train`, `deixis runs`, `deixis recipes`: train a recipe into a run folder, inspect runs, list recipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Device, Json
+from deixis.cli.options import Device, Features, Json, PicturesIn
 from deixis.cli.output import print_json, print_table, progress_bar, recipe_corpus, resumable
 
 if TYPE_CHECKING:
@@ -23,21 +23,16 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, 
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of `deixis recipes`, or a .toml file.")],
-    out: Annotated[Path, typer.Option(metavar="RUN", help="The run's folder. One that was begun is continued.")],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `deixis recipes`, or a .toml file.")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="The run folder; an unfinished run is continued.")],
     corpus: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Where the recipe's corpus is.", show_default="as the recipe says"),
+        typer.Option(metavar="PATH", help="The corpus.", show_default="the recipe's, if it is `scenes` or a path"),
     ] = None,
-    features: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="STORE", help="A feature store of the corpus; may be repeated.", show_default=False),
-    ] = None,
-    pictures_in: Annotated[
-        str | None, typer.Option("--pictures-in", metavar="PATH", help="A folder or .zip of pictures kept elsewhere.")
-    ] = None,
+    features: Features = None,
+    pictures_in: PicturesIn = None,
     device: Device = "auto",
-    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the recipe's.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The random seed.", show_default="the recipe's")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe; may be repeated."),
@@ -46,13 +41,14 @@ def train(
 ) -> None:
     """Train a recipe into a run folder. Run the same command again to continue a run that was interrupted.
 
-    Features come from the stores that are named, or from the cache, where those of a corpus are extracted once.
+    Features come from the given stores, or are extracted once per corpus into the cache.
 
-    The run folder keeps the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU a run
-    that was killed ends with the same weights as one that was not, bit for bit. A finished run is left as it is.
+    The run folder holds the recipe, the log, curves, a model card and the weights of the best epoch. On the CPU an
+    interrupted run ends with the same weights as an uninterrupted one, bit for bit. A finished run is not changed.
 
-    Several processes, on one machine or many, train one model together under torchrun, each reading its share of the
-    features: torchrun --nproc-per-node 4 --max-restarts 3 -m deixis train my.toml --out runs/my --corpus joined/
+    Several processes, on one machine or many, train one model together under torchrun:
+
+        torchrun --nproc-per-node 4 --max-restarts 3 -m deixis train my.toml --out runs/my --corpus joined/
 
     Example: deixis train two-branch/sentences-bi --out runs/bi --corpus joined/ --features joined.features
 
@@ -79,27 +75,27 @@ def train(
         else:
             with ranks.in_turn(), progress_bar("Extracting features") as extracting:
                 stores = stores_for(chosen, opened, device=device, progress=extracting)
-        if ranks.first and (told := left_out(stores)):
-            typer.echo(told, err=True)
-        found = is_finished(out)
+        if ranks.first and (missing := left_out(stores)):
+            typer.echo(missing, err=True)
+        finished = is_finished(out)
         with resumable(), _progress(chosen, shown=ranks.first) as (progress, say):
             report = run_recipe(file, opened, stores, out, target, ranks=ranks, progress=progress, say=say)
     if not ranks.first:
         return
     if json:
-        print_json({"out": str(out), "found": found, "recipe": chosen.name, "report": report})
+        print_json({"out": str(out), "found": finished, "recipe": chosen.name, "report": report})
     else:
-        typer.echo(f"{out} was finished already" if found else f"Trained {chosen.name} into {out}")
+        typer.echo(f"{out} was finished already" if finished else f"Trained {chosen.name} into {out}")
         _print_report(report)
 
 
 @runs_app.command()
 def show(
     run: RunArgument,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw the run's curves.png anew.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw curves.png in the run folder again.")] = False,
     json: Json = False,
 ) -> None:
-    """The epochs of a run, the one that is kept, and the time; --json has every figure of every epoch.
+    """Show the epochs of a run, its best epoch, and the time it took. --json has all metrics of every epoch.
 
     Example: deixis runs show runs/bi --plot
     """
@@ -116,10 +112,10 @@ def show(
             {"recipe": plan.recipe, "finished": report is not None, "report": report, "epochs": epochs, "notes": notes}
         )
         return
-    decides = plan.recipe.get("schedule", {}).get("figure")
-    _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs, decides)
+    metric = plan.recipe.get("schedule", {}).get("figure")
+    _print_epochs(f"{plan.recipe['name']}, seed {plan.recipe['seed']}", epochs, metric)
     if report is None:
-        typer.echo("Not finished; the same `deixis train` goes on with it")
+        typer.echo("Not finished; run the same `deixis train` again to continue")
     else:
         _print_report(report)
     for note in notes:
@@ -129,13 +125,13 @@ def show(
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this one, with what it inherits.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Print this recipe.", show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """List the built-in recipes: kind, corpus, and the table rows they reproduce.
 
-    With a name, print that recipe as TOML, to read or to start from: what it sets and what it inherits from the recipe
-    it extends. With --json, print every setting, defaults included.
+    With a name, print that recipe as TOML, including the settings it inherits: a start for your own. With --json, also
+    print all defaults.
 
     Examples:
 
@@ -152,20 +148,20 @@ def recipes(
         else:
             typer.echo(given.text, nl=False)
         return
-    found = dict(package_recipes())
+    packaged = dict(package_recipes())
     if json:
-        print_json(found)
+        print_json(packaged)
         return
-    for name, recipe in found.items():
+    for name, recipe in packaged.items():
         rows = f" [{', '.join(recipe.rows)}]" if recipe.rows else ""
         typer.echo(f"{name}  ({recipe.kind}, {recipe.corpus})\n    {recipe.about}{rows}")
 
 
 @contextmanager
 def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """Epochs, loss, the last validation and the time left, on standard error; a line an epoch stays.
+    """Show epochs, loss, the last validation and the time left on standard error; one line per epoch stays.
 
-    Gives what to call after a step, and what to call with a line for people.
+    Yields a function to call after each step, and one to print a line.
     """
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -205,15 +201,15 @@ def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Pro
         yield progress, lambda text: stderr.print(text, markup=False)
 
 
-def _print_epochs(title: str, epochs: Sequence[EpochRecord], decides: str | None) -> None:
-    """A line an epoch, with the figure that decides; all figures where none does."""
-    names = [decides] if decides else list(dict.fromkeys(name for record in epochs for name in record.figures or {}))
-    kept = max((record.epoch for record in epochs if record.best), default=None)
+def _print_epochs(title: str, epochs: Sequence[EpochRecord], metric: str | None) -> None:
+    """Print one line per epoch, with the metric that chooses the best epoch, or all metrics if none does."""
+    names = [metric] if metric else list(dict.fromkeys(name for record in epochs for name in record.figures or {}))
+    best = max((record.epoch for record in epochs if record.best), default=None)
     rows = []
     for record in epochs:
         figures = record.figures or {}
         cells = [f"{figures[name]:.4g}" if name in figures else "" for name in names]
-        star = " *" if record.epoch == kept else ""
+        star = " *" if record.epoch == best else ""
         rows.append(
             [f"{record.epoch}{star}", f"{record.steps:,}", f"{record.loss:.4g}", *cells, f"{record.seconds:.0f}"]
         )
@@ -223,6 +219,6 @@ def _print_epochs(title: str, epochs: Sequence[EpochRecord], decides: str | None
 def _print_report(report: TrainingReport) -> None:
     figures = ", ".join(f"{name} {value:.4g}" for name, value in report.figures.items())
     early = ", stopped early" if report.stopped_early else ""
-    kept = f"Epoch {report.epoch} of {report.epochs} is kept{early}" if report.epochs else "Fitted in one go"
-    typer.echo(f"{kept}: {figures or 'no figures'}")
+    epoch = f"Best epoch {report.epoch} of {report.epochs}{early}" if report.epochs else "Fitted in closed form"
+    typer.echo(f"{epoch}: {figures or 'no metrics'}")
     typer.echo(f"{report.parameters:,} parameters, {report.seconds:,.0f} s")
