@@ -207,7 +207,7 @@ def test_show_tells_where_there_is_no_picture(deixis: Run, source: Path, tmp_pat
     assert deixis("show", source, "101", "--out", tmp_path / "a.png").err == ""
     told = deixis("show", source, "102", "--out", tmp_path / "b.png")
     assert told.code == 0
-    assert "its picture is not at hand" in told.err
+    assert "The picture file is missing" in told.err
 
 
 def test_what_is_there_is_never_lost(deixis: Run, source: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_what_is_there_is_never_lost(deixis: Run, source: Path, tmp_path: Path) 
     refused = deixis("convert", source, out)
     assert (refused.code, refused.err) == (
         2,
-        f"deixis: {out}: is there already and not empty; give --force to replace it\n",
+        f"deixis: {out}: already exists; give --force to replace it\n",
     )
     assert deixis("convert", source, out, "--force", "--to", "grounding").code == 0
     assert sorted(file.name for file in out.iterdir()) == [

@@ -224,19 +224,20 @@ def test_a_sentence_is_explained(run: Run, made: Path, tmp_path: Path) -> None:
     assert order["matters"] == (abs(order["score"] - order["exchanged_score"]) > 1e-6)
     assert order["leads"] == (order["matters"] and order["score"] > order["exchanged_score"])
     code, out, _ = run(*ask)
-    assert (code, "No concepts of this run: zebra, see" in out, "Order:" in out) == (0, True, True)
+    assert (code, "Words that are not concepts of this model: zebra, see" in out, "Order:" in out) == (0, True, True)
     same = run("explain", made / "picture.png", sentence, "--model", made / "order", "--against", sentence, "--json")[1]
     assert json.loads(same)["order"]["matters"] is False
     alone = json.loads(run("explain", made / "picture.png", sentence, "--model", made / "concepts", "--json")[1])
     assert alone["order"] is None
-    assert "reads no sentence" in alone["no_order"]
+    assert "cannot score sentences" in alone["no_order"]
     ask = ("explain", made / "picture.png", sentence, "--model", made / "context", "--against", "A dog.")
     assert json.loads(run(*ask, "--json")[1])["concepts"] == []
     assert run(*ask)[1].startswith("Order:")
 
 
 def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: Path) -> None:
-    ask = ("figures", "map", made / "hm", "--corpus", made / "corpus", "--count", 4, "--out", tmp_path / "map.html")
+    ask = ("figures", "map", made / "hm", "--corpus", made / "corpus", "--split", "val", "--count", 4)
+    ask += ("--out", tmp_path / "map.html")
     code, out, _ = run(*ask, "--png", tmp_path / "map.png", "--method", "pca", "--json")
     assert code == 0
     found = json.loads(out)
@@ -255,12 +256,9 @@ def test_a_map_is_one_file_that_fetches_nothing(run: Run, made: Path, tmp_path: 
     assert "https://" not in page
     assert _size(tmp_path / "map.png")[0] > 1000
     assert run(*ask)[0] == 2
-    assert (
-        run("figures", "map", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "o.html", "--count", 5)[
-            0
-        ]
-        == 0
-    )
+    few = ("--split", "val", "--count", 5)
+    order = ("figures", "map", made / "order", "--corpus", made / "corpus", "--out", tmp_path / "o.html", *few)
+    assert run(*order)[0] == 0
     code, _, err = run("figures", "map", made / "concepts", "--corpus", made / "corpus", "--out", tmp_path / "c.html")
     assert (code, "no common space" in err) == (2, True)
 
@@ -269,14 +267,15 @@ def test_a_corpus_need_not_be_named_where_the_recipe_tells_it(
     run: Run, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask = ("figures", "map", made / "order", "--out", tmp_path / "o.html", "--count", 2, "--method", "pca")
+    ask += ("--split", "val")
     code, _, err = run(*ask)
-    assert (code, "order is for the corpus 'corpus'; say where it is with --corpus PATH" in err) == (2, True)
+    assert (code, "order needs the corpus 'corpus'; give its path with --corpus PATH" in err) == (2, True)
     monkeypatch.chdir(made)
     assert run(*ask)[0] == 0
     assert run("corpus", "cut", made / "corpus", tmp_path / "corpus", "--limit", 5, "--pictures")[0] == 0
     monkeypatch.chdir(tmp_path)
     code, _, err = run(*ask, "--force")
-    assert (code, "was trained on another corpus than its recipe's 'corpus'; say which" in err) == (2, True)
+    assert (code, "was trained on another corpus than its recipe's 'corpus'; give the one" in err) == (2, True)
 
 
 def test_order_is_scored_from_a_file(run: Run, made: Path, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_whole_numbers_that_would_be_rounded_are_refused(run, tmp_path):
     [
         (np.zeros((100, 20)), "shape (100, 20): 100 images with 5 captions each need 500 captions, not 20; it looks "
          "like captions × images: transpose it"),
-        (np.zeros((20, 40)), "if they are 2 each, give --captions-per-image 2"),
+        (np.zeros((20, 40)), "for 2 captions per image give --captions-per-image 2"),
         (np.zeros((20, 41)), "need 100 captions, not 41"),
         (np.zeros(100), "shape (100,): must be a matrix, images × captions"),
         (np.zeros((0, 5)), "shape (0, 5): must be a matrix"),
@@ -207,7 +207,7 @@ def test_damaged_files_never_end_in_a_traceback(run, matrix, tmp_path):
     ("content", "problem"),
     [
         ("0\n" * 99, "has 99 numbers for 100 captions"),
-        ("0\n" * 50 + "dog\n", "entry 51: must hold one whole number a caption"),
+        ("0\n" * 50 + "dog\n", "entry 51: must hold one whole number per caption"),
         ("0\n" * 99 + "20\n", "entry 100: image 20, but images are 0 to 19"),
     ],
 )

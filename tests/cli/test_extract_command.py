@@ -56,13 +56,13 @@ def test_a_folder_of_pictures_becomes_a_store(run: Run, photos: Path, tmp_path: 
     assert store.image_vectors().shape == (3, 1280)
     code, output, errors = run(photos, "--features", recipe, "--out", out)
     assert code == 0
-    assert "all were there" in output
+    assert "all were stored already" in output
     assert "skipped broken" in errors
 
 
 @pytest.mark.parametrize(
     ("features", "problem"),
-    [("everything", "unknown feature recipe"), ("drawn", "has no drawn boxes"), ("absent.toml", "No such file")],
+    [("everything", "unknown feature recipe"), ("drawn", "has no annotated boxes"), ("absent.toml", "No such file")],
 )
 def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, features: str, problem: str) -> None:
     code, output, errors = run(photos, "--features", features, "--out", tmp_path / "store")
@@ -76,7 +76,7 @@ def test_what_can_be_mended_is_one_line(run: Run, photos: Path, tmp_path: Path, 
     ("options", "problem"),
     [
         (("--engine", "spark"), "unknown engine 'spark'; known: local, ray"),
-        (("--address", "auto"), "give --engine ray with it"),
+        (("--address", "auto"), "--address needs --engine ray"),
         (("--engine", "ray"), "pip install 'deixis[ray]'"),
     ],
 )
@@ -114,7 +114,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, photos: Path, tmp_path: Path, monkey
     monkeypatch.setattr("deixis.features.extraction.extract", interrupted)
     np.save(tmp_path / "f.npy", np.ones((4, 2), np.float32))
     code, _, errors = run(photos, "--features", tmp_path / "f.npy", "--out", tmp_path / "store")
-    assert (code, errors) == (130, "deixis: interrupted; run the same again to go on\n")
+    assert (code, errors) == (130, "deixis: interrupted; run the same command again to continue\n")
 
 
 def test_features_of_somebody_else_become_a_store(run: Run, photos: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Ranked(Model):
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Arguments for two made-up runs over a few scenes."""
     scenes = open_corpus("scenes")
-    few = scenes.with_images(scenes.split("val").images[:8])
+    few = scenes.with_images(scenes.split("test").images[:8])
     write_corpus(few, tmp_path / "corpus", pictures=True)
     make_store(tmp_path / "store", few, random_boxes(9))
     matchers: dict[str, Any] = {"first": Ranked(1), "last": Ranked(-1), "deaf": Model()}
@@ -80,7 +80,7 @@ def test_draws_random_captions_and_tells_what_was_found(places: list[str], tmp_p
 
 
 def test_draws_the_caption_that_is_named(places: list[str], tmp_path: Path) -> None:
-    image = open_corpus("scenes").split("val").images[2]
+    image = open_corpus("scenes").split("test").images[2]
     number = next(
         n for n, caption in enumerate(image.captions) if any(map(image.chain_boxes, (p.chain for p in caption.phrases)))
     )

@@ -86,11 +86,11 @@ def test_a_report_prints_and_writes_the_same_figures(run, corpus, tmp_path):
 def test_the_table_has_a_row_a_type_and_says_what_was_seen(run, corpus):
     code, out, _ = run("report", corpus, "--method", "learned", "--split", "val", "--limit", 2)
     assert code == 0
-    assert "learned, IoU 0.5: recall in % by boxes" in out
-    assert "learned, IoU 0.7: recall in % by boxes" in out
+    assert "learned, IoU 0.5: recall in % by number of boxes" in out
+    assert "learned, IoU 0.7: recall in % by number of boxes" in out
     assert out.count("overall") == 2
     assert "2 images; 200 boxes" in out
-    assert "trained on drawn boxes" in out
+    assert "trained on annotated boxes" in out
 
 
 def test_a_part_of_a_split_is_not_taken_for_the_whole(run, corpus, tmp_path):
@@ -137,7 +137,7 @@ def test_mistakes_are_told_in_one_line(run, corpus, tmp_path):
     assert "no such file" in refused(run("report", corpus, "--method", tmp_path / "absent.safetensors"))
     assert "edge-boxes alone" in refused(run("report", corpus, "--method", "grid", "--edge-model", "model.yml"))
     assert "ends in .png" in refused(run("show", corpus, "x", "--out", tmp_path / "a.jpg"))
-    assert "give an image's id too" in refused(run("show", corpus, "--out", tmp_path / "a.png"))
+    assert "also give the id of an image" in refused(run("show", corpus, "--out", tmp_path / "a.png"))
     assert "is not a picture" in refused(run("show", corpus / "corpus.jsonl", "--out", tmp_path / "a.png"))
     assert ".safetensors files" in refused(run("train", corpus, "--out", tmp_path / "weights.pt"))
     assert "unknown network 'vgg'" in refused(

@@ -80,7 +80,7 @@ def test_the_page_for_the_docs_holds_every_table_and_is_the_same_each_time(folde
     page = folder.parent / "docs" / "results.md"
     output("table", "--all", "--results", folder, "--out", page)
     first = page.read_bytes()
-    output("table", "--all", "--results", folder, "--out", page)
+    output("table", "--all", "--results", folder, "--out", page, "--force")
     assert page.read_bytes() == first
     assert first.startswith(b"# Results\n")
     assert first.count(b"\n### Table ") == 26
@@ -95,9 +95,9 @@ def test_faults_are_one_line_and_exit_code_2(folder: Path, tmp_path: Path) -> No
     assert "entities-cca has no table 9" in refusal("table", "--paper", "entities-cca", "--table", 9, cwd=tmp_path)
     assert "no paper '9'; the papers are entities-cca" in refusal("table", "--paper", 9, cwd=tmp_path)
     assert "--table needs --paper" in refusal("table", "--table", 9, cwd=tmp_path)
-    assert "give it alone" in refusal("table", "--all", "--paper", "dvsa", cwd=tmp_path)
+    assert "--all excludes" in refusal("table", "--all", "--paper", "dvsa", cwd=tmp_path)
     assert "no such folder" in refusal("table", "--results", "nowhere", cwd=tmp_path)
-    assert "no table 'paper9'" in refusal("papers", "paper9", cwd=tmp_path)
+    assert "unknown table 'paper9'" in refusal("papers", "paper9", cwd=tmp_path)
     (folder / "sae-1.json").write_text('{"schema": 1}')
     assert "sae-1.json: metrics" in refusal("show", folder / "sae-1.json", cwd=tmp_path)
 

@@ -76,14 +76,14 @@ def test_the_tree_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_evaluate_types_and_chunker_leave_out_a_list_and_write_a_result(tmp_path: Path) -> None:
     corpus = scenes_corpus(80)
     write_corpus(corpus, tmp_path / "corpus")
-    kept = corpus.split("val").images[1:]
-    (tmp_path / "leave.txt").write_text(f"{corpus.split('val').images[0].id}.jpg\n")
+    kept = corpus.split("test").images[1:]
+    (tmp_path / "leave.txt").write_text(f"{corpus.split('test').images[0].id}.jpg\n")
     common = [tmp_path / "corpus", "--without", tmp_path / "leave.txt", "--out", tmp_path / "result.json"]
     output("evaluate", *common, "--method", "types")
     result = load(tmp_path / "result.json")
     assert result.counts["images"] == len(kept)
     assert result.counts["phrases"] == sum(len(c.phrases) for image in kept for c in image.captions)
-    shown = json.loads(output("evaluate", *common, "--json"))
+    shown = json.loads(output("evaluate", *common, "--force", "--json"))
     assert shown["protocol"]["parameters"] == {"method": "chunker"}
     assert shown["metrics"]["overall"]["f1"] > 0.5
     assert set(shown["metrics"]["by_length"]) <= {"1", "2", "3", "4", "5", "6+"}

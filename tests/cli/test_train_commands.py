@@ -41,7 +41,7 @@ def recipe(tmp_path, monkeypatch):
 def test_train_keeps_the_best_epoch_and_tells_each_on_standard_error(run, recipe, tmp_path):
     code, out, err = run("train", recipe, "--out", tmp_path / "run", "--set", "schedule.epochs=2", "--seed", 3)
     assert code == 0
-    assert f"Trained toy into {tmp_path / 'run'}\nEpoch " in out
+    assert f"Trained toy into {tmp_path / 'run'}\nBest epoch " in out
     assert [line.split(":")[0] for line in err.splitlines()] == ["epoch 1/2", "epoch 2/2"]
     assert "score -0." in err
     plan = read_plan(tmp_path / "run")
@@ -75,7 +75,7 @@ def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
     code, out, _ = run("runs", "show", folder, "--plot")
     assert code == 0
     assert "toy, seed 0" in out
-    assert "of 3 is kept" in out
+    assert "of 3: " in out
     assert (folder / "curves.png").exists()
     found = json.loads(run("runs", "show", folder, "--json")[1])
     assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
@@ -94,7 +94,7 @@ def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
     [
         (["--set", "schedule.epochs=0"], "schedule.epochs: Expected `int` >= 1"),
         (["--set", "epochs"], "'epochs' is no setting"),
-        (["--set", "corpus=nowhere"], "toy is for the corpus 'nowhere'; say where it is with --corpus PATH"),
+        (["--set", "corpus=nowhere"], "toy needs the corpus 'nowhere'; give its path with --corpus PATH"),
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["--features", "nowhere"], "is not a feature store"),
         (["--set", "schedule.figure=rsum"], "has no figure 'rsum'; it has: error, score"),

@@ -46,5 +46,5 @@ def test_the_first_interrupt_ends_indexing_while_pictures_are_decoded(tmp_path: 
         finally:
             process.kill()
     assert process.returncode == 130, errors
-    assert (out, errors) == ("", "deixis: interrupted; run the same again to go on\n")
+    assert (out, errors) == ("", "deixis: interrupted; run the same command again to continue\n")
     assert time.monotonic() - start < 15

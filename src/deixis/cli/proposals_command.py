@@ -261,8 +261,8 @@ def _parameters(proposer: ProposalMethod) -> dict[str, str | int | float | bool]
 
 def _statement(proposer: ProposalMethod) -> str:
     if proposer.saw_boxes:
-        return "the proposals were trained on drawn boxes"
-    return "no drawn box was learned from; parameters were chosen on validation boxes"
+        return "the proposals were trained on annotated boxes"
+    return "no box annotation was used for training; parameters were chosen on validation boxes"
 
 
 def _print_recall(
