@@ -105,7 +105,11 @@ def test_what_cannot_be_aligned_is_told(place: Path, tmp_path: Path) -> None:
         (["align", picture, "a dog", "--model", place / "captioner"], DeixisError, "cannot align"),
         (["align", picture, "  ", "--model", place / "aligner"], DeixisError, "no words"),
         (["align", picture, ". !", "--model", place / "aligner"], DeixisError, "no words"),
-        (["align", picture, "xyzzy qwrt", "--model", place / "aligner"], DeixisError, "does not know any word of 'xyzzy qwrt'"),
+        (
+            ["align", picture, "xyzzy qwrt", "--model", place / "aligner"],
+            DeixisError,
+            "does not know any word of 'xyzzy qwrt'",
+        ),
         (["align", tmp_path / "no.png", "a dog", "--model", place / "aligner"], InputError, r"no\.png"),
         (["align", picture, "a dog", "--model", place / "aligner", "--out", tmp_path / "a.jpg"], DeixisError, "PNG"),
         (["figures", "snippets", "xyzzy", "--model", place / "aligner", *collection(place)], DeixisError, "xyzzy"),

@@ -65,9 +65,9 @@ def scores(
     """
     from deixis.metrics.score_blocks import MatrixScores
 
+    record = Record(out, force, {"scores": file})
     matrix = _open_matrix(file, "images × captions")
     owners = _owners(file, matrix.shape, captions_per_image, caption_images)
-    record = Record(out, force, {"scores": file})
     _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json)
 
 
@@ -91,13 +91,13 @@ def embeddings(
     """
     from deixis.metrics.score_blocks import EmbeddingScores
 
+    record = Record(out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"})
     left, right = _open_matrix(images, "images × dimensions"), _open_matrix(captions, "captions × dimensions")
     if left.shape[1] != right.shape[1]:
         raise InputError(
             captions, f"has {right.shape[1]} dimensions, but {images.name} has {left.shape[1]}", f"shape {right.shape}"
         )
     owners = _owners(captions, (len(left), len(right)), captions_per_image, caption_images)
-    record = Record(out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"})
     sources = f"{images} and {captions}"
     _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json)
 

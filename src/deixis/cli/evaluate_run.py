@@ -70,18 +70,16 @@ def run(
     from deixis.training.run_models import read_recipe
     from deixis.vision.learned_proposals import checked_device
 
+    check_free(out, force)
     recipe, target = read_recipe(run), checked_device(device)
     opened = run_corpus(run, recipe, corpus, pictures_in)
     stores = run_stores(run, recipe, opened, features, device, split)
     with busy(f"Scoring {split}"):
         results = evaluate_run(run, opened, stores, target, split=split, folds=folds, drawn_regions=drawn_regions)
     if out is not None:
-        files = {out / f"{result.protocol.name.replace(' ', '-')}.json": result for result in results}
-        for path in files:
-            check_free(path, force)
         with system_faults(out):
-            for path, result in files.items():
-                save(result, path)
+            for result in results:
+                save(result, out / f"{result.protocol.name.replace(' ', '-')}.json")
     if as_json:
         print_json(results)
         return
