@@ -1,4 +1,4 @@
-"""What all commands have in common: examples, --json, --force, exit codes, and options that mean the same everywhere."""
+"""What all commands share: examples, --json, --force, exit codes, and options that mean the same everywhere."""
 
 from __future__ import annotations
 
