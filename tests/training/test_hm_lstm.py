@@ -179,6 +179,35 @@ def test_separate_statistics_normalize_each_loss_layer_by_itself(
     assert total == pytest.approx(expected, rel=1e-4)
 
 
+def test_the_difference_of_noun_phrases_begins_at_a_tree_lstm_and_is_kept_small(
+    text: dict[str, str], corpus: Corpus, store: FeatureStore
+) -> None:
+    settings = {"hidden": 7, "dim": 8}
+    losses = [{"difference_decay": decay} for decay in (0.0, 0.5)]
+    one, other = (
+        HMLSTMKind().task(recipe_of(text, model={**settings, "difference": True}, loss=loss), corpus, [store], CPU)
+        for loss in losses
+    )
+    tree = HMLSTMKind().task(recipe_of(text, model={**settings, "encoder": "tree-lstm"}), corpus, [store], CPU)
+    printed = HMLSTMKind().task(recipe_of(text, model=settings), corpus, [store], CPU)
+    batch = next(iter(one.batches(1)))
+
+    def states(task: HMTask) -> torch.Tensor:
+        return task.module.network.encoder(task.module.network.words(batch.plan.word), batch.plan)
+
+    with torch.no_grad():
+        torch.testing.assert_close(states(one), states(tree))
+        encoders = [task.module.network.encoder for task in (one, other)]
+        for encoder in encoders:
+            assert encoder.difference is not None
+            encoder.difference.fill_(0.1)
+        shared = encoders[0].recurrent
+        printed.module.network.encoder.recurrent.copy_(torch.cat([shared + 0.1, shared]))
+        torch.testing.assert_close(states(one), states(printed))
+        plain, decayed = (float(task.loss(batch).total) for task in (one, other))
+    assert decayed - plain == pytest.approx(0.5 * 0.01 * shared.numel(), rel=1e-4)
+
+
 def test_phrases_have_statistics_before_the_first_round_and_no_loss(
     text: dict[str, str], corpus: Corpus, store: FeatureStore
 ) -> None:

@@ -177,7 +177,8 @@ class CaptioningTask:
             return figures
         spoken = network.speak(data.inputs.float(), self.recipe.decoding)
         said = [" ".join(self.text.vocabulary.decode(own[0].words)) for own in spoken]
-        return figures | caption_scores(dict(zip(data.image_ids, said, strict=True)), self.references)
+        scores = caption_scores(dict(zip(data.image_ids, said, strict=True)), self.references)
+        return {**figures, **scores, "different": 100 * len(set(said)) / len(said)}
 
     def describe(self, batch: CaptionBatch) -> str:
         images = self.data.image_of[batch.texts[:5].cpu().numpy()].tolist()

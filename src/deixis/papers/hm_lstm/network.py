@@ -43,6 +43,8 @@ class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     centred_regions: bool = False
     #: Whether word vectors are learned too.
     learn_words: bool = False
+    #: Learn Û − Ū in place of Û (h-lstm), to be kept small by `loss.difference_decay`.
+    difference: bool = False
     #: Statistics of batch norm: of roots and phrases together, of pictures and regions together; or of each by itself.
     statistics: Literal["shared", "separate"] = "shared"
 
@@ -92,7 +94,7 @@ class HMLSTM(nn.Module):
             self.centre = nn.Buffer(torch.zeros(visual_dim) if centre is None else centre.clone())
         self.words = nn.Embedding(vectors.shape[0], vectors.shape[1], _weight=vectors)
         self.words.weight.requires_grad_(recipe.learn_words)
-        self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder)
+        self.encoder = TreeLSTM(vectors.shape[1], recipe.hidden, recipe.encoder, difference=recipe.difference)
         self.dropout, self.text_dropout = nn.Dropout(recipe.dropout), nn.Dropout(recipe.text_dropout)
         self.images = MaskedSequential(nn.Linear(visual_dim, recipe.dim), MaskedBatchNorm(recipe.dim))  # eq. 1
         self.texts = MaskedSequential(nn.Linear(recipe.hidden, recipe.dim), MaskedBatchNorm(recipe.dim))

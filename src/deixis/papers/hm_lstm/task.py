@@ -89,6 +89,8 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     #: Of the losses at phrases, beside that at the root.
     phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
     contrasts: Literal["image", "batch"] = "image"
+    #: Times the sum of squares of Û − Ū, where the model learns this difference.
+    difference_decay: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,6 +124,10 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
                 f"alternation: of {self.schedule.epochs} epochs, {self.alternation.coarse} are coarse; "
                 f"the other {left} are no equal share for each of {rounds} rounds"
             )
+        if self.model.difference and self.model.encoder != "h-lstm":
+            raise ValueError("model.difference is for model.encoder = 'h-lstm': others treat all children alike")
+        if self.loss.difference_decay and not self.model.difference:
+            raise ValueError("loss.difference_decay needs model.difference = true")
 
     def round_of(self, epoch: int) -> int:
         """The round that an epoch belongs to, 0 for the coarse stage."""
@@ -258,7 +264,12 @@ class HMTask:
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
         roots = by_root.sum() / count
         phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / count
-        return Loss(roots + phrases, {"roots": roots, "noun_phrases": phrases})
+        parts = {"roots": roots, "noun_phrases": phrases}
+        difference, decay = network.encoder.difference, self.recipe.loss.difference_decay
+        if difference is None or not decay:
+            return Loss(roots + phrases, parts)
+        decayed = decay * difference.square().sum()
+        return Loss(roots + phrases + decayed, {**parts, "difference": decayed})
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out

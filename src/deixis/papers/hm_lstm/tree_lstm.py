@@ -26,12 +26,13 @@ class TreeLSTM(nn.Module):
     """Hidden states of all nodes of a plan.
 
     `weight` holds W, `recurrent` Û and Ū (noun phrases first; one alone where children are treated alike), `bias` b,
-    each for the gates i, o, u, f in this order.
+    each for the gates i, o, u, f in this order. With `difference`, `recurrent` holds Ū alone and `difference` Û − Ū,
+    which begins at 0: as a Tree-LSTM.
     """
 
-    def __init__(self, inputs: int, hidden: int, shape: Shape = "h-lstm") -> None:
+    def __init__(self, inputs: int, hidden: int, shape: Shape = "h-lstm", *, difference: bool = False) -> None:
         super().__init__()
-        kinds = 2 if shape == "h-lstm" else 1
+        kinds = 2 if shape == "h-lstm" and not difference else 1
         self.hidden = hidden
         self.weight = nn.Parameter(torch.empty(inputs, 4 * hidden))
         self.recurrent = nn.Parameter(torch.empty(kinds, hidden, 4 * hidden))
@@ -41,6 +42,7 @@ class TreeLSTM(nn.Module):
             nn.init.uniform_(parameter, -(hidden**-0.5), hidden**-0.5)
         with torch.no_grad():
             self.bias[3 * hidden :] = 1.0
+        self.difference = nn.Parameter(torch.zeros(1, hidden, 4 * hidden)) if difference else None
 
     def forward(self, words: Tensor, plan: Plan) -> Tensor:
         """Hidden states `(plan.rows, hidden)`.
@@ -51,7 +53,10 @@ class TreeLSTM(nn.Module):
         with torch.autocast(words.device.type, enabled=False):
             inputs = words.to(self.weight.dtype) @ self.weight
             levels = fused_levels(words.device) or Levels
-            hidden: Tensor = levels.apply(inputs, self.bias, self.recurrent, plan)
+            recurrent: Tensor = self.recurrent
+            if self.difference is not None:
+                recurrent = torch.cat([recurrent + self.difference, recurrent])
+            hidden: Tensor = levels.apply(inputs, self.bias, recurrent, plan)
         return hidden
 
 
