@@ -29,8 +29,8 @@ import torch
 from telling import tell
 from torch import Tensor
 
+from deixis.papers.dvsa.fast.packing import Tiles, packed_regions, packed_words
 from deixis.papers.dvsa.network import BLOCK, pooled_products
-from deixis.papers.dvsa.packing import Tiles, packed_regions, packed_words
 
 REGIONS, DIM = 20, 1024
 #: Words of a caption of Flickr8k: mean and spread, least and most.
@@ -162,7 +162,7 @@ def held(work: Callable[[], Tensor], device: torch.device) -> int:
 
 
 def fused(pairs: Pairs, tiles: Tiles) -> Callable[[], Tensor]:
-    from deixis.papers.dvsa.kernel import best_product_sums
+    from deixis.papers.dvsa.fast.product_kernel import best_product_sums
 
     regions = packed_regions(pairs.regions, pairs.present, tiles)
     words = packed_words(pairs.words, pairs.text, pairs.captions, tiles)

@@ -25,8 +25,9 @@ import torch
 from telling import tell
 from torch import Tensor
 
-from deixis.papers.hm_lstm.forest import Forest, Plan
-from deixis.papers.hm_lstm.tree_lstm import TreeLSTM, fused_levels
+from deixis.papers.hm_lstm.fast.forest import Forest, Plan
+from deixis.papers.hm_lstm.fast.levels import fused_levels
+from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree, read_trees
 
 WORD, HIDDEN, LEAST_TOKENS = 300, 512, 8

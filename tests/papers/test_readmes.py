@@ -13,7 +13,7 @@ import deixis
 PAPERS = Path(deixis.__file__).parent / "papers"
 FOLDERS = sorted(path.parent for path in PAPERS.glob("*/__init__.py"))
 #: `file.py`: `name`, `name`
-REFERENCE = re.compile(r"`([a-z_]+\.py)`(?:: ((?:`[A-Za-z_]+`(?:, )?)+))?")
+REFERENCE = re.compile(r"`((?:fast/)?[a-z_]+\.py)`(?:: ((?:`[A-Za-z_]+`(?:, )?)+))?")
 
 
 def names_in(path: Path) -> set[str]:

@@ -14,8 +14,9 @@ import torch
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.features import FeatureStore
 from deixis.model import store_images
+from deixis.papers.dvsa.loss import fragment_hinge, max_margin
 from deixis.papers.dvsa.model import AlignmentModel
-from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask, fragment_hinge, max_margin
+from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask
 from deixis.text.parsing import spacy_folder
 from deixis.text.tokens import tokens_of
 from deixis.training.evaluating import evaluate_run

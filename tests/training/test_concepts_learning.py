@@ -18,8 +18,7 @@ from deixis.errors import CannotError, DeixisError, InputError
 from deixis.features import FeatureStore
 from deixis.metrics.paper_tables import paper_tables
 from deixis.model import has_own_score, store_images
-from deixis.papers.concepts_order.concepts_task import concept_loss
-from deixis.papers.concepts_order.loss import structured_ranking
+from deixis.papers.concepts_order.loss import concept_loss, structured_ranking
 from deixis.papers.concepts_order.task import ConceptsOrderKind, ConceptsOrderRecipe, OrderLossRecipe
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of

@@ -20,8 +20,9 @@ from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import store_images
 from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import Correspondences, read_correspondences
+from deixis.papers.hm_lstm.loss import contrastive_loss
 from deixis.papers.hm_lstm.network import HMLSTM
-from deixis.papers.hm_lstm.task import HMBatch, HMLSTMKind, HMLSTMRecipe, HMTask, contrastive_loss, phrase_bank
+from deixis.papers.hm_lstm.task import HMBatch, HMLSTMKind, HMLSTMRecipe, HMTask, phrase_bank
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
 from deixis.text.trees import Tree, read_trees, write_trees

@@ -15,8 +15,8 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.records import make_caption
 from deixis.errors import InputError
 from deixis.papers.concepts_order import pictures_task as order_pictures
-from deixis.papers.concepts_order.loss import caption_lengths
 from deixis.papers.concepts_order.model import ConceptsOrderModel
+from deixis.papers.concepts_order.order_training import caption_lengths
 from deixis.papers.concepts_order.pictures_task import (
     OrderPictureTask,
     PictureBatch,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from deixis.papers.concepts_order.network import SentenceGenerator
+from deixis.papers.dvsa.loss import fragment_hinge
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
-from deixis.papers.dvsa.task import fragment_hinge
 from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, flat_words, read
 from deixis.training.masked_norm import MaskedBatchNorm, MaskedSequential
 

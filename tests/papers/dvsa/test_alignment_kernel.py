@@ -11,9 +11,9 @@ pytest.importorskip("triton", reason="the fused kernel needs Triton")
 if not torch.cuda.is_available():
     pytest.skip("the fused kernel needs a GPU", allow_module_level=True)
 
-from deixis.papers.dvsa.kernel import available, best_product_sums, default_tiles
+from deixis.papers.dvsa.fast.packing import Tiles, packed_regions, packed_words
+from deixis.papers.dvsa.fast.product_kernel import available, best_product_sums, default_tiles
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
-from deixis.papers.dvsa.packing import Tiles, packed_regions, packed_words
 
 CUDA = torch.device("cuda")
 

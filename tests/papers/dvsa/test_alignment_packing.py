@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deixis.papers.dvsa.packing import PackedRegions, PackedWords, Tiles, fill_bins, packed_regions, packed_words
+from deixis.papers.dvsa.fast.packing import PackedRegions, PackedWords, Tiles, fill_bins, packed_regions, packed_words
 
 
 def naive(regions: Tensor, present: Tensor, words: Tensor, text: Tensor, texts: int) -> Tensor:

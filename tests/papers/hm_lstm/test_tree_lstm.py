@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from deixis.papers.hm_lstm.forest import Forest, Shape
+from deixis.papers.hm_lstm.fast.forest import Forest, Shape
 from deixis.papers.hm_lstm.reference import is_noun_phrase, node_states
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree

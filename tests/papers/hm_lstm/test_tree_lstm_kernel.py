@@ -14,7 +14,7 @@ if os.environ.get("TRITON_INTERPRET") != "1" and not torch.cuda.is_available():
 
 from deixis.papers.hm_lstm import kernel as tree_lstm_kernel
 from deixis.papers.hm_lstm import tree_lstm
-from deixis.papers.hm_lstm.forest import Forest, Shape
+from deixis.papers.hm_lstm.fast.forest import Forest, Shape
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 from tests.papers.hm_lstm import test_tree_lstm as oracle

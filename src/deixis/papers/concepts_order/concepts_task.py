@@ -21,7 +21,6 @@ import torch
 from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
@@ -33,6 +32,7 @@ from deixis.metrics.concept_prediction import concept_precision, concept_predict
 from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
+from deixis.papers.concepts_order.loss import concept_loss
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
@@ -122,13 +122,6 @@ class ConceptTask:
 
     def save(self, folder: Path) -> None:
         self.vocabulary.save(folder / VOCABULARY)
-
-
-def concept_loss(logits: Tensor, labels: Tensor, form: Literal["cross-entropy", "printed"]) -> Tensor:
-    """Σ over concepts, meaned over pictures: binary cross-entropy, or eq. 1 as printed, with confidences and {0, 1}."""
-    if form == "printed":
-        return F.softplus(-labels * torch.sigmoid(logits)).sum(1).mean()
-    return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
 
 
 def captioned(source: TrainingSet | Corpus, store: FeatureStore) -> list[Image]:

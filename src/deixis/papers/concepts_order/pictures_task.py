@@ -32,8 +32,11 @@ from deixis.features.store import FeatureStore
 from deixis.metrics.concept_prediction import concept_precision, concept_prediction
 from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concept_model import CellConceptModel
-from deixis.papers.concepts_order.concepts_task import VOCABULARY, concept_loss
-from deixis.papers.concepts_order.loss import (
+from deixis.papers.concepts_order.concepts_task import VOCABULARY
+from deixis.papers.concepts_order.loss import concept_loss
+from deixis.papers.concepts_order.model import ConceptsOrderModel
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
+from deixis.papers.concepts_order.order_training import (
     Captions,
     OrderLossRecipe,
     caption_lengths,
@@ -41,8 +44,6 @@ from deixis.papers.concepts_order.loss import (
     order_loss,
     twin_ids,
 )
-from deixis.papers.concepts_order.model import ConceptsOrderModel
-from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of

@@ -33,7 +33,9 @@ from deixis.metrics.protocols import Pictures
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
-from deixis.papers.concepts_order.loss import (
+from deixis.papers.concepts_order.model import ConceptsOrderModel
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
+from deixis.papers.concepts_order.order_training import (
     Captions,
     OrderLossRecipe,
     caption_lengths,
@@ -41,8 +43,6 @@ from deixis.papers.concepts_order.loss import (
     order_loss,
     twin_ids,
 )
-from deixis.papers.concepts_order.model import ConceptsOrderModel
-from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.training.inputs import TEXT, find_store, fitted_text

@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from deixis.errors import DeixisError
 from deixis.features.centring import centred
-from deixis.papers.dvsa.packing import packed_regions, packed_words
+from deixis.papers.dvsa.fast.packing import packed_regions, packed_words
 from deixis.text.recurrent import Share, Width, flat_words
 
 #: Numbers that one block of region-word products may hold: 64 MB in float32.
@@ -206,7 +206,7 @@ def fused_kernel(device: torch.device) -> Any:
     if device.type != "cuda" or find_spec("triton") is None:
         return None
     try:
-        kernel = import_module("deixis.papers.dvsa.kernel")
+        kernel = import_module("deixis.papers.dvsa.fast.product_kernel")
     except ImportError:  # a Triton too old for what the kernel asks of it
         return None
     return kernel if kernel.available(device) else None

@@ -24,7 +24,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.arrays import RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write
-from deixis.papers.hm_lstm.forest import NOUN_PHRASE
+from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE
 from deixis.papers.hm_lstm.network import HMLSTM, TEXTS, TreeTexts
 from deixis.text.tokens import tokens_of
 

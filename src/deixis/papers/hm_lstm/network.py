@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deixis.features.centring import centred
-from deixis.papers.hm_lstm.forest import Forest, Plan, Shape
+from deixis.papers.hm_lstm.fast.forest import Forest, Plan, Shape
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary

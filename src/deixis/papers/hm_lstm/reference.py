@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from deixis.papers.hm_lstm.forest import NOUN_PHRASE
+from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 

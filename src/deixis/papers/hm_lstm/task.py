@@ -37,7 +37,8 @@ from deixis.papers.hm_lstm.correspondences import (
     save_correspondences,
     tree_data,
 )
-from deixis.papers.hm_lstm.forest import NOUN_PHRASE, Plan
+from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE, Plan
+from deixis.papers.hm_lstm.loss import contrastive_loss
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
@@ -151,19 +152,6 @@ class HMBatch(NamedTuple):
     phrase_contrast: Annotated[Tensor, "phrases", "phrases"]
     #: Confidences.
     weights: Annotated[Tensor, "phrases"]
-
-
-def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:
-    """Eq. 9 by pair `(pairs,)`.
-
-    Args:
-        visual, texts: `(pairs, d)` unit embeddings; those of one place match.
-        contrast: `(pairs, pairs)` true where the second is contrasted with the first; symmetric.
-    """
-    scores = visual @ texts.T
-    own = scores.diagonal()[:, None]
-    hinges = torch.relu(margin - own + scores) + torch.relu(margin - own + scores.T)
-    return torch.where(contrast, hinges, 0).sum(1)
 
 
 class HMModule(nn.Module):

@@ -1,4 +1,4 @@
-"""Regions and words as the fused kernel of the aligner reads them (`deixis.papers.dvsa.kernel`).
+"""Regions and words as the fused kernel of the aligner reads them (`deixis.papers.dvsa.fast.product_kernel`).
 
 A tile is `Tiles.words` words by `Tiles.slots` regions of each of `Tiles.pictures` pictures. Its columns run over the
 pictures first, so that the best of a picture's slots is taken within a thread; further regions of the same pictures

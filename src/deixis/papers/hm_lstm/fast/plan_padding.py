@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deixis.papers.hm_lstm.forest import NO_WORD, Level, Plan, starts_of
+from deixis.papers.hm_lstm.fast.forest import NO_WORD, Level, Plan, starts_of
 from deixis.training.bucket_padding import bucket_size
 
 Numbers = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """S_kl = Σ_t max_i v_i·s_t of all pairs in one kernel (Triton): no product of a region and a word is written to memory.
 
-Vectors are bfloat16, sums float32; `deixis.papers.dvsa.packing` lays them out. The sums over a text's words are
+Vectors are bfloat16, sums float32; `deixis.papers.dvsa.fast.packing` lays them out. The sums over a text's words are
 products with the words' membership, in three parts of bfloat16 that make up float32. Where Triton or a GPU for it is
 missing, `deixis.papers.dvsa.network.pooled_products` does the same in blocks.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from deixis.errors import DeixisError
-from deixis.papers.dvsa.packing import PackedRegions, PackedWords, Tiles
+from deixis.papers.dvsa.fast.packing import PackedRegions, PackedWords, Tiles
 
 
 def available(device: torch.device) -> bool:

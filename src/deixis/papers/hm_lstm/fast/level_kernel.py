@@ -1,9 +1,9 @@
 """The H-LSTM's levels with one kernel (Triton) between two matrix products, on a GPU.
 
-`deixis.papers.hm_lstm.tree_lstm` takes some fifteen small operations a level, whose launches cost a GPU more than
+`deixis.papers.hm_lstm.fast.levels` takes some fifteen small operations a level, whose launches cost a GPU more than
 their work.
 Here a row looks up its children, and in the backward pass its parents, so nothing is added up by several at once: the
-same numbers in every run. Names are those of `deixis.papers.hm_lstm.tree_lstm`.
+same numbers in every run. Names are those of `deixis.papers.hm_lstm.fast.levels`.
 """
 
 # mypy: disable-error-code="import-not-found, untyped-decorator, no-untyped-def"
@@ -18,15 +18,15 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deixis.papers.hm_lstm.forest import Plan
-from deixis.papers.hm_lstm.tree_lstm import kinds_of, recurrent_gradient
+from deixis.papers.hm_lstm.fast.forest import Plan
+from deixis.papers.hm_lstm.fast.levels import kinds_of, recurrent_gradient
 
 #: Columns of a state that one program works on.
 BLOCK = 128
 
 
 class FusedLevels(torch.autograd.Function):
-    """As `deixis.papers.hm_lstm.tree_lstm.Levels`."""
+    """As `deixis.papers.hm_lstm.fast.levels.Levels`."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, bias: Tensor, recurrent: Tensor, plan: Plan) -> Tensor:

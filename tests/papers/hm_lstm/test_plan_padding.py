@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deixis.papers.hm_lstm.forest import Forest, Shape
-from deixis.papers.hm_lstm.frames import Frame
+from deixis.papers.hm_lstm.fast.forest import Forest, Shape
+from deixis.papers.hm_lstm.fast.plan_padding import Frame
 from deixis.papers.hm_lstm.tree_lstm import TreeLSTM
 from deixis.text.trees import Tree
 

@@ -91,8 +91,8 @@ class Plan(NamedTuple):
     phrase_tree: Tensor
 
     def padded(self, room: Any) -> tuple[Plan, Any]:
-        """The same plan with room for larger ones (`deixis.papers.hm_lstm.frames`); it must be on the host."""
-        from deixis.papers.hm_lstm.frames import fit
+        """The same plan with room for larger ones (`plan_padding.py`); it must be on the host."""
+        from deixis.papers.hm_lstm.fast.plan_padding import fit
 
         return fit(self, room)
 

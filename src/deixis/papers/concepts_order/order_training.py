@@ -1,0 +1,135 @@
+"""What concepts and order are learned by: L_mat and L_gen (paper 3, section 3.4), and exchanged captions.
+
+The last is not in the paper: training captions with two roles exchanged are mismatches of their pictures.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+
+from deixis.corpus import Corpus
+from deixis.errors import DeixisError
+from deixis.metrics.word_order import TOLERANCE
+from deixis.papers.concepts_order.loss import exchanged_ranking, structured_ranking
+from deixis.papers.concepts_order.network import ConceptsOrderNetwork
+from deixis.text.features import TokenIds
+from deixis.text.twins import corpus_twins
+from deixis.text.vocabulary import PAD
+from deixis.training.pair_data import SentenceData
+from deixis.training.sampling import Numbers, as_numbers
+from deixis.training.task import Gather, Loss, compute_all
+from deixis.training.validation import retrieval_figures
+
+
+class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Eq. 4. Without `generation` there is no generator; without `matching` it learns to caption, as a speaker must."""
+
+    margin: Annotated[float, Meta(gt=0)] = 0.2
+    matching: Annotated[float, Meta(ge=0)] = 1.0
+    #: λ.
+    generation: Annotated[float, Meta(ge=0)] = 1.0
+    #: Scheduled sampling: share of the words read that are the model's own, reached in even steps by the last of
+    #: `sampling_epochs`; the first epoch has none.
+    sampling: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    sampling_epochs: Annotated[int, Meta(ge=2)] = 10
+    #: How much a caption's twin with exchanged roles counts as a mismatch of its picture, beside L_mat's mismatches.
+    order: Annotated[float, Meta(ge=0)] = 0.0
+
+    def sampled(self, epoch: int) -> float:
+        return self.sampling * min(1.0, (epoch - 1) / (self.sampling_epochs - 1))
+
+
+class Captions(NamedTuple):
+    """The captions of a batch of images."""
+
+    #: Words, 0 = padding at the end, and where there is a caption.
+    ids: Annotated[Tensor, "captions", "words"]
+    mask: Annotated[Tensor, "captions"]
+    #: The place of each one's image in the batch.
+    owner: Annotated[Tensor, "captions"]
+    #: The same words with two roles exchanged, zeros where there is no such twin; None where twins do not count.
+    twins: Annotated[Tensor, "captions", "words"] | None = None
+
+
+def order_loss(
+    network: ConceptsOrderNetwork,
+    settings: OrderLossRecipe,
+    fused: Tensor,
+    captions: Captions,
+    mismatch: Tensor,
+    share: Tensor | None = None,
+    gather: Gather = compute_all,
+) -> Loss:
+    """Eq. 4 of a batch, with what exchanged captions add.
+
+    Args:
+        fused: `(images, hidden)`.
+        captions: of these images.
+        mismatch: `(captions, images)` true where they do not match.
+        share: `()` of scheduled sampling; None: none.
+        gather: computes embeddings and likelihoods.
+    """
+    ids, mask, count = captions.ids[:, : network.longest], captions.mask, captions.mask.sum()
+    images, texts = nn.functional.normalize(fused), gather(network.embed_texts, ids)
+    matching = structured_ranking(images, texts, captions.owner, mismatch, mask, settings.margin)
+    parts = {"matching": matching / count}
+    total = settings.matching * parts["matching"]
+    if captions.twins is not None:
+        twins = gather(network.embed_texts, captions.twins)
+        hinges = exchanged_ranking(images[captions.owner], texts, twins, captions.twins, settings.margin)
+        parts["order"] = hinges / count
+        total = total + settings.order * parts["order"]
+    if network.generator is not None:
+        if share is None:
+            losses = gather(network.generator.negative_log_likelihood, fused[captions.owner], ids)
+        else:
+            likelihood = network.generator.sampled_negative_log_likelihood
+            losses = gather(lambda pictures, own: likelihood(pictures, own, share), fused[captions.owner], ids)
+        parts["generation"] = losses.masked_fill(~mask, 0).sum() / count
+        total = total + settings.generation * parts["generation"]
+    return Loss(total, parts)
+
+
+def order_figures(
+    network: ConceptsOrderNetwork, fused: Tensor, data: SentenceData, twins: Tensor | None
+) -> dict[str, float]:
+    """Recalls; how often captions are ahead of their twins; the mean log-likelihood where sentences are told."""
+    texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
+    images = nn.functional.normalize(fused)
+    figures = retrieval_figures(images @ texts.T, data.image_of)
+    if twins is not None:
+        rows = (twins != 0).any(1).nonzero()[:, 0]
+        others = torch.cat([network.embed_texts(twins[part]) for part in torch.split(rows, 4096)])
+        ahead = (images[data.image_of[rows]] * (texts[rows] - others)).sum(1)
+        figures["order"] = 100 * float((ahead > TOLERANCE).float().mean())
+    if network.generator is not None:
+        # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
+        ids = data.texts[:, : network.longest]
+        parts = [
+            network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
+            for rows in torch.split(torch.arange(len(ids), device=fused.device), 512)
+        ]
+        figures["log_likelihood"] = -float(torch.cat(parts).mean())
+    return figures
+
+
+def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
+    """`(captions, longest)`: the captions of a corpus with roles exchanged (`deixis.text.twins`), 0 = padding."""
+    false = {(twins.image, twins.true): tuple(twins.false.split(" ")) for twins in corpus_twins(source)}
+    owners = (data.image_ids[number] for number in data.image_of.tolist())
+    texts = [false.get((owner, " ".join(own)), ()) for owner, own in zip(owners, data.captions, strict=True)]
+    if not any(texts):
+        raise DeixisError("loss.order: none of these captions has a twin with exchanged roles")
+    return torch.from_numpy(text.transform(texts))
+
+
+def caption_lengths(data: SentenceData, twins: Tensor | None) -> Numbers:
+    """`(captions,)`: how many words a caption has, or its twin where that has more."""
+    lengths = np.array([len(text) for text in data.captions], np.int64)
+    return lengths if twins is None else np.maximum(lengths, as_numbers((twins != PAD).sum(1)))

@@ -1,0 +1,1 @@
+"""Scores of all pairs of pictures and sentences on a GPU; `reference.py` is what it is tested against."""
