@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+import torch
 
 from deixis.annotation.assistance import ModelAssistant
 from deixis.annotation.mentions import given_document
@@ -17,8 +19,9 @@ from deixis.corpus import Box, Corpus, Image, TrainingSet, open_corpus
 from deixis.errors import InputError
 from deixis.metrics.localization import PhraseQuery
 from deixis.model import Localized
-from deixis.text.coreference import CoreferenceScorer, MentionText, mention_texts, pair_features
-from deixis.training.tools.coreference_training import Schedule, labelled_pairs, pairs_f1, train_scorer
+from deixis.text.coreference import CoreferenceScorer, MentionText, labelled_pairs, mention_texts, pair_features
+from deixis.training.tools.coreference_training import CoreferenceTask, coreference_recipe, pairs_f1
+from deixis.training.tools.tool_runs import train_tool
 from tests.annotation.conftest import MakeBench
 from tests.annotation.worlds import made_up_corpus
 
@@ -29,10 +32,12 @@ def scenes() -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def trained(scenes: Corpus) -> CoreferenceScorer:
+def trained(scenes: Corpus, tmp_path_factory: pytest.TempPathFactory) -> CoreferenceScorer:
     training = TrainingSet(scenes.with_images(scenes.split("train").images[:120]))
-    schedule = Schedule(epochs=6, minimum_count=3, batch_size=256)
-    return list(train_scorer(training, schedule))[-1][2]
+    recipe = msgspec.structs.replace(coreference_recipe(6), minimum_count=3, batch_size=256)
+    task = CoreferenceTask(training, scenes.split("val").images[:10], recipe)
+    train_tool(task, recipe, training.corpus, tmp_path_factory.mktemp("coreference") / "run", torch.device("cpu"))
+    return task.export()
 
 
 def test_training_gives_a_scorer_that_beats_the_head_noun(scenes: Corpus, trained: CoreferenceScorer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,9 +13,14 @@ from typer.testing import CliRunner
 from deixis.cli import app
 from deixis.corpus import write_corpus
 from deixis.corpus.scenes import scenes_corpus
+from deixis.errors import DeixisError
 from deixis.metrics.results import load
 from deixis.text import parsing
+from deixis.text.chunker import Chunker
 from deixis.text.constituency import Word, constituency
+from deixis.text.coreference import CoreferenceScorer
+from deixis.training.run_records import epochs_of
+from deixis.training.runs import read_log
 
 RUNNER = CliRunner()
 
@@ -23,6 +29,12 @@ def output(*arguments: object) -> str:
     done = RUNNER.invoke(app, ["text", *map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def refused(*arguments: object) -> str:
+    with pytest.raises(DeixisError) as caught:
+        RUNNER.invoke(app, ["text", *map(str, arguments)], catch_exceptions=False)
+    return str(caught.value)
 
 
 @pytest.fixture
@@ -95,3 +107,21 @@ def test_train_types_writes_a_lexicon(tmp_path: Path) -> None:
     text = output("train-types", tmp_path / "corpus", "--out", tmp_path / "types.json")
     assert "heads" in text
     assert "people" in json.loads((tmp_path / "types.json").read_text())["heads"]
+
+
+@pytest.mark.parametrize(("command", "tool"), [("train-chunker", Chunker), ("train-coreference", CoreferenceScorer)])
+def test_train_commands_leave_a_tool_and_the_run_that_made_it(command: str, tool: Any, tmp_path: Path) -> None:
+    write_corpus(scenes_corpus(80), tmp_path / "corpus")
+    out = tmp_path / "tool.safetensors"
+    options = [command, tmp_path / "corpus", "--out", out, "--epochs", "1"]
+    assert f"Wrote {out}" in output(*options)
+    weights = out.read_bytes()
+    assert tool.load(out).arrays
+    (epoch,) = epochs_of(read_log(tmp_path / "tool.run"))
+    assert 0 <= epoch.figures["f1"] <= 1
+    assert "--force" in refused(*options)
+    # The run is finished, so its weights are only written again.
+    out.write_bytes(b"")
+    output(*options, "--force")
+    assert out.read_bytes() == weights
+    assert "another recipe" in refused(*options, "--force", "--seed", "1")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,10 +15,19 @@ torch = pytest.importorskip("torch")
 from deixis.corpus import Corpus  # noqa: E402
 from deixis.corpus.scenes import scenes_corpus  # noqa: E402
 from deixis.corpus.training import training_set  # noqa: E402
-from deixis.metrics.phrase_chunking import score_chunking, score_types  # noqa: E402
+from deixis.metrics.phrase_chunking import score_types  # noqa: E402
 from deixis.text.chunker import SHAPES, row_maps, view_rows  # noqa: E402
-from deixis.training.tools.chunker_training import ChunkerNetwork, Schedule, export, sequence_loss, train_chunker  # noqa: E402
+from deixis.training.tools.chunker_training import (  # noqa: E402
+    ChunkerNetwork,
+    ChunkerRecipe,
+    ChunkerTask,
+    chunker_recipe,
+    export,
+    sequence_loss,
+)
 from deixis.training.tools.entity_types_training import learn_entity_types  # noqa: E402
+from deixis.training.tools.tool_runs import train_tool  # noqa: E402
+from deixis.training.trainer import Progress  # noqa: E402
 
 VOCABULARIES = {"word": ["a", "dog", "red"], "ending2": ["og", "ed"], "ending3": ["dog"], "beginning": ["dog", "red"]}
 
@@ -23,7 +35,7 @@ VOCABULARIES = {"word": ["a", "dog", "red"], "ending2": ["og", "ed"], "ending3":
 def network(depth: int = 3) -> ChunkerNetwork:
     torch.manual_seed(1)
     rows = {view: len(strings) + 2 for view, strings in VOCABULARIES.items()} | {"shape": SHAPES}
-    made = ChunkerNetwork(rows, Schedule(hidden=8, depth=depth)).eval()
+    made = ChunkerNetwork(rows, msgspec.structs.replace(chunker_recipe(), hidden=8, depth=depth)).eval()
     for parameter in (made.pairs, made.first, made.last):
         torch.nn.init.normal_(parameter)
     return made.requires_grad_(False)
@@ -65,16 +77,38 @@ def scenes() -> Corpus:
     return scenes_corpus(120)
 
 
-def test_learns_the_phrases_of_the_drawn_scenes_and_repeats_itself(scenes: Corpus) -> None:
-    schedule = Schedule(epochs=4, batch_size=8, learning_rate=1e-2, hidden=16, depth=2, minimum_word_count=2)
-    *_, (epoch, loss, chunker) = train_chunker(training_set(scenes), schedule)
-    captions = [caption for image in scenes.split("val") for caption in image.captions]
-    found = chunker.phrases_of(captions)
-    score = score_chunking((c, spans, [("other",)] * len(spans)) for c, spans in zip(captions, found, strict=True))
-    assert (epoch, loss < 0.2) == (3, True)
-    assert score.overall.f1 > 0.95
-    *_, (_, _, again) = train_chunker(training_set(scenes), schedule)
-    assert all(np.array_equal(array, again.arrays[name]) for name, array in chunker.arrays.items())
+def chunker_task(corpus: Corpus) -> tuple[ChunkerTask, ChunkerRecipe]:
+    recipe = msgspec.structs.replace(chunker_recipe(4), batch_size=8, hidden=16, depth=2, minimum_word_count=2)
+    recipe = msgspec.structs.replace(
+        recipe, schedule=msgspec.structs.replace(recipe.schedule, learning_rate=1e-2, validate_every=4)
+    )
+    return ChunkerTask(training_set(corpus), corpus.split("val"), recipe), recipe
+
+
+def test_learns_the_phrases_of_the_drawn_scenes(scenes: Corpus, tmp_path: Path) -> None:
+    task, recipe = chunker_task(scenes)
+    report = train_tool(task, recipe, scenes, tmp_path / "run", torch.device("cpu"))
+    assert report.epoch == 4
+    assert report.figures["f1"] > 0.95
+    assert task.validate() == pytest.approx(report.figures)
+
+
+def test_an_interrupted_training_ends_with_the_same_chunker(tmp_path: Path) -> None:
+    small = scenes_corpus(40)
+
+    def trained(folder: str, progress: Callable[[Progress], None] | None = None) -> dict[str, np.ndarray]:
+        task, recipe = chunker_task(small)
+        train_tool(task, recipe, small, tmp_path / folder, torch.device("cpu"), progress=progress)
+        return task.export().arrays
+
+    def interrupt(at: Progress) -> None:
+        if at.epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained("interrupted", interrupt)
+    continued, whole = trained("interrupted"), trained("whole")
+    assert all(np.array_equal(array, continued[name]) for name, array in whole.items())
 
 
 def test_learns_the_types_of_the_drawn_scenes(scenes: Corpus) -> None:

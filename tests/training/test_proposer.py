@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-import numpy as np
+import msgspec
 import pytest
 import torch
 from PIL import Image as Pillow
@@ -13,10 +13,12 @@ from deixis.corpus import Box, Chain, Corpus, Image, Phrase, make_caption, make_
 from deixis.corpus.scenes import scenes_corpus
 from deixis.corpus.training import TrainingSet, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.metrics.proposal_recall import proposal_recall
 from deixis.training.augmentation import squashed_pictures
+from deixis.training.run_records import epochs_of
+from deixis.training.runs import read_log
+from deixis.training.schedule import ParameterGroup
 from deixis.training.tools.proposer_training import (
-    Schedule,
+    ProposerTask,
     aligned_iou,
     augment,
     box_set,
@@ -24,10 +26,11 @@ from deixis.training.tools.proposer_training import (
     new_proposer,
     pairwise_iou,
     proposer_loss,
-    train_proposer,
+    proposer_recipe,
 )
+from deixis.training.tools.tool_runs import train_tool
+from deixis.training.trainer import Progress
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners, decode, make_anchors
 from deixis.vision.reading import Skipped
 
@@ -119,7 +122,7 @@ def test_augmented_boxes_stay_on_what_they_hold():
             :, None, None
         ]
         boxes[row, 0] = torch.tensor([x, y, x + width, y + height]) / 96
-    moved, found, kinds = augment(pictures, boxes, types, Schedule(side=96), generator)
+    moved, found, kinds = augment(pictures, boxes, types, 0.45, 96, generator)
     assert moved.shape == (40, 3, 96, 96)
     assert not found[:, 1:].any()
     compared = 0
@@ -136,10 +139,8 @@ def test_augmented_boxes_stay_on_what_they_hold():
         assert aligned_iou(seen, found[row, :1])[0].item() > 0.85
         compared += 1
     assert compared > 25
-    again = augment(pictures, boxes, types, Schedule(side=96), torch.Generator().manual_seed(7))
-    assert torch.equal(
-        again[0], augment(pictures, boxes, types, Schedule(side=96), torch.Generator().manual_seed(7))[0]
-    )
+    again = augment(pictures, boxes, types, 0.45, 96, torch.Generator().manual_seed(7))
+    assert torch.equal(again[0], augment(pictures, boxes, types, 0.45, 96, torch.Generator().manual_seed(7))[0])
 
 
 def random_boxes(generator: torch.Generator, count: int) -> torch.Tensor:
@@ -227,40 +228,45 @@ def tiny() -> Proposer:
     return Proposer(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0", 32)
 
 
-def test_the_loss_falls_and_recall_on_the_training_pictures_rises(lesson):
+def test_the_loss_falls_and_recall_on_the_training_pictures_rises(lesson, tmp_path):
     training, data = lesson
     read = squashed_pictures(training.corpus, training, 96, Skipped())
-
-    def recall(model: Proposer) -> float:
-        found = LearnedProposals(model, 96).propose_batch(read.pixels, 50)
-        pairs = [
-            (image, one.boxes * np.tile(size, 2))
-            for image, size, one in zip(read.images, read.sizes, found, strict=True)
-        ]
-        return proposal_recall(pairs, ious=(0.5,))[0.5].overall.recall[50]
-
-    model = new_proposer("efficientnet-lite0", 0)
-    before = recall(model)
-    schedule = Schedule(
-        epochs=12, batch_size=4, learning_rate=5e-3, backbone_rate=1.0, averaging=0.8, zoom=0.1, side=96
+    recipe = proposer_recipe(12, backbone="efficientnet-lite0", side=96, batch_size=4)
+    schedule = msgspec.structs.replace(
+        recipe.schedule, learning_rate=5e-3, groups=(ParameterGroup("backbone"),), averaging=0.8
     )
-    epochs, losses, averages = zip(*train_proposer(model, data, schedule), strict=True)
-    assert epochs == tuple(range(12))
+    recipe = msgspec.structs.replace(recipe, zoom=0.1, schedule=schedule)
+    task = ProposerTask(new_proposer("efficientnet-lite0", 0), data, read, recipe)
+    before = task.validate()["recall_at_100"]
+    report = train_tool(task, recipe, training.corpus, tmp_path / "run", CPU)
+    losses = [record.loss for record in epochs_of(read_log(tmp_path / "run"))]
+    assert len(losses) == 12
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
-    assert recall(averages[-1]) > before + 25
+    assert report.figures["recall_at_100"] > before + 25
+    assert task.validate() == pytest.approx(report.figures)
 
 
-def test_the_same_seed_gives_the_same_network(lesson):
-    _, data = lesson
+def test_an_interrupted_training_ends_with_the_same_network(lesson, tmp_path):
+    training, data = lesson
 
-    def trained(seed: int) -> torch.Tensor:
-        schedule = Schedule(epochs=1, batch_size=64, side=64, seed=seed)
-        *_, (_, _, average) = train_proposer(tiny(), data, schedule)
-        return torch.cat([value.flatten() for value in average.state_dict().values() if value.is_floating_point()])
+    def trained(folder: str, seed: int, interrupt: bool = False) -> torch.Tensor:
+        def stop(at: Progress) -> None:
+            if interrupt and at.epoch == 2:
+                raise KeyboardInterrupt
 
-    first = trained(3)
-    assert torch.equal(first, trained(3))
-    assert not torch.equal(first, trained(4))
+        recipe = proposer_recipe(2, seed, side=64, batch_size=8)
+        recipe = msgspec.structs.replace(recipe, schedule=msgspec.structs.replace(recipe.schedule, figure=None))
+        held_out = squashed_pictures(training.corpus, training.corpus.images[:1], 64, Skipped())
+        task = ProposerTask(tiny(), data, held_out, recipe)
+        train_tool(task, recipe, training.corpus, tmp_path / folder, CPU, progress=stop)
+        values = task.module.state_dict().values()
+        return torch.cat([value.flatten() for value in values if value.is_floating_point()])
+
+    with pytest.raises(KeyboardInterrupt):
+        trained("interrupted", 3, interrupt=True)
+    whole = trained("whole", 3)
+    assert torch.equal(whole, trained("interrupted", 3))
+    assert not torch.equal(whole, trained("other", 4))
 
 
 def test_a_new_proposer_depends_on_its_seed_alone():

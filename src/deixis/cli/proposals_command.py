@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.options import CorpusPath, Device, Force, Json, Limit, PicturesIn, ResultFile, Seed, SplitIfAny
-from deixis.cli.output import busy, print_json, print_table, scored_split, track
+from deixis.cli.output import busy, print_json, print_table, resumable, scored_split, track
 from deixis.cli.output_files import check_drawing, check_free, system_faults, write_drawing
 from deixis.errors import DeixisError
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from deixis.corpus.boxes import Boxes
     from deixis.corpus.records import Corpus, Image
     from deixis.metrics.localization import Localization
-    from deixis.training.augmentation import SquashedPictures
-    from deixis.vision.learned_proposals import LearnedProposals
     from deixis.vision.proposals import ProposalMethod
     from deixis.vision.reading import Skipped
 
@@ -168,17 +166,23 @@ def train(
 
     The corpus needs the splits train and val. Every sixth epoch is measured on val, and the one with the best recall
     at 100 boxes is saved. Pictures of the Flickr8k dev and test splits are never trained on.
+    Run the same command again to continue an interrupted training: its checkpoints and log are in a run folder beside
+    the weights.
 
     Example: deixis proposals train joined/ --out proposer.safetensors --device cuda
     """
     if out.suffix != ".safetensors":
         raise DeixisError(f"{out}: weights are .safetensors files; choose a name that ends in .safetensors")
     check_free(out, force)
+    from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
     from deixis.corpus.training import training_set
     from deixis.training.augmentation import squashed_pictures
-    from deixis.training.tools.proposer_training import Schedule, box_set, new_proposer, train_proposer
-    from deixis.vision.learned_proposals import LearnedProposals, checked_device, save_proposer
+    from deixis.training.run_records import epochs_of
+    from deixis.training.runs import read_log
+    from deixis.training.tools.proposer_training import ProposerTask, box_set, new_proposer, proposer_recipe
+    from deixis.training.tools.tool_runs import train_tool
+    from deixis.vision.learned_proposals import checked_device, save_proposer
     from deixis.vision.reading import Skipped
 
     target = checked_device(device)
@@ -188,21 +192,21 @@ def train(
     skipped = Skipped()
     with busy("Reading pictures"):
         data = box_set(training, side, target, skipped)
-        held = squashed_pictures(validation, validation, side, skipped)
-    model = new_proposer(backbone, seed).to(target)
-    schedule = Schedule(epochs=epochs, batch_size=batch_size, side=side, seed=seed)
-    epochs_measured: list[dict[str, float]] = []
-    for epoch, loss, average in track(train_proposer(model, data, schedule), "Training", total=epochs):
-        if (epoch + 1) % 6 and epoch + 1 < epochs:
-            continue
-        recall = _recall_at_100(LearnedProposals(average, side), held)
-        if recall > max((measured["recall"] for measured in epochs_measured), default=-1):
-            with system_faults(out):
-                save_proposer(average, side, out)
-        epochs_measured.append({"epoch": epoch + 1, "loss": loss, "recall": recall})
-        typer.echo(f"epoch {epoch + 1}: loss {loss:.3f}, recall at 100 on val {recall:.2f}", err=True)
-    best = max(epochs_measured, key=lambda measured: measured["recall"])
-    counts = {"trained_on": len(data), "held_out": training.excluded, "validated_on": len(held.images)}
+        held_out = squashed_pictures(validation, validation, side, skipped)
+    recipe = proposer_recipe(epochs, seed, backbone=backbone, side=side, batch_size=batch_size)
+    model, run = new_proposer(backbone, seed).to(target), out.with_suffix(".run")
+    task = ProposerTask(model, data, held_out, recipe)
+    with resumable(), training_progress(recipe) as (progress, say):
+        report = train_tool(task, recipe, opened, run, target, progress=progress, say=say)
+    with system_faults(out):
+        save_proposer(model, side, out)
+    epochs_measured = [
+        {"epoch": record.epoch, "loss": record.loss, "recall": record.figures["recall_at_100"]}
+        for record in epochs_of(read_log(run))
+        if record.figures
+    ]
+    best = next(measured for measured in epochs_measured if measured["epoch"] == report.epoch)
+    counts = {"trained_on": len(data), "held_out": training.excluded, "validated_on": len(held_out.images)}
     if json:
         print_json({"out": str(out), **best, **counts, "skipped": skipped.reasons, "tried": epochs_measured})
     else:
@@ -239,20 +243,6 @@ def _propose_all(
     if not proposals:
         raise DeixisError(f"none of the {len(corpus)} pictures can be read; {skipped}")
     return proposals, seconds, cpu_seconds
-
-
-def _recall_at_100(proposals: LearnedProposals, held: SquashedPictures) -> float:
-    """Recall in percent at 100 boxes and IoU 0.5, on resized pictures."""
-    import numpy as np
-
-    from deixis.metrics.proposal_recall import proposal_recall
-
-    batches = (held.pixels[start : start + 32] for start in range(0, len(held.images), 32))
-    proposed = [one.boxes for batch in batches for one in proposals.propose_batch(batch, 100)]
-    pairs = [
-        (image, boxes * np.tile(size, 2)) for image, size, boxes in zip(held.images, held.sizes, proposed, strict=True)
-    ]
-    return proposal_recall(pairs, ious=(0.5,))[0.5].overall.recall[100]
 
 
 def _parameters(proposer: ProposalMethod) -> dict[str, str | int | float | bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,9 +13,14 @@ from deixis.cli.options import SCORED_SPLIT, CorpusPath, Force, Json, ResultFile
 from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
-    from deixis.corpus import Caption, Corpus
+    from collections.abc import Callable, Sequence
+
+    from deixis.corpus import Caption, Corpus, Image
     from deixis.corpus.training import TrainingSet
     from deixis.text.entity_types import EntityTypes
+    from deixis.training.tools.tool_runs import ToolRecipe, ToolTask
+
+R = TypeVar("R", bound="ToolRecipe")
 
 app = typer.Typer(no_args_is_help=True, help="Find phrases, entity types and trees in captions.")
 
@@ -30,8 +35,6 @@ class Method(StrEnum):
     TREES_STANZA = "trees-stanza"
 
 
-#: One training image in this many is held out, to log F1 during training.
-HELD_OUT = 25
 Weights = Annotated[Path, typer.Option("--out", metavar="FILE", help="The weights to write (.safetensors).")]
 
 
@@ -157,33 +160,14 @@ def train_chunker(
 ) -> None:
     """Train the caption chunker on the split train of a corpus with phrases, without held-out pictures.
 
-    Every 25th training picture is left out to log the F1 after each epoch.
+    Every 25th training picture is left out to log the F1 after each epoch. Run the same command again to continue an
+    interrupted training: its checkpoints and log are in a run folder beside the weights.
 
     Example: deixis text train-chunker flickr30k_entities/annotations.zip --out chunker.safetensors
     """
-    check_free(out, force)
-    import torch
+    from deixis.training.tools.chunker_training import ChunkerTask, chunker_recipe
 
-    from deixis.corpus import open_corpus
-    from deixis.metrics.phrase_chunking import score_chunking
-    from deixis.training.tools.chunker_training import Schedule
-    from deixis.training.tools.chunker_training import train_chunker as train
-
-    # A network this small gains nothing from more threads, and one thread makes sums independent of the machine.
-    torch.set_num_threads(1)
-    start = perf_counter()
-    training, held_out = _training_images(open_corpus(corpus))
-    captions = [caption for image in held_out.images for caption in image.captions]
-    log: list[dict[str, float]] = []
-    for epoch, loss, chunker in train(training, Schedule(epochs=epochs, seed=seed)):
-        phrases = chunker.phrases_of(captions)
-        score = score_chunking(
-            (caption, spans, [("other",)] * len(spans)) for caption, spans in zip(captions, phrases, strict=True)
-        )
-        _log_epoch(log, epoch, loss, score.overall.f1, perf_counter() - start)
-        with system_faults(out):
-            chunker.save(out)
-    _print_training(out, training, log, as_json)
+    _train(ChunkerTask, chunker_recipe(epochs, seed), corpus, out, force, as_json)
 
 
 @app.command("train-types")
@@ -229,45 +213,49 @@ def train_coreference(
 ) -> None:
     """Train the coreference scorer on the split train of a corpus with chains, without held-out pictures.
 
-    Every 25th training picture is left out to log the F1 of pairs after each epoch.
+    Every 25th training picture is left out to log the F1 of pairs after each epoch. Run the same command again to
+    continue an interrupted training: its checkpoints and log are in a run folder beside the weights.
 
     Example: deixis text train-coreference flickr30k_entities/annotations.zip --out coreference.safetensors
     """
+    from deixis.training.tools.coreference_training import CoreferenceTask, coreference_recipe
+
+    _train(CoreferenceTask, coreference_recipe(epochs, seed), corpus, out, force, as_json)
+
+
+def _train(
+    make_task: Callable[[TrainingSet, Sequence[Image], R], ToolTask],
+    recipe: R,
+    corpus: str,
+    out: Path,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Train a tool in the run folder beside `out`, and write its weights."""
     check_free(out, force)
     import torch
 
+    from deixis.cli.output import print_json, resumable
+    from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
-    from deixis.training.tools.coreference_training import Schedule, pairs_f1, train_scorer
+    from deixis.corpus.training import training_set
+    from deixis.training.run_records import epochs_of
+    from deixis.training.runs import read_log
+    from deixis.training.threads import one_thread
+    from deixis.training.tools.tool_runs import hold_out, train_tool
 
-    torch.set_num_threads(1)
-    start = perf_counter()
-    training, held_out = _training_images(open_corpus(corpus))
-    log: list[dict[str, float]] = []
-    for epoch, loss, scorer in train_scorer(training, Schedule(epochs=epochs, seed=seed)):
-        _log_epoch(log, epoch, loss, pairs_f1(scorer, held_out.images), perf_counter() - start)
-        with system_faults(out):
-            scorer.save(out)
-    _print_training(out, training, log, as_json)
-
-
-def _training_images(corpus: Corpus) -> tuple[TrainingSet, Corpus]:
-    """The images to train on, and those held out to log F1."""
-    from deixis.corpus.training import TrainingSet, training_set
-
-    everything = training_set(corpus)
-    images = everything.corpus.images
-    training = everything.corpus.with_images(image for position, image in enumerate(images) if position % HELD_OUT)
-    return TrainingSet(training, everything.excluded), everything.corpus.with_images(images[::HELD_OUT])
-
-
-def _log_epoch(log: list[dict[str, float]], epoch: int, loss: float, f1: float, seconds: float) -> None:
-    log.append({"epoch": epoch + 1, "loss": loss, "f1": f1, "seconds": seconds})
-    typer.echo(f"epoch {epoch + 1}: loss {loss:.4f}, F1 {f1:.4f}, {seconds:.0f} s", err=True)
-
-
-def _print_training(out: Path, training: TrainingSet, log: list[dict[str, float]], as_json: bool) -> None:
-    from deixis.cli.output import print_json
-
+    opened, run = open_corpus(corpus), out.with_suffix(".run")
+    training, held_out = hold_out(training_set(opened))
+    task = make_task(training, held_out, recipe)
+    # A network this small gains nothing from more threads, and one thread makes sums independent of the machine.
+    with one_thread(), resumable(), training_progress(recipe) as (progress, say):
+        train_tool(task, recipe, opened, run, torch.device("cpu"), progress=progress, say=say)
+    with system_faults(out):
+        task.export().save(out)
+    log = [
+        {"epoch": record.epoch, "loss": record.loss, **(record.figures or {}), "seconds": record.seconds}
+        for record in epochs_of(read_log(run))
+    ]
     if as_json:
         print_json({"out": str(out), "images": len(training), "excluded": training.excluded, "epochs": log})
     else:

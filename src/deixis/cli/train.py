@@ -78,7 +78,7 @@ def train(
         if ranks.first and (missing := left_out(stores)):
             typer.echo(missing, err=True)
         finished = is_finished(out)
-        with resumable(), _progress(chosen, shown=ranks.first) as (progress, say):
+        with resumable(), training_progress(chosen, shown=ranks.first) as (progress, say):
             report = run_recipe(file, opened, stores, out, target, ranks=ranks, progress=progress, say=say)
     if not ranks.first:
         return
@@ -158,7 +158,9 @@ def recipes(
 
 
 @contextmanager
-def _progress(recipe: FitRecipe, *, shown: bool) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+def training_progress(
+    recipe: FitRecipe, *, shown: bool = True
+) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
     """Show epochs, loss, the last validation and the time left on standard error; one line per epoch stays.
 
     Yields a function to call after each step, and one to print a line.

@@ -8,9 +8,10 @@ annotation workbench uses it to propose answers to link questions (in Entities, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
+from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from deixis.corpus.records import TYPES
+from deixis.corpus.records import TYPES, Image
 from deixis.errors import InputError
 from deixis.files import atomic_write
 from deixis.text.entity_types import COLOURS, head_forms
@@ -70,6 +71,24 @@ def mention_texts(mentions: Iterable[tuple[int, Sequence[str], tuple[str, ...]]]
         words = tuple(token.lower() for token in tokens)
         found.append(MentionText(words, types, sum(n < number for n in beside), len(beside)))
     return found
+
+
+def image_mentions(image: Image) -> tuple[list[MentionText], list[int], list[str]]:
+    """The visual mentions of an image, each with the index of its caption and its chain."""
+    phrases = [(index, phrase) for index, caption in enumerate(image.captions) for phrase in caption.phrases]
+    visual = [(index, phrase) for index, phrase in phrases if phrase.visual]
+    texts = mention_texts(
+        (index, image.captions[index].tokens[phrase.start : phrase.end], phrase.types) for index, phrase in visual
+    )
+    return texts, [index for index, _ in visual], [phrase.chain for _, phrase in visual]
+
+
+def labelled_pairs(image: Image) -> Iterator[tuple[MentionText, MentionText, bool]]:
+    """Pairs of mentions, of different captions and with a type in common, and whether they are the same entity."""
+    texts, captions, chains = image_mentions(image)
+    for first, second in combinations(range(len(texts)), 2):
+        if captions[first] != captions[second] and not set(texts[first].types).isdisjoint(texts[second].types):
+            yield texts[first], texts[second], chains[first] == chains[second]
 
 
 def content(words: Sequence[str]) -> list[str]:

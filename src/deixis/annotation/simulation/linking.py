@@ -14,8 +14,7 @@ from deixis.annotation.simulation.agreement import Tally, add_b_cubed, add_pairs
 from deixis.annotation.wording import wording_similarity
 from deixis.annotation.workflow_records import DIFFERENT, LINK, SAME, Document, Judgment
 from deixis.corpus import Corpus
-from deixis.text.coreference import CoreferenceScorer
-from deixis.training.tools.coreference_training import labelled_pairs
+from deixis.text.coreference import CoreferenceScorer, labelled_pairs
 
 #: For a document, a function that decides whether two mentions, given by id, are the same.
 Decide = Callable[[Document], Callable[[str, str], bool]]

@@ -7,24 +7,30 @@ of the whole label sequence (Lafferty et al., ICML 2001). What it learned is exp
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deixis.corpus.records import Caption
+from deixis.corpus.records import Caption, Image
 from deixis.corpus.training import TrainingSet
+from deixis.metrics.phrase_chunking import score_chunking
 from deixis.text.chunker import BEGIN, INSIDE, LABELS, PAD, SHAPES, UNKNOWN, VIEWS, Chunker, row_maps, view_rows
+from deixis.training.schedule import Cosine, Schedule
+from deixis.training.task import Batches, Loss
+from deixis.training.tools.tool_runs import ToolRecipe
 
 
-@dataclass(frozen=True)
-class Schedule:
-    epochs: int = 5
+class ChunkerRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a chunker's training."""
+
+    name: str = "chunker"
+    kind: str = "chunker"
+    about: str = "Finds the phrases of captions."
     batch_size: int = 128
-    learning_rate: float = 4e-3
     word_width: int = 32
     affix_width: int = 8
     shape_width: int = 4
@@ -35,31 +41,37 @@ class Schedule:
     minimum_affix_count: int = 10
     #: Share of captions that are shown in lower case and without their full stop, as people type queries.
     plain_share: float = 0.2
-    seed: int = 0
+
+
+def chunker_recipe(epochs: int = 5, seed: int = 0) -> ChunkerRecipe:
+    schedule = Schedule(
+        epochs=epochs, learning_rate=4e-3, optimizer="adamw", weight_decay=1e-4, decay=Cosine(warm_up=0.1)
+    )
+    return ChunkerRecipe(seed=seed, schedule=schedule)
 
 
 class ChunkerNetwork(nn.Module):
     """Label scores (captions, tokens, 3) from view rows (captions, tokens, views); padding is row `PAD`."""
 
-    def __init__(self, rows: Mapping[str, int], schedule: Schedule) -> None:
+    def __init__(self, rows: Mapping[str, int], recipe: ChunkerRecipe) -> None:
         super().__init__()
-        widths = {"word": schedule.word_width, "shape": schedule.shape_width}
+        widths = {"word": recipe.word_width, "shape": recipe.shape_width}
         self.vectors = nn.ModuleDict(
-            {view: nn.Embedding(count, widths.get(view, schedule.affix_width), PAD) for view, count in rows.items()}
+            {view: nn.Embedding(count, widths.get(view, recipe.affix_width), PAD) for view, count in rows.items()}
         )
         for weight in self.vectors.parameters():
             nn.init.normal_(weight, std=0.3)
             weight.data[PAD] = 0
-        inputs = sum(widths.get(view, schedule.affix_width) for view in rows)
+        inputs = sum(widths.get(view, recipe.affix_width) for view in rows)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(schedule.hidden if number else inputs, schedule.hidden, 3, padding=1)
-            for number in range(schedule.depth)
+            nn.Conv1d(recipe.hidden if number else inputs, recipe.hidden, 3, padding=1)
+            for number in range(recipe.depth)
         )
-        self.labels = nn.Linear(schedule.hidden, LABELS)
+        self.labels = nn.Linear(recipe.hidden, LABELS)
         self.pairs = nn.Parameter(torch.zeros(LABELS, LABELS))
         self.first = nn.Parameter(torch.zeros(LABELS))
         self.last = nn.Parameter(torch.zeros(LABELS))
-        self.dropout = nn.Dropout(schedule.dropout)
+        self.dropout = nn.Dropout(recipe.dropout)
 
     def forward(self, rows: Tensor) -> Tensor:
         real = (rows[..., 0] != PAD)[:, None]
@@ -92,38 +104,67 @@ def sequence_loss(scores: Tensor, labels: Tensor, real: Tensor, network: Chunker
     return (torch.logsumexp(total + network.last, dim=1) - own).sum() / real.sum()
 
 
-def train_chunker(training: TrainingSet, schedule: Schedule) -> Iterator[tuple[int, float, Chunker]]:
-    """Train on the phrases of a training set; after each epoch give its number, mean loss and the chunker so far."""
-    torch.manual_seed(schedule.seed)
-    random = np.random.default_rng(schedule.seed)
-    captions = [caption for image in training for caption in image.captions if caption.tokens]
-    counts = Counter(token.lower() for caption in captions for token in caption.tokens)
-    vocabularies = _vocabularies(counts, schedule)
-    examples = _Examples(captions, vocabularies)
-    rows = {view: len(strings) + 2 for view, strings in vocabularies.items()} | {"shape": SHAPES}
-    network = ChunkerNetwork(rows, schedule)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=schedule.learning_rate, weight_decay=1e-4)
-    # A word stands as unknown the more often the rarer it is, so that affixes and neighbours learn to do without it.
-    hidden_share = np.array([0, 0, *(0.03 + 3 / (3 + counts[word]) for word in vocabularies["word"])])
-    steps = schedule.epochs * max(1, len(captions) // schedule.batch_size)
-    # Up within 100 steps, then down to nothing.
-    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100) * (1 - step / steps))
-    for epoch in range(schedule.epochs):
-        network.train()
-        losses = []
-        for batch in _batches(examples.lengths, schedule.batch_size, random):
-            view_rows, labels = examples.padded(batch, random.random(len(batch)) < schedule.plain_share)
-            hide = random.random(labels.shape) < hidden_share[view_rows[..., 0]]
-            view_rows[..., 0][hide] = UNKNOWN
-            inputs = torch.from_numpy(view_rows)
-            real = (inputs[..., 0] != PAD).float()
-            loss = sequence_loss(network(inputs), torch.from_numpy(labels), real, network)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            rate.step()
-            losses.append(float(loss.detach()))
-        yield epoch, float(np.mean(losses)), export(network, vocabularies)
+class ChunkerBatch(NamedTuple):
+    """View rows (captions, tokens, views), labels (captions, tokens), and the indices of the captions."""
+
+    rows: Tensor
+    labels: Tensor
+    captions: NDArray[np.intp]
+
+
+class ChunkerTask:
+    """The trainer's task (`deixis.training.task.Task`).
+
+    Args:
+        training: images whose captions have phrases.
+        held_out: other images, to validate on.
+        recipe: all settings.
+    """
+
+    def __init__(self, training: TrainingSet, held_out: Iterable[Image], recipe: ChunkerRecipe) -> None:
+        self._recipe = recipe
+        self._held_out = [caption for image in held_out for caption in image.captions]
+        pairs = [(image.id, caption) for image in training for caption in image.captions if caption.tokens]
+        self._image_ids = [image_id for image_id, _ in pairs]
+        captions = [caption for _, caption in pairs]
+        counts = Counter(token.lower() for caption in captions for token in caption.tokens)
+        self.vocabularies = _vocabularies(counts, recipe)
+        self._examples = _Examples(captions, self.vocabularies)
+        # Rare words are often shown as unknown, so that affixes and neighbours learn to do without them.
+        shares = (0.03 + 3 / (3 + counts[word]) for word in self.vocabularies["word"])
+        self._hidden_share = np.array([0, 0, *shares])
+        rows = {view: len(strings) + 2 for view, strings in self.vocabularies.items()} | {"shape": SHAPES}
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            self.module = ChunkerNetwork(rows, recipe)
+
+    def batches(self, epoch: int) -> Batches[ChunkerBatch]:
+        random = np.random.default_rng((self._recipe.seed, epoch))
+        batches = _batches(self._examples.lengths, self._recipe.batch_size, random)
+        return Batches(len(batches), (self._batch(captions, random) for captions in batches))
+
+    def _batch(self, captions: NDArray[np.intp], random: np.random.Generator) -> ChunkerBatch:
+        rows, labels = self._examples.padded(captions, random.random(len(captions)) < self._recipe.plain_share)
+        hide = random.random(labels.shape) < self._hidden_share[rows[..., 0]]
+        rows[..., 0][hide] = UNKNOWN
+        return ChunkerBatch(torch.from_numpy(rows), torch.from_numpy(labels), captions)
+
+    def loss(self, batch: ChunkerBatch) -> Loss:
+        real = (batch.rows[..., 0] != PAD).float()
+        return Loss(sequence_loss(self.module(batch.rows), batch.labels, real, self.module))
+
+    def validate(self) -> dict[str, float]:
+        """F1 of the spans of the captions that were held out."""
+        spans = self.export().phrases_of(self._held_out)
+        phrases = zip(self._held_out, spans, ([("other",)] * len(found) for found in spans), strict=True)
+        return {"f1": score_chunking(phrases).overall.f1}
+
+    def describe(self, batch: ChunkerBatch) -> str:
+        return "images " + ", ".join(self._image_ids[caption] for caption in batch.captions)
+
+    def export(self) -> Chunker:
+        """The chunker with the weights as they are now."""
+        return export(self.module, self.vocabularies)
 
 
 def export(network: ChunkerNetwork, vocabularies: Mapping[str, Sequence[str]]) -> Chunker:
@@ -179,14 +220,14 @@ def _labels(caption: Caption) -> NDArray[np.int64]:
     return labels
 
 
-def _vocabularies(counts: Counter[str], schedule: Schedule) -> dict[str, list[str]]:
+def _vocabularies(counts: Counter[str], recipe: ChunkerRecipe) -> dict[str, list[str]]:
     """Strings of each view that occur often enough, by falling count, equal counts by text."""
     vocabularies = {}
     for view, function in VIEWS.items():
         strings: Counter[str] = Counter()
         for word, count in counts.items():
             strings[function(word)] += count
-        minimum = schedule.minimum_word_count if view == "word" else schedule.minimum_affix_count
+        minimum = recipe.minimum_word_count if view == "word" else recipe.minimum_affix_count
         kept = [(-count, string) for string, count in strings.items() if count >= minimum]
         vocabularies[view] = [string for _, string in sorted(kept)]
     return vocabularies

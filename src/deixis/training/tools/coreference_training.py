@@ -7,9 +7,9 @@ the logistic one; what was learned is exported to plain arrays.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,24 +23,40 @@ from deixis.text.coreference import (
     LONGEST,
     CoreferenceScorer,
     MentionText,
-    mention_texts,
+    image_mentions,
+    labelled_pairs,
     pair_features,
     word_rows,
 )
+from deixis.training.schedule import Cosine, Schedule
+from deixis.training.task import Batches, Loss
+from deixis.training.tools.tool_runs import ToolRecipe
 
 
-@dataclass(frozen=True)
-class Schedule:
-    epochs: int = 4
+class CoreferenceRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a coreference scorer's training."""
+
+    name: str = "coreference"
+    kind: str = "coreference"
+    about: str = "Tells whether two mentions of different captions name the same."
     batch_size: int = 1024
-    learning_rate: float = 3e-3
     width: int = 16
     hidden: int = 64
     dropout: float = 0.2
     minimum_count: int = 20
     #: Share of words that are hidden from the model, so that it learns to go without.
     forgotten: float = 0.05
-    seed: int = 0
+
+
+def coreference_recipe(epochs: int = 4, seed: int = 0) -> CoreferenceRecipe:
+    schedule = Schedule(
+        epochs=epochs,
+        learning_rate=3e-3,
+        optimizer="adamw",
+        weight_decay=0.01,
+        decay=Cosine(warm_up=0.3 * epochs),
+    )
+    return CoreferenceRecipe(seed=seed, schedule=schedule)
 
 
 @dataclass(frozen=True)
@@ -50,26 +66,8 @@ class Pairs:
     rows: NDArray[np.int64]
     features: NDArray[np.float32]
     labels: NDArray[np.float32]
-
-
-def mentions_of(image: Image) -> tuple[list[MentionText], list[int], list[str]]:
-    """The visual mentions of an image, each with its caption and its chain."""
-    found = [
-        (number, caption.tokens[phrase.start : phrase.end], phrase)
-        for number, caption in enumerate(image.captions)
-        for phrase in caption.phrases
-        if phrase.visual
-    ]
-    texts = mention_texts((number, tokens, phrase.types) for number, tokens, phrase in found)
-    return texts, [number for number, _, _ in found], [phrase.chain for _, _, phrase in found]
-
-
-def labelled_pairs(image: Image) -> Iterator[tuple[MentionText, MentionText, bool]]:
-    """The pairs of mentions that would be asked about, and whether they name the same."""
-    texts, captions, chains = mentions_of(image)
-    for first, second in combinations(range(len(texts)), 2):
-        if captions[first] != captions[second] and not set(texts[first].types).isdisjoint(texts[second].types):
-            yield texts[first], texts[second], chains[first] == chains[second]
+    #: The image of each pair.
+    image_ids: list[str]
 
 
 def pairs_f1(scorer: CoreferenceScorer, images: Iterable[Image]) -> float:
@@ -83,13 +81,13 @@ def pairs_f1(scorer: CoreferenceScorer, images: Iterable[Image]) -> float:
 class ScorerNetwork(nn.Module):
     """Logits (pairs,) from word rows and features; row 0 is the unknown word's."""
 
-    def __init__(self, words: int, schedule: Schedule) -> None:
+    def __init__(self, words: int, recipe: CoreferenceRecipe) -> None:
         super().__init__()
-        self.vectors = nn.Embedding(words, schedule.width)
+        self.vectors = nn.Embedding(words, recipe.width)
         nn.init.normal_(self.vectors.weight, std=0.3)
-        self.hidden = nn.Linear(4 * schedule.width + FEATURES, schedule.hidden)
-        self.dropout = nn.Dropout(schedule.dropout)
-        self.out = nn.Linear(schedule.hidden, 1)
+        self.hidden = nn.Linear(4 * recipe.width + FEATURES, recipe.hidden)
+        self.dropout = nn.Dropout(recipe.dropout)
+        self.out = nn.Linear(recipe.hidden, 1)
 
     def forward(self, rows: Tensor, features: Tensor) -> Tensor:
         present = (rows >= 0).unsqueeze(-1)
@@ -102,35 +100,56 @@ class ScorerNetwork(nn.Module):
         return logits
 
 
-def train_scorer(
-    training: TrainingSet, schedule: Schedule | None = None
-) -> Iterator[tuple[int, float, CoreferenceScorer]]:
-    """Each epoch's number, mean loss, and the scorer as it is then."""
-    schedule = schedule or Schedule()
-    vocabulary = _vocabulary(training, schedule.minimum_count)
-    pairs = _arrays((pair for image in training for pair in labelled_pairs(image)), vocabulary)
-    torch.manual_seed(schedule.seed)
-    chance = np.random.default_rng(schedule.seed)
-    network = ScorerNetwork(1 + len(vocabulary), schedule)
-    steps = schedule.epochs * -(-len(pairs.labels) // schedule.batch_size)
-    optimizer = torch.optim.AdamW(network.parameters(), schedule.learning_rate)
-    slower = torch.optim.lr_scheduler.OneCycleLR(optimizer, schedule.learning_rate, total_steps=steps)
-    for epoch in range(schedule.epochs):
-        network.train()
-        losses = []
-        order = chance.permutation(len(pairs.labels))
-        for start in range(0, len(order), schedule.batch_size):
-            batch = order[start : start + schedule.batch_size]
-            rows = pairs.rows[batch]
-            rows = np.where((chance.random(rows.shape) < schedule.forgotten) & (rows > 0), 0, rows)
-            logits = network(torch.from_numpy(rows), torch.from_numpy(pairs.features[batch]))
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(pairs.labels[batch]))
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            slower.step()
-            losses.append(loss.item())
-        yield epoch, float(np.mean(losses)), export(network, vocabulary)
+class PairBatch(NamedTuple):
+    rows: Tensor
+    features: Tensor
+    labels: Tensor
+    pairs: NDArray[np.intp]
+
+
+class CoreferenceTask:
+    """The trainer's task (`deixis.training.task.Task`).
+
+    Args:
+        training: images whose captions have phrases in chains.
+        held_out: other images, to validate on.
+        recipe: all settings.
+    """
+
+    def __init__(self, training: TrainingSet, held_out: Iterable[Image], recipe: CoreferenceRecipe) -> None:
+        self._recipe, self._held_out = recipe, tuple(held_out)
+        self.vocabulary = _vocabulary(training, recipe.minimum_count)
+        self._pairs = _arrays(training, self.vocabulary)
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(recipe.seed)
+            self.module = ScorerNetwork(1 + len(self.vocabulary), recipe)
+
+    def batches(self, epoch: int) -> Batches[PairBatch]:
+        random = np.random.default_rng((self._recipe.seed, epoch))
+        order, size = random.permutation(len(self._pairs.labels)), self._recipe.batch_size
+        starts = range(0, len(order), size)
+        return Batches(len(starts), (self._batch(order[start : start + size], random) for start in starts))
+
+    def _batch(self, pairs: NDArray[np.intp], random: np.random.Generator) -> PairBatch:
+        rows = self._pairs.rows[pairs]
+        rows = np.where((random.random(rows.shape) < self._recipe.forgotten) & (rows > 0), 0, rows)
+        features, labels = self._pairs.features[pairs], self._pairs.labels[pairs]
+        return PairBatch(torch.from_numpy(rows), torch.from_numpy(features), torch.from_numpy(labels), pairs)
+
+    def loss(self, batch: PairBatch) -> Loss:
+        logits = self.module(batch.rows, batch.features)
+        return Loss(nn.functional.binary_cross_entropy_with_logits(logits, batch.labels))
+
+    def validate(self) -> dict[str, float]:
+        """F1 of the pairs of the images that were held out."""
+        return {"f1": pairs_f1(self.export(), self._held_out)}
+
+    def describe(self, batch: PairBatch) -> str:
+        return "images " + ", ".join(dict.fromkeys(self._pairs.image_ids[pair] for pair in batch.pairs))
+
+    def export(self) -> CoreferenceScorer:
+        """The scorer with the weights as they are now."""
+        return export(self.module, self.vocabulary)
 
 
 def export(network: ScorerNetwork, vocabulary: Iterable[str]) -> CoreferenceScorer:
@@ -144,18 +163,20 @@ def export(network: ScorerNetwork, vocabulary: Iterable[str]) -> CoreferenceScor
 
 
 def _vocabulary(training: TrainingSet, minimum: int) -> list[str]:
-    counts = Counter(word for image in training for text in mentions_of(image)[0] for word in text.words)
+    counts = Counter(word for image in training for text in image_mentions(image)[0] for word in text.words)
     return sorted(word for word, count in counts.items() if count >= minimum)
 
 
-def _arrays(pairs: Iterable[tuple[MentionText, MentionText, bool]], vocabulary: list[str]) -> Pairs:
+def _arrays(training: TrainingSet, vocabulary: list[str]) -> Pairs:
     known = {word: row for row, word in enumerate(vocabulary, start=1)}
-    rows, features, labels = [], [], []
-    for first, second, same in pairs:
-        rows.append([_padded(first, known), _padded(second, known)])
-        features.append(pair_features(first, second))
-        labels.append(float(same))
-    return Pairs(np.array(rows, np.int64), np.array(features, np.float32), np.array(labels, np.float32))
+    rows, features, labels, image_ids = [], [], [], []
+    for image in training:
+        for first, second, same in labelled_pairs(image):
+            rows.append([_padded(first, known), _padded(second, known)])
+            features.append(pair_features(first, second))
+            labels.append(float(same))
+            image_ids.append(image.id)
+    return Pairs(np.array(rows, np.int64), np.array(features, np.float32), np.array(labels, np.float32), image_ids)
 
 
 def _padded(mention: MentionText, known: dict[str, int]) -> list[int]:

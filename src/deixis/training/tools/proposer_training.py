@@ -7,10 +7,8 @@ Losses: quality focal loss (Li et al. 2020), generalized IoU (Rezatofighi et al.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +19,7 @@ from deixis.corpus import TYPES, Image
 from deixis.corpus.boxes import Boxes, box_array, merge
 from deixis.corpus.training import TrainingSet
 from deixis.errors import DeixisError
+from deixis.metrics.proposal_recall import proposal_recall
 from deixis.training.augmentation import (
     SquashedPictures,
     box_area,
@@ -31,12 +30,18 @@ from deixis.training.augmentation import (
     view_boxes,
     view_pictures,
 )
+from deixis.training.schedule import Clip, Cosine, ParameterGroup, Schedule
+from deixis.training.task import Batches, Loss
+from deixis.training.tools.tool_runs import ToolRecipe
 from deixis.vision.efficientnet_lite import load_efficientnet_lite
+from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners
 from deixis.vision.reading import Skipped
 
 #: An anchor learns a box from this overlap on, and background below the second.
 POSITIVE_IOU, NEGATIVE_IOU = 0.5, 0.4
+#: Pictures in a pass of the validation.
+VALIDATION_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class BoxSet:
     pictures: Tensor
     boxes: Tensor
     types: Tensor
+    image_ids: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -63,7 +69,8 @@ def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Ski
     if not read.images:
         raise DeixisError(f"none of the {len(boxed)} pictures to learn from can be read; the first: {_first(skipped)}")
     boxes, types = padded_targets(read)
-    return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device))
+    image_ids = tuple(image.id for image in read.images)
+    return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device), image_ids)
 
 
 def padded_targets(read: SquashedPictures) -> tuple[Tensor, Tensor]:
@@ -103,71 +110,106 @@ def new_proposer(backbone: str, seed: int) -> Proposer:
         return Proposer(load_efficientnet_lite(backbone), backbone)
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Learning rates fall by a cosine after a warm-up; `averaging` is the decay of the weights' moving average."""
+class ProposerRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a proposer's training; `zoom` is that of `random_views`."""
 
-    epochs: int = 30
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    backbone_rate: float = 0.3
-    weight_decay: float = 0.02
-    averaging: float = 0.998
-    zoom: float = 0.45
+    name: str = "proposer"
+    kind: str = "proposer"
+    about: str = "Proposes boxes of a picture."
+    backbone: str = "efficientnet-lite2"
     side: int = 384
-    seed: int = 0
+    batch_size: int = 64
+    zoom: float = 0.45
+
+    @property
+    def learns_from_boxes(self) -> bool:
+        return True
 
 
-def train_proposer(model: Proposer, data: BoxSet, schedule: Schedule) -> Iterator[tuple[int, float, Proposer]]:
-    """Train in place; after each epoch give its number, mean loss and a copy with averaged weights."""
-    device = data.pictures.device
-    generator = torch.Generator(device).manual_seed(schedule.seed)
-    backbone = [value for name, value in model.named_parameters() if name.startswith("backbone.")]
-    head = [value for name, value in model.named_parameters() if not name.startswith("backbone.")]
-    groups = [
-        {"params": head, "lr": schedule.learning_rate},
-        {"params": backbone, "lr": schedule.learning_rate * schedule.backbone_rate},
-    ]
-    optimizer = torch.optim.AdamW(groups, weight_decay=schedule.weight_decay)
-    batch_size = min(schedule.batch_size, len(data))
-    steps = schedule.epochs * (len(data) // batch_size)
-    warm_up = min(200, max(1, steps // 10))
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / warm_up, 0.5 * (1 + math.cos(math.pi * min(1.0, step / steps))) + 0.005),
+def proposer_recipe(
+    epochs: int = 30,
+    seed: int = 0,
+    *,
+    backbone: str = "efficientnet-lite2",
+    side: int = 384,
+    batch_size: int = 64,
+) -> ProposerRecipe:
+    schedule = Schedule(
+        epochs=epochs,
+        learning_rate=1e-3,
+        optimizer="adamw",
+        weight_decay=0.02,
+        groups=(ParameterGroup("backbone", rate=0.3),),
+        decay=Cosine(warm_up=min(2.0, 0.1 * epochs), final=0.005),
+        clip=Clip("norm", 5.0),
+        precision="mixed",
+        averaging=0.998,
+        validate_every=6,
+        figure="recall_at_100",
     )
-    moving: Any = torch.optim.swa_utils.get_ema_multi_avg_fn(schedule.averaging)  # type: ignore[no-untyped-call]
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=moving, use_buffers=True)
-    for epoch in range(schedule.epochs):
-        model.train()
-        order = torch.randperm(len(data), device=device, generator=generator)
-        total = torch.zeros((), device=device)
+    return ProposerRecipe(seed=seed, schedule=schedule, backbone=backbone, side=side, batch_size=batch_size)
+
+
+class ProposerBatch(NamedTuple):
+    rows: Tensor
+    #: Of the augmentation.
+    seed: int
+
+
+class ProposerTask:
+    """The trainer's task (`deixis.training.task.Task`).
+
+    Args:
+        model: trained in place, on the device of `training`.
+        training: pictures and their boxes.
+        validation: pictures, at the recipe's size, whose proposals are compared with the boxes of their phrases.
+        recipe: all settings.
+    """
+
+    def __init__(self, model: Proposer, training: BoxSet, validation: SquashedPictures, recipe: ProposerRecipe) -> None:
+        self.module, self._training, self._validation, self._recipe = model, training, validation, recipe
+
+    def batches(self, epoch: int) -> Batches[ProposerBatch]:
+        generator = torch.Generator().manual_seed(self._recipe.seed * 1_000_003 + epoch)
+        order = torch.randperm(len(self._training), generator=generator)
+        size = min(self._recipe.batch_size, len(order))
         # Whole batches only: the pictures left over are others in each epoch.
-        batches = torch.split(order[: len(order) // batch_size * batch_size], batch_size)
-        for rows in batches:
-            pictures, boxes, types = augment(
-                data.pictures[rows], data.boxes[rows], data.types[rows], schedule, generator
-            )
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                output = model(pictures)
-            loss = proposer_loss(output, boxes, types)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-            optimizer.step()
-            scheduler.step()
-            average.update_parameters(model)
-            total += loss.detach()
-        yield epoch, float(total / len(batches)), cast(Proposer, average.module)
+        count = len(order) // size
+        seeds = torch.randint(2**62, (count,), generator=generator).tolist()
+        return Batches(count, map(ProposerBatch, order[: count * size].reshape(count, size), seeds))
+
+    def loss(self, batch: ProposerBatch) -> Loss:
+        data = self._training
+        device = data.pictures.device
+        generator, rows = torch.Generator(device).manual_seed(batch.seed), batch.rows.to(device)
+        pictures, boxes, types = augment(
+            data.pictures[rows], data.boxes[rows], data.types[rows], self._recipe.zoom, self._recipe.side, generator
+        )
+        return Loss(proposer_loss(self.module(pictures), boxes, types))
+
+    def validate(self) -> dict[str, float]:
+        """Recall in percent at 100 boxes and IoU 0.5."""
+        held = self._validation
+        proposer = LearnedProposals(self.module, self._recipe.side)
+        batches = torch.split(held.pixels, VALIDATION_BATCH)
+        boxes = [proposals.boxes for batch in batches for proposals in proposer.propose_batch(batch, 100)]
+        pairs = [
+            (image, proposed * np.tile(size, 2))
+            for image, size, proposed in zip(held.images, held.sizes, boxes, strict=True)
+        ]
+        return {"recall_at_100": proposal_recall(pairs, ious=(0.5,))[0.5].overall.recall[100]}
+
+    def describe(self, batch: ProposerBatch) -> str:
+        return "images " + ", ".join(self._training.image_ids[row] for row in batch.rows.tolist())
 
 
 def augment(
-    pictures: Tensor, boxes: Tensor, types: Tensor, schedule: Schedule, generator: torch.Generator
+    pictures: Tensor, boxes: Tensor, types: Tensor, zoom: float, side: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mirror, zoom in or out and shift, change colours; boxes that keep less than 40% of their area are dropped."""
-    views = random_views(len(pictures), schedule.zoom, generator)
+    views = random_views(len(pictures), zoom, generator)
     colours = random_colours(len(pictures), generator)
-    x = recoloured(view_pictures(pictures, views, schedule.side), colours)
+    x = recoloured(view_pictures(pictures, views, side), colours)
     seen = view_boxes(boxes, views)
     return x, seen, types & (box_area(seen) > 0)[..., None]
 

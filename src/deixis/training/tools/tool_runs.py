@@ -1,0 +1,65 @@
+"""Runs of the small tools: a run folder beside the file that is exported, so that an interrupted training continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from deixis.corpus import Corpus, Image
+from deixis.corpus.training import TrainingSet
+from deixis.training.recipe import Recipe
+from deixis.training.recipe_files import to_toml
+from deixis.training.run_records import TrainingReport, make_run_plan
+from deixis.training.runs import RunFolder, read_weights
+from deixis.training.task import Task
+from deixis.training.trainer import Progress, train
+
+#: Every 25th training image is held out to validate on.
+HELD_OUT = 25
+
+
+class ToolRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a tool. Its corpus is given on the command line, and it needs no features."""
+
+    corpus: str = "any"
+    features: None = None  # type: ignore[assignment]
+
+
+class Tool(Protocol):
+    def save(self, path: str | Path) -> None: ...
+
+
+class ToolTask(Task[Any], Protocol):
+    """A task that trains a tool."""
+
+    def export(self) -> Tool:
+        """The tool with the weights as they are now."""
+        ...
+
+
+def hold_out(training: TrainingSet) -> tuple[TrainingSet, tuple[Image, ...]]:
+    """The images to learn from, and those to validate on."""
+    images = training.corpus.images
+    learned = training.corpus.with_images(image for index, image in enumerate(images) if index % HELD_OUT)
+    return TrainingSet(learned, training.excluded), images[::HELD_OUT]
+
+
+def train_tool(
+    task: Task[Any],
+    recipe: ToolRecipe,
+    corpus: Corpus,
+    folder: str | Path,
+    device: torch.device,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> TrainingReport:
+    """Train a task into a run folder, or continue it there. Afterwards its module has the weights of the best epoch."""
+    plan = make_run_plan(recipe, corpus, ())
+    with RunFolder(folder, plan, to_toml(plan.recipe)) as run:
+        report = train(task, recipe.schedule, run, seed=recipe.seed, device=device, progress=progress, say=say)
+    task.module.load_state_dict(read_weights(folder))
+    return report
