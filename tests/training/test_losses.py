@@ -20,6 +20,7 @@ from deixis.papers.two_branch.loss import (
     neighbourhood_loss,
     ranking_loss,
 )
+from deixis.papers.two_branch.reference import hardest_losses, structure_preserving_loss
 from deixis.training.contrastive import Contrast, HardestNegativeRecipe, InfoNCERecipe, contrast_of
 from deixis.training.task import Loss
 
@@ -84,23 +85,17 @@ def terms(images: Tensor, texts: Tensor, batch: Contrast) -> list[tuple[Tensor, 
     ]
 
 
-def equation_6(images: Tensor, texts: Tensor, batch: Contrast, recipe: RankingRecipe) -> tuple[Tensor, int]:
-    """The sum and how many cross-modal triplets cost something."""
+def equation_6(images: Tensor, texts: Tensor, batch: Contrast, recipe: RankingRecipe) -> Tensor:
     images, texts = functional.normalize(images), functional.normalize(texts)
-    total, kept = torch.zeros((), dtype=torch.float64), 0
-    for number, ((anchors, others, candidates, found), weight) in enumerate(
-        zip(terms(images, texts, batch), recipe.weights, strict=True)
-    ):
-        for anchor, positive, negatives in found:
-            near = torch.linalg.vector_norm(anchors[anchor] - others[positive])
-            losses = [
-                recipe.margin + near - torch.linalg.vector_norm(anchors[anchor] - candidates[negative])
-                for negative in negatives
-            ]
-            highest = sorted((loss for loss in losses if loss > 0), key=Tensor.item, reverse=True)[: recipe.hardest]
-            total = total + weight * sum(highest, torch.zeros(()))
-            kept += len(highest) if number < 2 else 0
-    return total, kept
+    return structure_preserving_loss(
+        images,
+        texts,
+        batch,
+        margin=recipe.margin,
+        weights=recipe.weights,
+        hardest=recipe.hardest,
+        candidates=candidates_of(images),
+    )
 
 
 def hardest_negative(images: Tensor, texts: Tensor, batch: Contrast, margin: float) -> Tensor:
@@ -157,7 +152,7 @@ def test_equation_6(seed: int, weights: tuple[float, float, float, float], harde
     loss = make_loss(recipe)
     same_value_and_gradients(
         value_of(loss, batch),
-        lambda images, texts: equation_6(images, texts, batch, recipe)[0],
+        lambda images, texts: equation_6(images, texts, batch, recipe),
         seed,
     )
 
@@ -186,7 +181,14 @@ def test_parts_are_the_unweighted_sums_and_the_number_of_triplets() -> None:
     torch.testing.assert_close(
         sum(weight * loss.parts[name] for name, weight in zip(names, recipe.weights, strict=True)), loss.total.detach()
     )
-    assert int(loss.parts["triplets"]) == equation_6(images, texts, batch, recipe)[1]
+    kept = [
+        hardest_losses(*given, recipe.margin, recipe.hardest)
+        for given in (
+            (images, texts, texts, batch.match_texts, batch.negative_texts),
+            (texts, images, candidates_of(images), batch.match_images, batch.negative_images),
+        )
+    ]
+    assert int(loss.parts["triplets"]) == sum(map(len, kept))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,14 @@ from torch import Tensor
 
 from deixis.errors import DeixisError
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
+from deixis.papers.two_branch.reference import (
+    Entity,
+    Pair,
+    phrase_triplets,
+    phrases_with_one_region,
+    region_triplets,
+    regions_with_one_phrase,
+)
 from deixis.training import sampling
 from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from tests.training.generated_pairs import (
@@ -101,6 +109,14 @@ class Truth:
             )
             self.negative[chain] = row(data.negative_rows, data.negative_offsets, pair)
 
+    def entity(self, chain: int) -> Entity:
+        return Entity(
+            self.drawn[chain],
+            frozenset(self.chain_strings[chain]),
+            frozenset(self.positive[chain]),
+            frozenset(self.negative[chain]),
+        )
+
 
 def row(values: Tensor, offsets: Tensor, number: int) -> set[int]:
     return set(values[offsets[number] : offsets[number + 1]].tolist())
@@ -181,6 +197,35 @@ def test_triplets_of_phrases_keep_algorithm_1(data: GeneratedPhrases, recipe: Ph
                 assert elsewhere >= {
                     place for place in told if truth.region_image[place] not in truth.string_images[texts[anchor]]
                 }
+
+
+@few
+@given(phrases, st.integers(2, 20), st.sampled_from(["single", "augmented"]), st.integers(0, 99))
+def test_batches_have_the_triplets_of_algorithm_1(data: GeneratedPhrases, size: int, positives: Any, seed: int) -> None:
+    """Steps 3.a and 3.b triplet by triplet, and the targets of step 3.c."""
+    plain = PhraseSamplerRecipe(batch=size, positives=positives)
+    extended = PhraseSamplerRecipe(batch=size, positives=positives, neighbourhood="sampling")
+    truth = Truth(data, plain)
+    samplers = (PhraseSampler(data, recipe, seed).triplets(1) for recipe in (plain, extended))
+    for batch, neighbours in zip(*samplers, strict=True):
+        regions, texts = batch.images.tolist(), batch.texts.tolist()
+        forward, backward = directions(batch)
+        pairs = [
+            Pair(truth.entity(truth.chain[number]), regions[x], texts[y])
+            for number, x, y in zip(batch.pairs, forward.anchor, forward.positive, strict=True)
+        ]
+        found = [
+            (regions[x], texts[y], texts[other]) for x, y, others in zip(*forward, strict=True) for other in others
+        ]
+        assert Counter(found) == Counter(region_triplets(pairs))
+        found = [
+            (texts[y], regions[x], regions[other]) for y, x, others in zip(*backward, strict=True) for other in others
+        ]
+        assert Counter(found) == Counter(phrase_triplets(pairs))
+        added = len(neighbours.texts) - len(texts)
+        assert added == len(regions_with_one_phrase(pairs))
+        assert neighbours.targets is not None
+        assert len(neighbours.targets) - len(pairs) == len(phrases_with_one_region(pairs))
 
 
 @few
