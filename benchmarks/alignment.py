@@ -30,7 +30,7 @@ from telling import tell
 from torch import Tensor
 
 from deixis.papers.dvsa.fast.packing import Tiles, packed_regions, packed_words
-from deixis.papers.dvsa.network import BLOCK, pooled_products
+from deixis.papers.dvsa.fast.products import BLOCK, pooled_products
 
 REGIONS, DIM = 20, 1024
 #: Words of a caption of Flickr8k: mean and spread, least and most.

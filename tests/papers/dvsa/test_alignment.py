@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
-from deixis.papers.dvsa import network as alignment
-from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, BidirectionalReader, Pool, pooled_products
+from deixis.papers.dvsa.fast import all_pairs
+from deixis.papers.dvsa.fast.products import Pool, pooled_products
+from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe, BidirectionalReader
 from deixis.papers.dvsa.reference import pair_scores, read_words
 
 RECIPE = AlignmentRecipe(dim=5, word=4, dropout=0.0)
@@ -156,6 +157,6 @@ def test_blocks_do_what_the_kernel_would_where_triton_does_not_suffice(
         raise ImportError(f"cannot import what {name} needs of triton")
 
     found = None if lacking == "no Triton" else object()
-    monkeypatch.setattr(alignment, "find_spec", lambda name: found)
-    monkeypatch.setattr(alignment, "import_module", import_old)
-    assert alignment.fused_kernel(torch.device("cuda")) is None
+    monkeypatch.setattr(all_pairs, "find_spec", lambda name: found)
+    monkeypatch.setattr(all_pairs, "import_module", import_old)
+    assert all_pairs.fused_kernel(torch.device("cuda")) is None

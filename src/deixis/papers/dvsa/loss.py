@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from deixis.papers.dvsa.network import pooled_products
+from deixis.papers.dvsa.fast.products import pooled_products
 from deixis.text.recurrent import flat_words
 
 

@@ -25,8 +25,9 @@ from deixis.model import (
     as_tokens,
     regions_of,
 )
+from deixis.papers.dvsa.fast.all_pairs import TEXTS
 from deixis.papers.dvsa.fragments import Fragments
-from deixis.papers.dvsa.network import TEXTS, AlignmentNetwork
+from deixis.papers.dvsa.network import AlignmentNetwork
 from deixis.papers.dvsa.snippets import (
     Snippet,
     carry_signs,

@@ -10,27 +10,17 @@ dependent and relation (width 3).
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from deixis.errors import DeixisError
 from deixis.features.centring import centred
-from deixis.papers.dvsa.fast.packing import packed_regions, packed_words
+from deixis.papers.dvsa.fast.all_pairs import score_all_pairs
+from deixis.papers.dvsa.fast.products import Pool, pooled_products
 from deixis.text.recurrent import Share, Width, flat_words
-
-#: Numbers that one block of region-word products may hold: 64 MB in float32.
-BLOCK = 1 << 24
-#: Texts read together where no gradient is kept.
-TEXTS = 1024
-#: What the products of one word with a picture's regions come to: the best (DVSA); the sum of the positive ones
-#: (DeFrag's score); the sum of max(0, 1 + product) (DeFrag's hinge of regions that do not show the fragment).
-Pool = Literal["best", "positive", "hinge"]
 
 
 class AlignmentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,86 +168,6 @@ class AlignmentNetwork(nn.Module):
             return totals
         return totals / (present.sum(1)[:, None] * (real.sum(1) + self.recipe.smoothing))
 
-    @torch.no_grad()
     def score_all(self, regions: Tensor, present: Tensor, ids: Tensor) -> Tensor:
         """S (images, texts) of features (images, regions, channels) and fragment ids; texts are read block by block."""
-        embedded = torch.cat([self.embed_regions(part.float()) for part in torch.split(regions, TEXTS)])
-        kernel = fused_kernel(embedded.device) if self.rounded and self.recipe.score == "best" else None
-        if kernel is not None:
-            tiles = kernel.default_tiles(embedded.device)
-            packed = packed_regions(embedded, present, tiles)
-        elif self.rounded:
-            embedded = embedded.bfloat16().float()
-        blocks = []
-        for part in torch.split(ids, TEXTS):
-            own = part[:, : max(1, int((part[..., 0] != 0).sum(1).max()))]
-            fragments = self.embed_fragments(own)
-            if kernel is not None:
-                real = own[..., 0] != 0
-                words = packed_words(fragments[real], real.nonzero()[:, 0], len(own), tiles)
-                blocks.append(kernel.best_product_sums(packed, words))
-            else:
-                blocks.append(self.score(embedded, present, fragments.bfloat16() if self.rounded else fragments, own))
-        return torch.cat(blocks, 1)
-
-
-def fused_kernel(device: torch.device) -> Any:
-    """The module of the fused kernel where it runs, on NVIDIA GPUs with Triton; elsewhere None, and blocks do it."""
-    if device.type != "cuda" or find_spec("triton") is None:
-        return None
-    try:
-        kernel = import_module("deixis.papers.dvsa.fast.product_kernel")
-    except ImportError:  # a Triton too old for what the kernel asks of it
-        return None
-    return kernel if kernel.available(device) else None
-
-
-def pooled_products(
-    regions: Tensor,
-    present: Tensor,
-    words: Tensor,
-    text: Tensor,
-    texts: int,
-    pool: Pool = "best",
-    block: int = BLOCK,
-) -> Tensor:
-    """Σ over a text's words of their pooled products with an image's regions: `(images, texts)`.
-
-    At most `block` products are in memory at a time, for the gradient too: it makes them again.
-
-    Args:
-        regions: (images, regions, dim).
-        present: (images, regions) false where an image has fewer regions.
-        words: (words, dim), those of all texts.
-        text: (words,) the text of each; what is said of others than the first `texts` is left out.
-        texts: how many.
-    """
-    # Sums of many products: half precision would drown a margin.
-    with torch.autocast(regions.device.type, enabled=False):
-        full = torch.promote_types(regions.dtype, torch.float32)
-        regions, words = regions.to(full), words.to(full)
-        columns = max(1, min(len(words), block // max(1, regions.shape[1])))
-        rows = max(1, block // (columns * max(1, regions.shape[1])))
-        parts = []
-        for own, real in zip(torch.split(regions, rows), torch.split(present, rows), strict=True):
-            total = own.new_zeros(len(own), texts + 1)
-            for some, of in zip(torch.split(words, columns), torch.split(text, columns), strict=True):
-                if torch.is_grad_enabled():
-                    pooled = checkpoint(_pooled, own, real, some, pool, use_reentrant=False, preserve_rng_state=False)
-                else:
-                    pooled = _pooled(own, real, some, pool)
-                total = total.index_add(1, of, pooled)
-            parts.append(total[:, :texts])
-        return torch.cat(parts)
-
-
-def _pooled(regions: Tensor, present: Tensor, words: Tensor, pool: Pool) -> Tensor:
-    """(images, words)"""
-    products = (regions.flatten(0, 1) @ words.T).view(*regions.shape[:2], len(words))
-    absent = ~present[..., None]
-    if pool == "best":
-        products.masked_fill_(absent, -torch.inf)
-        # The gradient goes to one region; without it, which one need not be found.
-        return products.max(1).values if torch.is_grad_enabled() else products.amax(1)
-    rectified = (products if pool == "positive" else products + 1).relu()
-    return rectified.masked_fill(absent, 0).sum(1)
+        return score_all_pairs(self, regions, present, ids)

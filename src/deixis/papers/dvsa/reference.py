@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from deixis.papers.dvsa.captioner import Captioner
-from deixis.papers.dvsa.network import BidirectionalReader, Pool
+from deixis.papers.dvsa.fast.products import Pool
+from deixis.papers.dvsa.network import BidirectionalReader
 from deixis.text.vocabulary import START
 
 
@@ -44,7 +45,7 @@ def pair_scores(regions: Tensor, present: Tensor, words: Tensor, text: Tensor, t
     Args:
         regions: `(images, regions, dim)`, of which those in `present` `(images, regions)` exist.
         words: `(words, dim)`, and in `text` `(words,)` the sentence of each.
-        pool: what the products of a word with an image's regions are reduced to (see `network.Pool`).
+        pool: what the products of a word with an image's regions are reduced to (see `fast.products.Pool`).
     """
     rows = []
     for image, exists in zip(regions, present, strict=True):

@@ -61,7 +61,8 @@ def hardest_losses(
 
 
 def distance(one: Tensor, other: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(one - other)
+    length: Tensor = torch.linalg.vector_norm(one - other)
+    return length
 
 
 class Entity(NamedTuple):

@@ -2,7 +2,7 @@
 
 Vectors are bfloat16, sums float32; `deixis.papers.dvsa.fast.packing` lays them out. The sums over a text's words are
 products with the words' membership, in three parts of bfloat16 that make up float32. Where Triton or a GPU for it is
-missing, `deixis.papers.dvsa.network.pooled_products` does the same in blocks.
+missing, `deixis.papers.dvsa.fast.products.pooled_products` does the same in blocks.
 """
 
 # mypy: disable-error-code="import-not-found, untyped-decorator, no-untyped-def"
