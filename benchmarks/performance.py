@@ -60,13 +60,16 @@ class Benchmark(NamedTuple):
     gpu: bool = False
 
 
-#: Scripts that served one decision were removed after this commit; their results stay.
-LAST_WITH_REMOVED = "bed78e4"
+#: By name of the result file: benchmarks whose scripts were deleted once they had served their decision.
+DELETED = {
+    "concepts_order-gpu.json": "python benchmarks/concepts_order.py --device cuda",
+    "concepts_order.json": "python benchmarks/concepts_order.py",
+    "two_branch-full.json": "python benchmarks/two_branch_full.py --device cuda",
+}
 #: Those that need what somebody makes first, in their own words.
 BY_HAND = (
     "region_rows.py",
     "search.py",
-    "search_kinds.py",
     "search_quality.py",
     "relevance.py",
     "serving.py",
@@ -79,8 +82,6 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("ranking.py")
     yield Benchmark("cca.py", ("--limit", "60", *_out("cca")))
     yield Benchmark("two_branch.py", _out("two_branch"))
-    yield Benchmark("decoding.py")
-    yield Benchmark("concepts_order.py", _out("concepts_order"))
     yield Benchmark("alignment.py", _out("alignment"))
     yield Benchmark("fisher.py")
     yield Benchmark("cold_search.py", ("--json", str(RESULTS / "search" / "cold.json")))
@@ -89,14 +90,10 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("extraction.py", extraction, ("flickr8k",))
     yield Benchmark("engines.py", (str(flickr8k), *_out("engines")), ("flickr8k",))
     yield Benchmark("settings.py", (str(flickr8k),), ("flickr8k",))
-    yield Benchmark("cpu_profile.py", (str(flickr8k),), ("flickr8k",))
     yield Benchmark("annotation.py", (str(entities), *_out("annotation")), ("flickr30k_entities",))
     yield Benchmark("cca.py", ("--full", "--device", "cuda", *_out("cca-full")), gpu=True)
-    yield Benchmark("two_branch_full.py", ("--device", "cuda", *_out("two_branch-full")), gpu=True)
-    yield Benchmark("recorded_steps.py", ("--device", "cuda"), gpu=True)
     yield Benchmark("launches.py", ("scenes", "--device", "cuda", *_out("launches")), gpu=True)
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
-    yield Benchmark("concepts_order.py", ("--device", "cuda", *_out("concepts_order-gpu")), gpu=True)
     on_gpu = ("--pictures", "3000", "--device", "cuda", "--json", str(BENCHMARKS / "extraction-gpu.json"))
     yield Benchmark("extraction.py", (str(flickr8k), *on_gpu), ("flickr8k",), gpu=True)
     # Adds up what the others found.
@@ -350,11 +347,11 @@ def document() -> str:
 
 def _command(found: Any, path: Path) -> str:
     """What the file says made it, or what `make bench` would."""
-    command = found.get("command") or _commands().get(path.name, "")
+    command = found.get("command") or _commands().get(path.name) or DELETED.get(path.name, "")
     if not command:
         return ""
     script = ROOT / command.removeprefix("python ").split()[0]
-    return f"`{command}`" if script.exists() else f"`{command}` (removed; last in commit {LAST_WITH_REMOVED})"
+    return f"`{command}`" if script.exists() else f"`{command}` (script deleted)"
 
 
 @cache

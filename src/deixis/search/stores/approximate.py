@@ -3,8 +3,8 @@
 Rows are compared along the few axes that hold nearly all of their length, a byte an axis, in the lists whose centres a
 query is nearest to. The best of them are compared again as they are on the disk.
 
-`benchmarks/search_kinds.py` has the choice: coarser codes (product quantization) lose nearest rows of captions, which
-lie far from all pictures' rows; graphs (HNSW) find as much in about half the time, but cannot forget a row.
+This kind was chosen by `results/benchmarks/search_kinds.json`: coarser codes (product quantization) miss nearest rows
+of captions, which are far from all rows of pictures; graphs (HNSW) find as many in half the time, but cannot delete.
 """
 
 from __future__ import annotations
