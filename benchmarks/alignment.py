@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import roofline
 import torch
-from telling import tell
+from reporting import write_report
 from torch import Tensor
 
 from deixis.papers.dvsa.fast.packing import Tiles, packed_regions, packed_words
@@ -286,7 +286,7 @@ def main() -> int:
         "torch": torch.__version__,
     }
     name = "alignment-gpu" if device.type == "cuda" else "alignment"
-    tell(record, options.out or Path(f"results/benchmarks/{name}.json"))
+    write_report(record, options.out or Path(f"results/benchmarks/{name}.json"))
     return 0 if good else 1
 
 

@@ -19,7 +19,7 @@ from time import perf_counter
 
 import numpy as np
 import sqlalchemy
-from telling import tell
+from reporting import write_report
 
 from deixis.annotation.project import create_project
 from deixis.annotation.workbench import Workbench
@@ -85,7 +85,7 @@ def main() -> None:
         "sqlite": sqlite3.sqlite_version,
         "sqlalchemy": sqlalchemy.__version__,
     }
-    tell(record, options.out)
+    write_report(record, options.out)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from reporting import write_report
 from sqlalchemy import create_engine, select, text
-from telling import tell
 
 from deixis.annotation import schema
 from deixis.annotation.accounts import Accounts
@@ -305,7 +305,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
-    tell(record, options.out)
+    write_report(record, options.out)
     if counts["lost"] or counts["changed"] or counts["twice"] or counts["tables_that_disagree_with_the_log"]:
         sys.exit("answers were lost, changed or counted twice")
 

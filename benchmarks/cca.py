@@ -35,7 +35,7 @@ import numpy as np
 import roofline
 import torch
 from numpy.typing import NDArray
-from telling import tell
+from reporting import write_report
 from torch import Tensor
 
 from deixis.papers.entities_cca.covariances import JointCovariance, canonical_directions
@@ -275,7 +275,7 @@ def main() -> int:
         "torch": torch.__version__,
     }
     name = "cca-full" if arguments.full else "cca"
-    tell(record, arguments.out or Path(f"results/benchmarks/{name}.json"))
+    write_report(record, arguments.out or Path(f"results/benchmarks/{name}.json"))
     return 0 if held else 1
 
 

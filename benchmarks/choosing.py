@@ -1,4 +1,4 @@
-"""The table "which setting should I choose" of docs/performance.md: accuracy beside what features cost."""
+"""The table "Which model should I choose?" of docs/performance.md: accuracy and cost."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 from deixis.errors import DeixisError
 from deixis.training.recipe import load_recipe
 
-#: Of the images of Flickr8k's test split, as results name it.
+#: The hash of the Flickr8k test split in result files.
 FLICKR8K_TEST = "e3ec5b26b21d07aa4e8c3568b016d206d5bc04f9d3d6caf0e87a6f6eb1aa2188"
-#: `settings.json`: name of features → what a picture costs.
+#: `settings.json`: the cost of a picture by the name of its features.
 Measured = Mapping[str, Any]
 
 
 def choices(results: Path, measured: Measured) -> Iterator[str]:
-    """The best recipes of each task on Flickr8k's test split, with what their features cost."""
-    yield "| for | recipe | accuracy | features | processor ms a picture | memory |"
+    """The best recipes of each task on the Flickr8k test split, with the cost of their features."""
+    yield "| task | recipe | accuracy | features | CPU ms per picture | memory |"
     yield "|---|---|---|---|---:|---:|"
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     tasks = {"image-text ranking": "sentences", "phrase localization": "phrases"}
     for path in sorted(results.glob("*/*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        recipe = (found.get("recipe") or {}).get("name") if isinstance(found, dict) else None
-        if recipe and (found.get("corpus") or {}).get("split_hash") == FLICKR8K_TEST:
-            task = tasks.get(found["protocol"]["name"])
+        result = json.loads(path.read_text("utf-8"))
+        recipe = (result.get("recipe") or {}).get("name") if isinstance(result, dict) else None
+        if recipe and (result.get("corpus") or {}).get("split_hash") == FLICKR8K_TEST:
+            task = tasks.get(result["protocol"]["name"])
             if task is not None:
-                runs.setdefault((task, recipe), []).append(found["metrics"])
+                runs.setdefault((task, recipe), []).append(result["metrics"])
     for task in ("sentences", "phrases"):
         rows = [(*_accuracy(task, seeds), recipe) for (of, recipe), seeds in runs.items() if of == task]
         seen: list[str] = []
@@ -41,18 +41,18 @@ def choices(results: Path, measured: Measured) -> Iterator[str]:
 
 
 def _accuracy(task: str, seeds: Sequence[dict[str, Any]]) -> tuple[float, str]:
-    """What runs are ordered by, and what is told of them: means over seeds."""
-    said = "" if len(seeds) == 1 else f" (mean of {len(seeds)} seeds)"
+    """The number that recipes are ordered by, and the text of the table cell: means over seeds."""
+    seeds_note = "" if len(seeds) == 1 else f" (mean of {len(seeds)} seeds)"
     if task == "phrases":
         overall = _mean([metrics["localization"]["overall"] for metrics in seeds])
-        return overall["r@1"], _recalls(overall) + said
+        return overall["r@1"], _recalls(overall) + seeds_note
     ways = {"text→image": "text_to_image", "image→text": "image_to_text"}
-    told = "; ".join(f"{name} {_recalls(_mean([metrics[way] for metrics in seeds]))}" for name, way in ways.items())
-    return sum(metrics["mean_recall"] for metrics in seeds) / len(seeds), told + said
+    recalls = "; ".join(f"{name} {_recalls(_mean([metrics[way] for metrics in seeds]))}" for name, way in ways.items())
+    return sum(metrics["mean_recall"] for metrics in seeds) / len(seeds), recalls + seeds_note
 
 
 def _mean(figures: Sequence[dict[str, Any]]) -> dict[str, float]:
-    return {f"r@{k}": sum(each[f"r@{k}"] for each in figures) / len(figures) for k in (1, 5, 10)}
+    return {f"r@{k}": sum(metrics[f"r@{k}"] for metrics in figures) / len(figures) for k in (1, 5, 10)}
 
 
 def _recalls(figures: Any) -> str:
@@ -60,19 +60,19 @@ def _recalls(figures: Any) -> str:
 
 
 def costs(name: str, task: str, measured: Measured) -> tuple[str, str, str]:
-    """The features of a recipe, and what they were measured to cost (`settings.json`), one after the other."""
+    """The features of a recipe, their CPU time and their memory (`settings.json`)."""
     named = _features(name, task)
     if not measured.keys() >= {*named}:
         return " + ".join(named), "not measured", "not measured"
-    found = [measured[each] for each in named]
-    spent = sum(each["processor_ms_per_picture"] for each in found)
-    return " + ".join(named), f"{spent:.0f}", f"{max(each['peak_megabytes'] for each in found):,} MB"
+    parts = [measured[name] for name in named]
+    milliseconds = sum(part["processor_ms_per_picture"] for part in parts)
+    return " + ".join(named), f"{milliseconds:.0f}", f"{max(part['peak_megabytes'] for part in parts):,} MB"
 
 
 def _features(name: str, task: str) -> list[str]:
-    """As `settings.json` names them."""
+    """The names of a recipe's features in `settings.json`."""
     try:
-        # Some results say after a comma what of a run was judged; concepts may be those of a run's folder.
+        # Some results name, after a comma, which part of a run was scored; concepts can name a run folder.
         recipe: Any = load_recipe(re.sub(r"^runs/|-seed\d+$|,.*$", "", name)).recipe
     except DeixisError:
         return ["of no recipe in the package"]
@@ -82,7 +82,7 @@ def _features(name: str, task: str) -> list[str]:
         return ["the pictures themselves"]
     if recipe.kind == "pictures":
         return ["tower"]
-    # Concepts are found in features of their own.
+    # The concept network has its own features.
     concepts = getattr(recipe, "concepts", "")
     return [*_named(recipe.features), *(_features(concepts, task) if isinstance(concepts, str) and concepts else [])]
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from telling import tell
+from reporting import write_report
 
 from deixis.adapters.search_model import Pictures, SearchModel
 from deixis.loading import absolute_name, load_search_model
@@ -61,7 +61,7 @@ def main() -> None:
         "command": f"python benchmarks/cold_search.py --model BUNDLE --pictures {options.pictures}",
         "versions": versions(),
     }
-    tell(told, options.json)
+    write_report(told, options.json)
 
 
 def make_index(index: Path, model: SearchModel, name: str, count: int) -> None:

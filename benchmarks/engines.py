@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from telling import tell
+from reporting import write_report
 from two_branch import machine
 
 from deixis.corpus import open_corpus
@@ -76,7 +76,7 @@ def main() -> None:
                 }
         assert len(prints) == 1, "the engines made different stores"
         record["features"][name] = found
-        tell(record, options.out)
+        write_report(record, options.out)
 
 
 if __name__ == "__main__":

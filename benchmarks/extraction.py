@@ -30,7 +30,7 @@ from typing import Any
 import roofline
 import torch
 from plain_loop import against_a_plain_loop, pictures_of
-from telling import tell
+from reporting import write_report
 from torch.utils.flop_counter import FlopCounterMode
 
 from deixis.corpus import Corpus
@@ -220,7 +220,7 @@ def main() -> None:
         else against_a_plain_loop(options.corpus, min(options.pictures, COMPARED)),
         "by_stage": by_stage(pictures_of(options.corpus, options.pictures), options.device),
     }
-    tell(result, options.json)
+    write_report(result, options.json)
 
 
 if __name__ == "__main__":

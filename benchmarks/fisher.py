@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from telling import tell
+from reporting import write_report
 
 from deixis.corpus import open_corpus
 from deixis.corpus.training import training_set
@@ -122,7 +122,7 @@ def main() -> int:
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
-    tell(record, arguments.out)
+    write_report(record, arguments.out)
     return 0 if encoding + writing <= TIME_LIMIT and peak <= MEMORY_LIMIT else 1
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
-from telling import tell
+from reporting import write_report
 from torch.profiler import ProfilerActivity, profile
 from two_branch import machine
 
@@ -269,7 +269,7 @@ def main() -> None:
         for name, found in kinds(corpus, options.images, Path(folder), options.trees, device, options.only):
             record["kinds"][name] = found
             # Told after each, so that a run that is ended has told something.
-            tell(record, options.out)
+            write_report(record, options.out)
 
 
 if __name__ == "__main__":

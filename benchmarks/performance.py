@@ -1,11 +1,11 @@
-"""All benchmarks that a machine can run, one table of their ratios, and docs/performance.md from their JSON.
+"""Run all benchmarks that this machine can run, print a table of their ratios, and write docs/performance.md.
 
-    python benchmarks/performance.py run       # or `make bench`: runs, then prints the table
-    python benchmarks/performance.py table     # of the JSON that is there
-    python benchmarks/performance.py docs      # writes docs/performance.md
+    python benchmarks/performance.py run       # or `make bench`: run the benchmarks, then print the table
+    python benchmarks/performance.py table     # print the table of the existing result files
+    python benchmarks/performance.py docs      # write docs/performance.md
 
-A benchmark that needs data runs where DEIXIS_DATA names their folder, one that needs a GPU where there is one; the rest
-is told. Nothing in the table or the document comes from anywhere but result files.
+A benchmark that needs data runs if DEIXIS_DATA names a folder that has it, one that needs a GPU if there is one; the
+others are listed as not run. Every number in the table and the document comes from a result file.
 """
 
 from __future__ import annotations
@@ -26,33 +26,26 @@ from deixis.files import write_text
 
 ROOT = Path(__file__).parents[1]
 RESULTS, BENCHMARKS = ROOT / "results", ROOT / "results" / "benchmarks"
-#: No benchmark may take longer here, in seconds.
+#: A benchmark is stopped after this many seconds.
 LIMIT = 1800
 
 
 GPU_READING = """\
-Small steps are bound by launching their kernels: at Flickr30k's size an epoch takes as long in float32 as in TF32 and
-bfloat16, whose floors are far apart. So half precision saves next to nothing there and compiling some; what pays is to
-launch all kernels of a step at once: the trainer captures a step as a CUDA graph, with the same losses
-(`recorded_steps.json`). Images, texts, words, regions, phrases and the nodes of trees are padded to few sizes, which
-changes neither losses nor statistics, since masks say what is there (`deixis.training.bucket_padding`,
-`deixis.training.masked_norm`). A card that computes with padding is busy up to {busy:.1f} times as long; all the same
-these steps take {least:.1f} to {most:.1f} times less than before they were padded and captured (an earlier run,
-`launches-unpadded.json`; HM-LSTM, which had parses then and noun phrases now, left out). The rest of a captured step is
-mostly sampling on the host, where that takes long. The tree LSTM is bound by its levels, a few small products each, one
-after the other. The alignment kernel and the covariances of CCA are near what the card can do.
-Extraction begins with seconds in which its readers are started; once it runs it is bound by its networks (a third of
-them proposals, more than half backbone and regions: `ms_per_picture_of_networks_by_part`). The backbone by itself, 64
-pictures of one shape at once, takes less than a quarter of its part, and no other way to run it (below) could save more
-than a tenth of a picture's time; compiling takes seconds a shape, and pictures have dozens. What remains is
-mostly the host's, as a profile shows: copying pixels together, launching passes of fewer pictures, since shapes differ,
-and fetching regions.
-Pixels go to the card through pinned memory, in half the time that it takes without (`to_device`, `to_device_pageable`).
-Its `load_before` is of programs that had just ended."""
+Small training steps are limited by launching kernels: an epoch at the size of Flickr30k takes as long in float32 as in
+bfloat16. The trainer therefore captures a step as a CUDA graph, which launches all its kernels at once and gives the
+same losses (`recorded_steps.json`). Batches are padded to a few sizes; masks keep losses and statistics unchanged.
+With padding the GPU computes up to {busy:.1f} times as long, yet steps take {least:.1f} to {most:.1f} times less
+than before padding and capturing (`launches-unpadded.json`; without HM-LSTM, whose recipe changed). What remains of a
+captured step is mostly sampling on the CPU. The tree LSTM is limited by its levels, one small product after the other.
+The alignment kernel and the covariances of CCA are close to what the GPU can do.
+
+Extraction is limited by its networks once it runs: a third of the time goes to proposals, more than half to backbone
+and regions. The backbone alone, on 64 pictures of one shape, takes less than a quarter of its share; the rest is
+copying pixels, launching small batches (pictures differ in shape) and cutting out regions."""
 
 
 class Benchmark(NamedTuple):
-    """`needs` names what must be there: data below DEIXIS_DATA, and a GPU."""
+    """A script and its arguments; `needs` names folders in DEIXIS_DATA."""
 
     script: str
     arguments: tuple[str, ...] = ()
@@ -66,7 +59,7 @@ DELETED = {
     "concepts_order.json": "python benchmarks/concepts_order.py",
     "two_branch-full.json": "python benchmarks/two_branch_full.py --device cuda",
 }
-#: Those that need what somebody makes first, in their own words.
+#: Benchmarks that need an input which has to be made first; each describes it.
 BY_HAND = (
     "region_rows.py",
     "search.py",
@@ -96,7 +89,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("alignment.py", ("--device", "cuda", *_out("alignment-gpu")), gpu=True)
     on_gpu = ("--pictures", "3000", "--device", "cuda", "--json", str(BENCHMARKS / "extraction-gpu.json"))
     yield Benchmark("extraction.py", (str(flickr8k), *on_gpu), ("flickr8k",), gpu=True)
-    # Adds up what the others found.
+    # Computed from the results of the others, so it comes last.
     yield Benchmark("scale.py")
 
 
@@ -109,25 +102,25 @@ def run() -> int:
     data = Path(named) if named else Path()
     failed = list[str]()
     for benchmark in benchmarks(data):
-        told = f"{benchmark.script} {' '.join(benchmark.arguments)}"
+        line = f"{benchmark.script} {' '.join(benchmark.arguments)}"
         missing = [name for name in benchmark.needs if not named or not (data / name).exists()]
         if missing:
             print(f"not run, DEIXIS_DATA has no {', '.join(missing)}: {benchmark.script}")
         elif benchmark.gpu and not _has_gpu():
-            print(f"not run, there is no GPU: {told}")
+            print(f"not run, there is no GPU: {line}")
         else:
-            print(f"running {told}", flush=True)
+            print(f"running {line}", flush=True)
             command = [sys.executable, str(ROOT / "benchmarks" / benchmark.script), *benchmark.arguments]
             try:
                 if subprocess.run(command, cwd=ROOT, timeout=LIMIT).returncode:
                     failed.append(benchmark.script)
             except subprocess.TimeoutExpired:
-                print(f"ended after {LIMIT} s")
+                print(f"stopped after {LIMIT} s")
                 failed.append(benchmark.script)
-    print(f"not run, each says what is made for it first: {', '.join(BY_HAND)}")
+    print(f"not run, they need an input that is made first: {', '.join(BY_HAND)}")
     print("\n".join(table()))
     if failed:
-        print(f"failed, or missed a limit of their own: {', '.join(failed)}")
+        print(f"failed, or missed their own limit: {', '.join(failed)}")
     return 1 if failed else 0
 
 
@@ -143,75 +136,74 @@ def read(name: str) -> Any:
 
 
 def table() -> Iterator[str]:
-    """One row a ratio, of the files that are there."""
-    yield "| what | ratio | held to | on | file |"
+    """One row per ratio, for the result files that exist."""
+    yield "| what | ratio | limit | machine | file |"
     yield "|---|---:|---|---|---|"
     for ratio in RATIOS:
-        found = read(ratio.file)
+        result = read(ratio.file)
         try:
-            value = ratio.value(found)
-        # A file that is not there, or is of a benchmark that did not tell it.
+            value = ratio.value(result)
+        # There is no file, or it lacks this number.
         except (KeyError, TypeError):
             continue
         shown = f"{value:.2f}" if value < 100 else f"{value:,.0f}"
-        yield f"| {ratio.what} | {shown} | {ratio.limit(found)} | {machine(found)} | `{ratio.file}.json` |"
+        yield f"| {ratio.what} | {shown} | {ratio.limit(result)} | {machine(result)} | `{ratio.file}.json` |"
 
 
 def cca() -> Iterator[str]:
-    """Time and memory of each method, ended or not."""
-    yield "| method | pairs | components | seconds | to ours | peak memory | load |"
+    """Time and memory of each CCA, finished or not."""
+    yield "| method | pairs | components | seconds | times Deixis | peak memory | load |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
-    found = read("cca") or {"runs": []}
-    for run in found["runs"]:
-        ended = run["seconds"] is not None
-        seconds = f"{run['seconds']:.1f}" if ended else f"not ended after {run['ended_after_s']:.0f}"
-        times = f"{'' if ended else '≥ '}{run['times_deixis']:.2f}"
+    result = read("cca") or {"runs": []}
+    for run in result["runs"]:
+        finished = run["seconds"] is not None
+        seconds = f"{run['seconds']:.1f}" if finished else f"stopped after {run['ended_after_s']:.0f}"
+        times = f"{'' if finished else '≥ '}{run['times_deixis']:.2f}"
         memory = f"{run['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in run else "not measured"
         cells = [run["method"], f"{run['pairs']:,}", f"{run['components']:,}", seconds, times, memory]
-        yield f"| {' | '.join(cells)} | {found['load_average']:.1f} |"
+        yield f"| {' | '.join(cells)} | {result['load_average']:.1f} |"
 
 
 def floors() -> Iterator[str]:
-    """One row a path on a GPU whose file tells its floor."""
-    yield "| what | time | floor | share of the floor | file |"
+    """One row per measurement on a GPU whose file has a lower bound."""
+    yield "| what | time | lower bound | bound / time | file |"
     yield "|---|---:|---:|---:|---|"
     for row in FLOORS:
-        found = read(row.file)
+        result = read(row.file)
         try:
-            seconds, floor = row.seconds(found), row.floor(found)
-        # A file that is not there, or is of a benchmark that did not tell it.
+            seconds, floor = row.seconds(result), row.floor(result)
+        # There is no file, or it lacks this number.
         except (KeyError, TypeError):
             continue
         yield f"| {row.what} | {_time(seconds)} | {_time(floor)} | {floor / seconds:.1%} | `{row.file}.json` |"
 
 
 def launches() -> Iterator[str]:
-    """How much of a step a card computes, kind by kind (`launches.json`)."""
-    found = read("launches")
-    if found is None:
-        yield "How much of each kind of step a card computes, `launches.py` measures; it was not run to its end on one."
+    """How much of a training step the GPU computes, by kind (`launches.json`)."""
+    result = read("launches")
+    if result is None:
         return
     unpadded = _unpadded()
-    yield "| kind of step | before: ms | ms a step | sampling | computing | share | kernels | CUDA graph: ms | share |"
+    yield "| step | before: ms | ms per step | sampling | computing | share | kernels | CUDA graph: ms | share |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|"
-    for name, kind in found["kinds"].items():
+    for name, kind in result["kinds"].items():
         eager, graph = kind.get("kernel by kernel"), kind.get("graphs")
         if eager is None:
             yield f"| {name} | | {kind['fault']} | | | | | | |"
             continue
         before = f"{unpadded[name]['step_ms']:.2f}" if name in unpadded else ""
-        own = [eager["step_ms"], kind["making_batches_ms"], eager["computing_ms"]]
-        recorded = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
-        cells = [*(f"{value:.2f}" for value in own), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
-        yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *recorded])} |"
+        times = [eager["step_ms"], kind["making_batches_ms"], eager["computing_ms"]]
+        captured = [f"{graph['step_ms']:.2f}", f"{graph['share_computing']:.0%}"] if graph else ["", ""]
+        cells = [*(f"{value:.2f}" for value in times), f"{eager['share_computing']:.0%}", f"{eager['kernels']:.0f}"]
+        yield f"| {name} (`{kind['recipe']}`) | {' | '.join([before, *cells, *captured])} |"
     yield ""
-    yield "`before`: `launches-unpadded.json`. Computing is counted in another look than the one that is timed, so that"
-    yield "its share may be above 100%."
-    yield from (f"{name}: {kind['note']}" for name, kind in found["kinds"].items() if "note" in kind)
+    yield "`before` is `launches-unpadded.json`. Computing and the time of a step are measured in different steps, so"
+    yield "the share can be above 100%."
+    yield from (f"{name}: {kind['note']}" for name, kind in result["kinds"].items() if "note" in kind)
 
 
 def _unpadded() -> dict[str, Any]:
-    """By kind: a step before it was padded and recorded."""
+    """By kind: a step before batches were padded and steps captured."""
     kinds = (read("launches-unpadded") or {"kinds": {}})["kinds"]
     return {name: kind["kernel by kernel"] for name, kind in kinds.items() if "graphs" not in kind}
 
@@ -229,67 +221,46 @@ def gpu_reading() -> str:
 
 
 def backbone() -> Iterator[str]:
-    """Ways to run the backbone on a card (`backbone-gpu.json`)."""
-    found = read("backbone-gpu") or {"ways": {}}
-    yield "| way | ms a picture | share of the floor | first pass of a shape, s | cosine |"
+    """Ways to run the backbone on a GPU (`backbone-gpu.json`)."""
+    result = read("backbone-gpu") or {"ways": {}}
+    yield "| way | ms per picture | bound / time | first pass of a shape, s | cosine |"
     yield "|---|---:|---:|---:|---:|"
-    for name, way in found["ways"].items():
+    for name, way in result["ways"].items():
         if "fault" in way:
             yield f"| {name} | {way['fault']} | | | |"
             continue
-        taken = way["ms_per_picture"]
-        share = f"{found['floor_ms_per_picture'] / taken:.1%}"
-        yield f"| {name} | {taken:.3f} | {share} | {way['first_s']:.2f} | {way['furthest_cosine']:.4f} |"
+        milliseconds = way["ms_per_picture"]
+        share = f"{result['floor_ms_per_picture'] / milliseconds:.1%}"
+        yield f"| {name} | {milliseconds:.3f} | {share} | {way['first_s']:.2f} | {way['furthest_cosine']:.4f} |"
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
-def profiles() -> Iterator[str]:
-    """Where the processor's time goes (`cpu_profile.json`)."""
-    found = read("cpu_profile")
-    if found is None:
-        return
-    yield "| path | processor s | where, in percent of what threads were seen to do |"
-    yield "|---|---:|---|"
-    for name, path in found["paths"].items():
-        shares = {where: share for where, share in path["by_function"].items() if share >= 0.02}
-        told = ", ".join(f"{_short(where)} {100 * share:.0f}" for where, share in list(shares.items())[:4])
-        yield f"| {name} | {path['processor_s']:.1f} | {told} |"
-
-
-def _short(where: str) -> str:
-    """Package and function of `package.module:function`; importing is no function."""
-    module, _, function = where.partition(":")
-    return f"`{module.partition('.')[0]}: {function}`" if function else where
-
-
-def machine(found: Any) -> str:
-    """Where a benchmark ran: the device, or how many processors."""
-    device = str(found.get("device") or "cpu")
-    cores = found.get("cores") or found.get("threads")
-    return device if device != "cpu" else f"{cores} processors" if cores else "processors"
+def machine(result: Any) -> str:
+    """The device of a benchmark, or its number of CPU cores."""
+    device = str(result.get("device") or "cpu")
+    cores = result.get("cores") or result.get("threads")
+    return device if device != "cpu" else f"{cores} cores" if cores else "CPU"
 
 
 def document() -> str:
     lines = [
         "# Performance",
         "",
-        "Written by `python benchmarks/performance.py docs` from `results/benchmarks/*.json` and `results/`;",
-        "`make bench` runs the benchmarks that a machine can. Ratios are what a benchmark measured beside ours in the",
-        "same run.",
+        "This page is written by `python benchmarks/performance.py docs` from the files in `results/`.",
+        "`make bench` runs the benchmarks that your machine can run. A ratio compares two measurements of the same",
+        "run. ",
+        "## Which model should I choose?",
         "",
-        "## Which setting should I choose?",
+        "`deixis-base`, as installed: it is the best at sentences and within a point of the best at phrases. The other",
+        "recipes are for research.",
         "",
-        "`deixis-base`, as installed, unless you do research: it is the best at sentences and",
-        "within a point of the best at phrases.",
-        "",
-        "The three best runs of each task on Flickr8k's test split (1,000 pictures), and the best with any other kind",
-        "of features; R@1/5/10 in percent. What a picture costs is processor time of `deixis extract` with these",
-        "features (`deixis-base`: of `deixis index`; pointing, and the pictures themselves: of `deixis ground`) on the",
-        "machine of `settings.json`, memory that of the whole program; of two kinds of features the sum, and the",
-        "larger memory.",
+        "The table has the three best recipes per task on the Flickr8k test split (1,000 pictures), and the best",
+        "recipe for every other kind of features. Accuracy is R@1/5/10 in percent. CPU time and memory are those of",
+        "`deixis extract` with these features, of `deixis index` for `deixis-base`, and of `deixis ground` for",
+        "grounding (`settings.json`).",
         "",
         *choices(RESULTS, (read("settings") or {"settings": {}})["settings"]),
         "",
@@ -297,18 +268,19 @@ def document() -> str:
         "",
         *table(),
         "",
-        "CCA of 50,000 pairs of 1,000 and 1,000 dimensions: ours finds all components in double precision, with pairs",
-        "that arrive in blocks (`cca.json`). What did not end within the limit took at least that long. Ours and",
-        "cca_zoo's with 50 components take turns, three each, and the best of each counts (`seconds_of_turns`). The",
-        "ratio differs from run to run by a tenth: it stands at its limit, not safely above it.",
+        "## CCA against other libraries",
         "",
+        "50,000 pairs of 1,000 and 1,000 dimensions in double precision (`cca.json`). Deixis computes all components",
+        "from pairs that arrive in blocks. Deixis and cca_zoo with 50 components run alternately, three times each,",
+        "and the best time counts; the ratio varies by a tenth between runs. A method that exceeds the time limit is",
+        "stopped. ",
         *cca(),
         "",
-        "## On a GPU, beside the floor",
+        "## GPU time against a lower bound",
         "",
-        "The floor is what the operations would take at the rate of one large product, or the bytes at the rate of one",
-        "large copy, both measured in the same run; of extraction from file to store it is what decoding takes on",
-        "all processors.",
+        "The lower bound is the time of the operations at the rate of one large matrix product, or of the bytes at the",
+        "rate of one large copy, whichever is longer; both rates are measured in the same run. For extraction it is",
+        "the time of decoding on all CPU cores.",
         "",
         *floors(),
         "",
@@ -316,38 +288,25 @@ def document() -> str:
         "",
         *launches(),
         "",
-        "The backbone of extraction by itself, maps of 64 pictures of one shape (`backbone-gpu.json`), in other ways",
-        "than the first, which is how it runs; the last column is the least cosine of a picture's vector with that of",
-        "the first way:",
+        "Ways to run the backbone on 64 pictures of one shape (`backbone-gpu.json`). The first way is the one in use;",
+        "the last column is the smallest cosine between a picture's vector and that of the first way.",
         "",
         *backbone(),
         "",
-        "## Where a processor's time goes",
-        "",
-        "Programs as they are started, imports and all (`python benchmarks/cpu_profile.py PICTURES`).",
-        "",
-        *profiles(),
-        "",
-        "Networks take most of extraction and indexing, and importing PyTorch most of the rest of a short run; the",
-        "demo is convolutions of its pictures and steps of its trainings; ranking is its matrix product (`block`,",
-        "beside the bare product of the benchmark) and counting in its blocks (`count`). That found, extraction was",
-        "given onnxruntime; beside ranking no function of Deixis' own takes more than 3 percent. Collecting the",
-        "tests is importing what they test.",
-        "",
-        "## Each file",
+        "## Result files",
         "",
         "| file | command | machine |",
         "|---|---|---|",
     ]
     for path in sorted(BENCHMARKS.glob("*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        lines.append(f"| `{path.name}` | {_command(found, path)} | {machine(found)} |")
+        result = json.loads(path.read_text("utf-8"))
+        lines.append(f"| `{path.name}` | {_command(result, path)} | {machine(result)} |")
     return "\n".join(lines) + "\n"
 
 
-def _command(found: Any, path: Path) -> str:
-    """What the file says made it, or what `make bench` would."""
-    command = found.get("command") or _commands().get(path.name) or DELETED.get(path.name, "")
+def _command(result: Any, path: Path) -> str:
+    """The command that made a result file."""
+    command = result.get("command") or _commands().get(path.name) or DELETED.get(path.name, "")
     if not command:
         return ""
     script = ROOT / command.removeprefix("python ").split()[0]
@@ -356,13 +315,13 @@ def _command(found: Any, path: Path) -> str:
 
 @cache
 def _commands() -> dict[str, str]:
-    """By the name of the file that a benchmark writes: the one it is told, or its own."""
+    """Commands by the name of the result file that they write."""
     commands = {"tree_lstm-gpu.json": "python benchmarks/tree_lstm.py TREES --device cuda"}
     commands["tree_lstm.json"] = "python benchmarks/tree_lstm.py TREES"
     commands["serving.json"] = "python benchmarks/serving.py INDEX --queries FILE --model deixis-base"
     for benchmark in benchmarks(Path("DEIXIS_DATA")):
-        written = [Path(each).name for each in benchmark.arguments if each.endswith(".json")]
-        given = [each for each in benchmark.arguments if not each.endswith(".json") and each not in ("--out", "--json")]
+        written = [Path(word).name for word in benchmark.arguments if word.endswith(".json")]
+        given = [word for word in benchmark.arguments if not word.endswith(".json") and word not in ("--out", "--json")]
         name = written[0] if written else f"{Path(benchmark.script).stem}.json"
         commands[name] = " ".join(["python", f"benchmarks/{benchmark.script}", *given])
     return commands

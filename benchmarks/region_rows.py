@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from telling import tell
+from reporting import write_report
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -130,7 +130,7 @@ def main() -> None:
         "pictures_per_s": round(done / (time.perf_counter() - start), 2),
         "torch_threads": torch.get_num_threads(),
     }
-    tell(record, options.folder / "rows.json")
+    write_report(record, options.folder / "rows.json")
 
 
 if __name__ == "__main__":

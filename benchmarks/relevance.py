@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from telling import tell
+from reporting import write_report
 
 from deixis.adapters.bundles import open_bundle
 from deixis.adapters.onnx_model import OnnxModel
@@ -134,7 +134,7 @@ def main() -> None:
         f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
     )
     told["versions"] = versions()
-    tell(told, options.json)
+    write_report(told, options.json)
 
 
 def collection(model: OnnxModel, corpus: Corpus, images: Sequence[Image], training: int, work: Path) -> Collection:

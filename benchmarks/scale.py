@@ -1,10 +1,10 @@
-"""A collection of 100 million pictures on paper: what the measured unit costs add up to, and a run of the extraction.
+"""Estimate the cost of 100 million pictures from measured unit costs, with a simulation of the extraction.
 
     python benchmarks/scale.py       # writes results/benchmarks/scale.json and docs/scale.md
 
-Unit costs come from result files alone (`units` names them); prices and machines are assumptions, printed with the
-rest. The extraction is simulated partition by partition, several times: machines die at random and their partitions are
-begun again, the driver dies once; hours, repeated work and what waits for what come out of that.
+Unit costs come from result files (see `Units`); prices and machines are assumptions, printed with the results. The
+extraction is simulated partition by partition, several times: machines fail at random and their partitions are
+repeated, the driver fails once. The simulation gives hours, repeated work, and the bottleneck.
 """
 
 from __future__ import annotations
@@ -220,94 +220,92 @@ def search(pictures: int, numbers: int, units: Units, cluster: Cluster, prices: 
     )
 
 
-def document(told: dict[str, Any]) -> str:
-    measured, cluster, prices = told["measured"], told["assumed"]["cluster"], told["assumed"]["prices"]
+def document(estimate: dict[str, Any]) -> str:
+    measured, cluster, prices = estimate["measured"], estimate["assumed"]["cluster"], estimate["assumed"]["prices"]
     runs = [
         f"| {run['nodes']} | {run['hours']:,} | {run['dollars']:,} | {run['bound_by']} | {run['network_busy']:.0%} "
         f"| {run['deaths']} | {run['repeated_partitions']} |"
-        for run in told["extraction"]
+        for run in estimate["extraction"]
     ]
     rows = [
         f"| {way['numbers']:,} | {way['gigabytes']:,} GB | {way['shards']} | {way['replicas']} "
         f"| {way['processor_ms_a_query_and_shard']} | {way['queries_per_s_a_replica']:,} | {way['dollars_a_month']:,} |"
-        for way in told["search"]
+        for way in estimate["search"]
     ]
     store, encoders = (
-        told["store_terabytes"],
+        estimate["store_terabytes"],
         math.ceil(cluster["queries_per_s"] / (measured["served_per_s"] / measured["serving_cores"])),
     )
-    return f"""# {told["pictures"]:,} pictures
+    return f"""# {estimate["pictures"]:,} pictures
 
-Written by `python benchmarks/scale.py` from measured unit costs and assumed prices: sums and a simulation, not a run. Change
-the assumptions in the script to yours.
+What a collection of this size would cost, computed by `python benchmarks/scale.py` from measured unit costs and assumed
+prices, with a simulation of failures. It is an estimate, not a run. Change the assumptions in the script to yours.
 
-Measured (`results/benchmarks/`): a machine with one H200 and 16 processors extracts
-{1 / measured["machine_s"]:.0f} pictures of 320 pixels a second with 100 regions each once it runs, its networks alone {1 / measured["network_s"]:.0f},
-decoding alone {1 / measured["small_decoding_s"]:.0f} (`extraction-gpu.json`); pictures of about 150 kB take {measured["times_small"]:.2f} × as long to
-decode as those (`decoding.json`, on another machine's processor; decoding alone is what the readers do as they run, not what a
-decoder could do at best, the floor in [performance.md](performance.md)), which leaves {1 / told["decoding_s"]:.0f} a second; a picture's vector is {measured["vector_bytes"]:,.0f} bytes, a region with its box
-{measured["region_bytes"]:,.0f}; an index of lists with a byte a number that finds 99 of 100 of the nearest ten answers in
-{1000 * measured["query_processor_s"]:.2f} ms of a processor over {measured["query_rows"]:,} rows of {measured["query_axes"]}
-numbers (`search_kinds.json`); the whole server, which also encodes the sentence, answers {measured["served_per_s"]:.0f} a
-second on {measured["serving_cores"]} processors (`serving.json`).
+Measured, in `results/benchmarks/`:
 
-Assumed: ${prices["gpu_node_hour"]:g} an hour for such a machine, ${prices["search_node_hour"]:g} for one of 16 processors and
-{cluster["search_memory"] / 1e9:.0f} GB without a GPU, ${prices["terabyte_month"]:g} a terabyte and month; a machine dies every
-{cluster["mean_days_to_death"]:.0f} days and is replaced in {cluster["replacement_minutes"]:.0f} minutes; pictures of
-{cluster["picture_bytes"] / 1e3:.0f} kB, read from a file system of {cluster["store_bytes_per_s"] / 1e9:g} GB a second to which the store is
-written, too; decoding beside the networks, so that the slower of both is a machine's pace;
-{cluster["queries_per_s"]:.0f} queries a second, and a second replica so that a dead machine is not missed.
+- `extraction-gpu.json`: a machine with one H200 and 16 CPU cores extracts {1 / measured["machine_s"]:.0f} pictures of 320 pixels per second with
+  100 regions each after start-up; its networks alone {1 / measured["network_s"]:.0f}, decoding alone {1 / measured["small_decoding_s"]:.0f}.
+- `decoding.json`: pictures of about 150 kB take {measured["times_small"]:.2f} × as long to decode (on another CPU), which leaves {1 / estimate["decoding_s"]:.0f} per second.
+- A picture's vector has {measured["vector_bytes"]:,.0f} bytes, a region with its box {measured["region_bytes"]:,.0f}.
+- `search_kinds.json`: an IVF index with one byte per dimension that finds 99% of the ten nearest answers in {1000 * measured["query_processor_s"]:.2f} ms of
+  CPU time over {measured["query_rows"]:,} vectors of {measured["query_axes"]} dimensions.
+- `serving.json`: the whole server, including text encoding, answers {measured["served_per_s"]:.0f} queries per second on {measured["serving_cores"]} cores.
+
+Assumed:
+
+- ${prices["gpu_node_hour"]:g} per hour for such a machine, ${prices["search_node_hour"]:g} for one with 16 cores and {cluster["search_memory"] / 1e9:.0f} GB without a GPU, ${prices["terabyte_month"]:g} per terabyte and month;
+- a machine fails every {cluster["mean_days_to_death"]:.0f} days and is replaced in {cluster["replacement_minutes"]:.0f} minutes;
+- pictures of {cluster["picture_bytes"] / 1e3:.0f} kB on a file system of {cluster["store_bytes_per_s"] / 1e9:g} GB per second, to which the store is also written;
+- decoding runs beside the networks, so the slower of the two sets the pace;
+- {cluster["queries_per_s"]:.0f} queries per second, and two replicas so that one machine may fail.
 
 ## Extraction
 
-| machines | hours | dollars | bound by | GPU busy | deaths | partitions made again |
+| machines | hours | dollars | limited by | GPU busy | failures | partitions repeated |
 |---:|---:|---:|---|---:|---:|---:|
 {chr(10).join(runs)}
 
-Rates are those of one machine by the local engine. `--engine ray` gives the same partitions to many; it was not timed with a
-GPU, and on {told["ray"]["cores"]} processors, once it runs, has {told["ray"]["regions"]:.2f} times the local engine's pace with regions and {told["ray"]["image"]:.2f} times with
-vectors alone (`engines.json`); to start it takes {told["ray"]["start_s"]:.0f} s. The driver dies once, half-way, in every row; deaths and partitions are means of {TIMES} runs. Partitions are of 256 pictures, {-(-told["pictures"] // PARTITION_SIZE):,} in all.
-The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells,
-${told["store_dollars_a_month"]:,} a month together. To search, vectors and cells are enough: those of the package's own model take {1000 * measured["vector_processor_s"]:.0f} ms of a
-processor a picture of 320 pixels with `deixis index` (`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} more to decode one of the assumed
-bytes (`decoding.json`), {told["vectors_alone"]["processor_hours"]:,} hours of a processor in all. The file system takes {told["vectors_alone"]["hours"]:,} hours to give the
-pictures and take what is kept: {told["vectors_alone"]["machines"]} machines without a GPU are as fast, for ${told["vectors_alone"]["dollars"]:,}, and more would
-wait. That cuts the collection into an index a machine; one index over all has not been tried.
+The rates are those of the local engine on one machine. `--engine ray` distributes the same partitions of 256 pictures
+({-(-estimate["pictures"] // PARTITION_SIZE):,} in all). Ray was not timed with a GPU; on {estimate["ray"]["cores"]} cores it has {estimate["ray"]["regions"]:.2f} times the local rate with regions and {estimate["ray"]["image"]:.2f} times
+with vectors alone (`engines.json`), after {estimate["ray"]["start_s"]:.0f} s of start-up. In every row the driver fails once, half-way; failures and
+repeated partitions are means of {TIMES} simulations.
+
+The store has {store["vectors"]:.2f} TB of vectors and {store["regions"]:.1f} TB of regions, the index {store["cells"]:.2f} TB of cells: ${estimate["store_dollars_a_month"]:,} per month.
+
+Search needs only vectors and cells. With `deixis-base` they take {1000 * measured["vector_processor_s"]:.0f} ms of CPU time per picture of 320 pixels
+(`settings.json`) and {1000 * measured["larger_processor_s"]:.0f} ms more to decode a picture of the assumed size (`decoding.json`): {estimate["vectors_alone"]["processor_hours"]:,} CPU hours. The file
+system needs {estimate["vectors_alone"]["hours"]:,} hours to deliver the pictures; {estimate["vectors_alone"]["machines"]} machines without a GPU are as fast, for ${estimate["vectors_alone"]["dollars"]:,}. This
+makes one index per machine; one index over all has not been tried.
 
 ## Search
 
-By an index of lists in each shard, as Milvus has it (`IVF_SQ8`); what was measured is FAISS, Milvus was not timed.
+An IVF index with one byte per dimension in each shard, as in Milvus (`IVF_SQ8`). FAISS was measured, Milvus was not.
 
-| numbers a row, a byte each | in memory | shards | replicas | processor ms a query and shard | queries/s a replica | dollars a month |
+| dimensions | in memory | shards | replicas | CPU ms per query and shard | queries/s per replica | dollars per month |
 |---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(rows)}
 
-Times are scaled from {measured["query_rows"]:,} rows: as the root of a shard's rows, and in proportion to a row's numbers. The
-first row has as many numbers as was measured, the second as many as the model gives. Recall was measured at
-{measured["query_rows"]:,} rows and may be lower at a thousand times as many. Encoding the sentences takes
-{encoders} processor{"s" if encoders > 1 else ""} at {cluster["queries_per_s"]:.0f} queries a second.
+Times are scaled from {measured["query_rows"]:,} vectors: with the square root of the vectors of a shard, and in proportion to the
+dimensions. The first row has as many dimensions as were measured, the second as many as `deixis-base`. Recall was
+measured at {measured["query_rows"]:,} vectors and may be lower here. Encoding the queries takes {encoders} core{"s" if encoders > 1 else ""} at {cluster["queries_per_s"]:.0f} queries per second.
 
-## What breaks first
+## What becomes the bottleneck first
 
-1. **Writing the regions.** The file system reads {cluster["picture_bytes"] / 1e3:.0f} kB a picture and takes {told["stored_bytes"] / 1e3:.0f} kB, nearly all of it
-   regions. From {told["machines_that_wait"]} machines on it is what they wait for; more machines then cost money and save nothing. Of vectors
-   alone there would be a hundredth to write.
-2. **Decoding**, as pictures drawn for it on 2 processors have it. A machine's processors make {1 / told["decoding_s"]:.0f} such pictures a second ready, its networks could take {1 / measured["network_s"]:.0f}: with
-   pictures of this size, the GPU waits also where the machine is alone. Readers on other machines, which the Ray engine allows, have
-   not been measured beside a GPU; nor has a run on pictures of this size.
-3. **One corpus in one process.** The driver keeps the records of all images, and a store has one folder of partitions:
-   {5 * -(-told["pictures"] // PARTITION_SIZE):,} files. Cut such a collection into corpora of a few million pictures.
-4. **Reading cells.** A query ranks {measured["candidates"]} pictures again by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many
-   places: at {cluster["queries_per_s"]:.0f} queries a second {measured["candidates"] * cluster["queries_per_s"]:,.0f} reads and
-   {measured["candidates"] * measured["cell_bytes"] * cluster["queries_per_s"] / 1e9:.1f} GB a second, which asks for the cells in memory or on several fast disks. Searching by embeddings
-   alone needs none of it.
-5. **Memory of the search.** Full-precision rows of {measured["row_numbers"]:,} numbers would take
-   {told["pictures"] * 4 * measured["row_numbers"] / 1e9:,.0f} GB; a byte a number is what keeps the number of shards small.
+1. **Writing the regions.** The file system reads {cluster["picture_bytes"] / 1e3:.0f} kB and writes {estimate["stored_bytes"] / 1e3:.0f} kB per picture, nearly all of it regions. From
+   {estimate["machines_that_wait"]} machines on, more machines save no time. Vectors alone are a hundredth of that.
+2. **Decoding.** The cores of a machine decode {1 / estimate["decoding_s"]:.0f} such pictures per second, its networks could take {1 / measured["network_s"]:.0f}. Readers on other
+   machines, which the Ray engine allows, have not been measured beside a GPU, nor has a run on pictures of this size.
+3. **One corpus in one process.** The driver holds the records of all images, and a store has one folder of
+   {5 * -(-estimate["pictures"] // PARTITION_SIZE):,} files. Split such a collection into corpora of a few million pictures.
+4. **Reading cells.** A query re-ranks {measured["candidates"]} pictures by their cells, {measured["candidates"] * measured["cell_bytes"] / 1e6:.1f} MB in as many places: {measured["candidates"] * cluster["queries_per_s"]:,.0f} reads and {measured["candidates"] * measured["cell_bytes"] * cluster["queries_per_s"] / 1e9:.1f} GB
+   per second at {cluster["queries_per_s"]:.0f} queries per second. Keep the cells in memory or on several fast disks, or search by embeddings alone.
+5. **Memory for search.** Vectors of {measured["row_numbers"]:,} dimensions in float32 would take {estimate["pictures"] * 4 * measured["row_numbers"] / 1e9:,.0f} GB; one byte per dimension
+   keeps the number of shards small.
 """  # noqa: E501
 
 
 def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
-    """All that is told, from the result files as they are."""
+    """The whole estimate, from the current result files."""
     measured, cluster, prices = units(), Cluster(), Prices()
     sizes = {
         "vectors": measured.vector_bytes,
@@ -370,9 +368,9 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--nodes", type=int, nargs="+", default=NODES)
     arguments = parser.parse_args()
-    told = record(arguments.pictures, arguments.nodes)
-    write_text(BENCHMARKS / "scale.json", json.dumps(told, indent=2) + "\n")
-    write_text(ROOT / "docs" / "scale.md", document(told))
+    estimate = record(arguments.pictures, arguments.nodes)
+    write_text(BENCHMARKS / "scale.json", json.dumps(estimate, indent=2) + "\n")
+    write_text(ROOT / "docs" / "scale.md", document(estimate))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ import faiss
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from telling import tell
+from reporting import write_report
 
 from deixis.adapters.search_model import Rows, SearchModel, Texts, whole_pictures, whole_texts
 from deixis.corpus import Corpus, open_corpus
@@ -320,7 +320,7 @@ def main() -> int:
         "python": platform.python_version(),
         "faiss": faiss.__version__,
     }
-    tell(record, options.out)
+    write_report(record, options.out)
     fast = min(record["approximate_speed_over_bare_faiss"], record["approximate_speed_over_exact"])
     over = max(record["engine_over_bare_faiss"], record["engine_over_bare_faiss_float16"])
     return int(not (over <= TIME_LIMIT and recall >= RECALL_LIMIT and fast >= SPEED_LIMIT))

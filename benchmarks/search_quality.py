@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from telling import tell
+from reporting import write_report
 
 from deixis.adapters.search_model import Rows, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
@@ -80,7 +80,7 @@ def main() -> None:
         "command": f"python benchmarks/search_quality.py {corpus.name} --split {options.split} --index FOLDER",
         "versions": versions(),
     }
-    tell(told, options.json)
+    write_report(told, options.json)
 
 
 def picture_file(folder: Path, number: int) -> Path:

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
-from telling import tell
+from reporting import write_report
 
 from deixis.errors import DeixisError
 
@@ -199,7 +199,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }
-    tell(record, options.out)
+    write_report(record, options.out)
     if notes.faults or lost:
         sys.exit(f"{len(notes.faults)} errors, {lost} requests lost: {notes.faults[:3]}")
 

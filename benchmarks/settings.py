@@ -19,7 +19,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from telling import tell
+from reporting import write_report
 
 from deixis.corpus import open_corpus
 from deixis.files import write_text
@@ -129,7 +129,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
     }
-    tell(told, arguments.out)
+    write_report(told, arguments.out)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import roofline
 import torch
-from telling import tell
+from reporting import write_report
 from torch import Tensor
 
 from deixis.papers.hm_lstm.fast.forest import Forest, Plan
@@ -171,7 +171,7 @@ def main() -> None:
         "kernels": fused_levels(device) is not None,
         **found,
     }
-    tell(report, options.out)
+    write_report(report, options.out)
 
 
 if __name__ == "__main__":

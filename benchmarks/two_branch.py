@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import torch
-from telling import tell
+from reporting import write_report
 from torch import Tensor
 
 from deixis.papers.two_branch.loss import RankingLoss, RankingRecipe
@@ -264,7 +264,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/two_branch.json"))
     arguments = parser.parse_args()
     found, held = compare()
-    tell({"benchmark": "two_branch", **found, **machine()}, arguments.out)
+    write_report({"benchmark": "two_branch", **found, **machine()}, arguments.out)
     return 0 if held else 1
 
 

@@ -59,7 +59,7 @@ def test_a_step_that_ends_at_another_loss_is_no_row(monkeypatch: pytest.MonkeyPa
 def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
-    helpers = {"performance.py", "choosing.py", "figures.py", "plain_loop.py", "roofline.py", "telling.py"}
+    helpers = {"performance.py", "choosing.py", "figures.py", "plain_loop.py", "roofline.py", "reporting.py"}
     assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
 
 

@@ -1,4 +1,4 @@
-"""How a benchmark ends: what it found is printed, and written where it is asked for."""
+"""Print the result of a benchmark, and write it to a file if one is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from deixis.files import write_text
 
 
-def tell(record: Any, path: str | Path | None) -> None:
+def write_report(record: Any, path: str | Path | None) -> None:
     text = json.dumps(record, indent=2, ensure_ascii=False, default=msgspec.to_builtins)
     print(text)
     if path is not None:
