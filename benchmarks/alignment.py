@@ -1,14 +1,15 @@
-"""S_kl = Σ_t max_i v_i·s_t of all pairs beside the bare matrix product: 1,000 pictures of 20 regions, 5,000 captions.
+"""Score all pairs with S_kl = Σ_t max_i v_i·s_t (DVSA, eq. 8), compared with the matrix product alone.
 
     OMP_NUM_THREADS=2 python benchmarks/alignment.py [--out results/benchmarks/alignment.json]
     python benchmarks/alignment.py --device cuda [--out results/benchmarks/alignment-gpu.json]
 
-1,024 dimensions, all words of captions as long as Flickr8k's. On a processor: `pooled_products` in float32 beside the
-products alone, into one buffer, block by block; it must take at most twice as long.
+1,000 pictures of 20 regions, 5,000 captions as long as those of Flickr8k, 1,024 dimensions.
 
-On a GPU: the fused kernel in every way of cutting it, its rate beside that of one large bfloat16 product (useful
-operations alone count) and beside blocked versions that write their products to memory, compiled and not; and what each
-holds beside its inputs and outputs while pictures and captions grow. Everything is held against sums in float64.
+On a CPU: `pooled_products` in float32 against the products alone, block by block into one buffer; it may take at most
+twice as long.
+
+On a GPU: the fused kernel with every block size, its rate against one large bfloat16 product, and its time and memory
+against blocked versions that write their products to memory, compiled or not. All are checked against float64.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ REGIONS, DIM = 20, 1024
 LENGTHS = (11.8, 3.9, 3, 37)
 #: Times the bare product on a processor; share of the card's rate; times as fast as the best blocked version.
 CPU_LIMIT, RATE_LIMIT, BLOCKED_LIMIT = 2.0, 0.7, 1.0
-#: Greatest difference from float64, beside the greatest score; of versions whose products are bfloat16 it is only told.
+#: Greatest difference from float64, beside the greatest score; not a limit for versions with bfloat16 products.
 EXACT = 1e-5
 #: Pictures of a block of the versions that write their products to memory.
 ROWS = (50, 250, 1000)

@@ -1,9 +1,9 @@
-"""The workbench at the size of Flickr30k: how long a project takes to make, and how long a worker waits.
+"""The annotation workbench at the size of Flickr30k: time to create a project, and waiting times of a worker.
 
     python benchmarks/annotation.py CORPUS [--images 31783] [--answers 2000] [--out results/benchmarks/annotation.json]
 
-Mentions are found in the captions by the chunker; then a few workers answer at random. Each answer is synced to the
-disk. The wait is taken from next_task and submit, in milliseconds.
+The chunker finds the mentions of the captions; then a few workers answer at random. Each answer is synced to disk. The
+waiting times, in milliseconds, are those of `next_task` and `submit`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A crowd on the workbench's server: many workers at once over HTTP, and the server killed in the middle.
+"""Many annotation workers at once over HTTP, while the server is killed again and again.
 
     python benchmarks/annotation_crowd.py [--database sqlite|postgresql] [--workers 50] [--kills 10] [--out FILE]
 
-The project is of rendered scenes. Each worker joins by an invitation, fetches tasks and pictures as the page does,
-thinks for a while and answers at random; what gets no reply is sent again. First the crowd works undisturbed, and the
-waits are measured: at the server (its `Server-Timing` header) and at the worker. Then the server is killed with
-SIGKILL, again and again, and started anew. In the end every acknowledged answer must be in the log as it was sent, and
-none twice. PostgreSQL is PyPI's pgserver, a server of our own.
+The project has drawn scenes. Each worker joins with an invitation, fetches tasks and pictures as the page does, waits a
+while and answers at random; requests without a reply are sent again. First the crowd works undisturbed, and waiting
+times are measured at the server (`Server-Timing`) and at the worker. Then the server is killed with SIGKILL and
+restarted, several times. At the end every acknowledged answer must be in the log exactly once. PostgreSQL is the
+package pgserver.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class CrowdWorker(threading.Thread):
         draws = task["task"] == "drawing" and self._chance.random() < 0.8
         answer = self._box(task) if draws else self._chance.choice(task["answers"])[0]
         sent = {"token": task["token"], "answer": answer}
-        told = json.loads(self._ask("answer", "POST", "/api/work/answer", sent)[0])
-        if "error" in told:
+        reply = json.loads(self._ask("answer", "POST", "/api/work/answer", sent)[0])
+        if "error" in reply:
             self.notes.stale += 1
             return []
         self.notes.acknowledged[task["token"]] = answer
-        tasks: list[dict[str, Any]] = told["tasks"]
+        tasks: list[dict[str, Any]] = reply["tasks"]
         return tasks
 
     def _box(self, task: dict[str, Any]) -> list[float]:
@@ -232,8 +232,8 @@ def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[li
 
 
 def audit(where: str, notes: list[Notes]) -> dict[str, int]:
-    """What the log holds against what the workers were told."""
-    told = {token: answer for note in notes for token, answer in note.acknowledged.items()}
+    """Compare the log with the answers that were acknowledged to workers."""
+    acknowledged = {token: answer for note in notes for token, answer in note.acknowledged.items()}
     with Workbench(where) as bench:
         log = schema.judgments
         with schema.reading(bench.engine) as connection:
@@ -243,12 +243,12 @@ def audit(where: str, notes: list[Notes]) -> dict[str, int]:
     asked = [(row.worker_id, row.image_id, row.key) for row in rows]
     settled = [(row.image_id, row.key) for row in rows if row.task in ("link", "chain", "quality")]
     return {
-        "acknowledged": len(told),
+        "acknowledged": len(acknowledged),
         "recorded": len(rows),
-        "lost": sum(token not in kept for token in told),
-        "changed": sum(token in kept and kept[token] != answer for token, answer in told.items()),
+        "lost": sum(token not in kept for token in acknowledged),
+        "changed": sum(token in kept and kept[token] != answer for token, answer in acknowledged.items()),
         "twice": len(rows) - len(kept) + len(asked) - len(set(asked)) + len(settled) - len(set(settled)),
-        "recorded_but_never_told": len(kept.keys() - told.keys()),
+        "recorded_but_never_told": len(kept.keys() - acknowledged.keys()),
         "tables_that_disagree_with_the_log": len(differences),
         "sent_again": sum(note.sent_again for note in notes),
         "went_to_somebody_else": sum(note.stale for note in notes),

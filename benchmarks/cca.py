@@ -1,17 +1,16 @@
-"""What a CCA costs: time and memory beside cca_zoo's and scikit-learn's, and at the full size of the Entities paper.
+"""Time and memory of CCA: against cca_zoo and scikit-learn, and at the full size of Flickr30k Entities.
 
     python benchmarks/cca.py [--out results/benchmarks/cca.json] [--limit SECONDS]
     python benchmarks/cca.py --full [--device cuda] [--out results/benchmarks/cca-full.json] [--shape X Y PAIRS]
 
-The first: 50,000 pairs of 1,000 and 1,000 dimensions, double precision, each method in a process of its own, one after
-the other. Deixis finds all 1,000 components with pairs that arrive in blocks, and again with twice the pairs for the
-memory; scikit-learn finds 50, cca_zoo (pip install cca-zoo) 50 and all. Making the data is not timed. A method that
-runs past the limit is ended, and said to have been, with its memory till then. Deixis and cca_zoo with 50 take turns,
-three each, and the best of each counts, lest another program on the machine decide. All begin with a small CCA that is
-not timed: the libraries' own start-up is not the CCA's. Before the clock starts there is a rest of a tenth of a second.
+The first form: 50,000 pairs of 1,000 and 1,000 dimensions in double precision, each method in its own process. Deixis
+computes all 1,000 components from pairs that arrive in blocks, and again with twice the pairs to measure memory;
+scikit-learn computes 50, cca_zoo 50 and all. Deixis and cca_zoo with 50 run alternately, three times each, and the best
+time counts. Making the data and a small first CCA (library start-up) are not timed. A method that exceeds the limit is
+stopped, and reported with its memory so far.
 
-The second: 4,096 + 18,000 dimensions and 423,134 pairs, made on the card block by block with 64 correlations planted
-in noise. Beside the time stands the floor: the operations of the covariances' lower triangle at the rate of one large
+The second form: 4,096 + 18,000 dimensions and 423,134 pairs, made on the GPU block by block with 64 planted
+correlations. The lower bound is the operations of the covariances' lower triangle at the rate of one large
 product in the same run. Beside the correlations stand those that theory expects of a sample of this size.
 """
 
@@ -138,7 +137,7 @@ def apart(method: str, pairs: int, components: int, limit: float) -> dict[str, A
     command = [sys.executable, __file__, "--work", method, str(pairs), str(components), str(limit)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = process.stdout.read()
+        output = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode == -signal.SIGALRM:
@@ -146,7 +145,7 @@ def apart(method: str, pairs: int, components: int, limit: float) -> dict[str, A
         return {"method": method, "pairs": pairs, "components": components, **ended}
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    outcome: dict[str, Any] = json.loads(told)
+    outcome: dict[str, Any] = json.loads(output)
     return outcome
 
 

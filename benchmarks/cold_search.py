@@ -1,10 +1,9 @@
-"""How long one search takes from nothing: start of the program, model, index, answer; and how long the next ones take.
+"""Time of one search from a cold start (program, model, index, answer), and of the searches after it.
 
     python benchmarks/cold_search.py [--model deixis-base] [--pictures 10000] [--json results/search/cold.json]
 
-The index holds random rows and cells: what a search costs does not depend on what they are. Each cold search is a
-process of its own, whose time on the clock and on the processors is told; the best of several is what a quiet machine
-would give. Warm ones are asked in one process.
+The index holds random embeddings and cells: the cost of a search does not depend on their values. Each cold search is a
+separate process, with wall-clock and CPU time; the best of several counts. Warm searches share one process.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def main() -> None:
         make_index(index, model, absolute_name(options.model), options.pictures)
         cold = [cold_search(index) for _ in range(options.times)]
         warm = warm_searches(SearchEngine(index, model), options.times)
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "model": str(model.identity),
         "pictures": options.pictures,
         "cold_seconds": {"best": min(wall for wall, _ in cold), "all": [wall for wall, _ in cold]},
@@ -61,7 +60,7 @@ def main() -> None:
         "command": f"python benchmarks/cold_search.py --model BUNDLE --pictures {options.pictures}",
         "versions": versions(),
     }
-    write_report(told, options.json)
+    write_report(report, options.json)
 
 
 def make_index(index: Path, model: SearchModel, name: str, count: int) -> None:

@@ -1,10 +1,10 @@
-"""What Ray costs on one machine: extraction by `--engine ray` and by the local engine, of the same pictures.
+"""The cost of Ray on one machine: extraction with `--engine ray` and with the local engine, on the same pictures.
 
     python benchmarks/engines.py PICTURES [--pictures 192] [--out results/benchmarks/engines.json]
 
-Both make the same store, byte by byte, in partitions of 16 pictures, with PyTorch as runtime. `seconds` are all of it;
-`pictures_per_second` counts from the end of the first partition on, when programs and networks have been started; of so
-few partitions that favours Ray by up to a tenth, whose actors end theirs together.
+Both write the same store, byte for byte, in partitions of 16 pictures. `seconds` is the total; `pictures_per_second`
+starts after the first partition, when processes and networks are running. With this few partitions that favours Ray by
+up to a tenth, because its actors finish theirs together.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ PARTITION = 16
 
 
 class Pace:
-    """Told how many pictures are done."""
+    """Records when how many pictures are done."""
 
     def __init__(self) -> None:
-        self._told: list[tuple[float, int]] = []
+        self._moments: list[tuple[float, int]] = []
 
     def __call__(self, done: int, of: int) -> None:
-        if done and (not self._told or done > self._told[-1][1]):
-            self._told.append((time.perf_counter(), done))
+        if done and (not self._moments or done > self._moments[-1][1]):
+            self._moments.append((time.perf_counter(), done))
 
     @property
     def per_second(self) -> float:
-        (begin, first), (end, last) = self._told[0], self._told[-1]
+        (begin, first), (end, last) = self._moments[0], self._moments[-1]
         return (last - first) / (end - begin)
 
 

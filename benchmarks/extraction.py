@@ -1,16 +1,14 @@
-"""Extraction against a plain loop, and against decoding alone: pictures a second, time by stage.
+"""Feature extraction against a plain loop and against decoding alone: pictures per second, and time by stage.
 
     python benchmarks/extraction.py PICTURES [--pictures 200] [--device cpu] [--json results/benchmarks/extraction.json]
 
-PICTURES is any corpus or folder of pictures; where it has fewer than asked for, they are seen again.
+PICTURES is a corpus or a folder; if it has too few pictures, they are repeated.
 
-1. On a processor, against a plain loop and a pass a box (`plain_loop.py`).
-2. The recipe `regions`, learned proposals and all, and each of its stages by itself: reading and decoding alone, the
-   networks alone on pictures that are ready, writing alone. Extraction is bound by decoding where it is about as fast
-   as that alone. Of the networks, what each part takes by itself: putting pixels together and bringing them to the
-   device (and the same without pinned memory), proposals, backbone and regions. The floor is the longest of what
-   decoding takes on all processors at the speed of one thread that nobody disturbs, and what operations and bytes take
-   at the rates of the device.
+1. On a CPU, against a plain loop and one pass per box (`plain_loop.py`).
+2. The recipe `regions` with learned proposals, and each stage alone: decoding, the networks on decoded pictures,
+   writing; and each part of the networks: copying pixels to the device (with and without pinned memory), proposals,
+   backbone and regions. The lower bound is the longest of decoding on all cores at the speed of one undisturbed thread,
+   and operations and bytes at the rates of the device.
 """
 
 from __future__ import annotations

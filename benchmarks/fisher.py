@@ -1,11 +1,10 @@
-"""What it costs to encode 100,000 captions as 18,000-d Fisher vectors, streamed to disk as float16, before PCA.
+"""Encode 100,000 captions as 18,000-dimensional Fisher vectors, streamed to disk as float16, before PCA.
 
     python benchmarks/fisher.py [--out results/benchmarks/fisher.json] [--folder FOLDER_FOR_THE_VECTORS]
 
-Captions are those of the Flickr30k Entities training split without any Flickr8k dev or test picture, from the folder
-that DEIXIS_DATA names; without it, sentences drawn from the word list of the vectors. Fitting is timed apart, on the
-same captions. Beside the time stands the floor: the same bytes written to the same disk, and the additions that the
-sum over words asks for if every number of every word were added.
+The captions are those of the Flickr30k Entities training split without pictures of Flickr8k's dev and test splits, from
+DEIXIS_DATA; without it, random sentences. Fitting on the same captions is timed separately. The lower bound is writing
+the same bytes to the same disk, and the additions of the sum over words.
 """
 
 from __future__ import annotations

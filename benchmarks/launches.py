@@ -1,14 +1,13 @@
-"""Whether launching bounds a training step: of each kind of recipe, how much of a step's time the card computes.
+"""How much of a training step the GPU computes, for each kind of recipe; the rest is launching kernels and waiting.
 
     python benchmarks/launches.py CORPUS [--trees FILE] [--only KIND] [--device cuda]
                                   [--out results/benchmarks/launches.json]
 
-CORPUS is one with phrases and boxes (`scenes`, or Flickr8k with Entities); pictures are not read. Features are random
-numbers of the right shapes, boxes the drawn ones moved about, text vectors TF-IDF in place of Fisher vectors. A step is
-all that the trainer does for one, as the recipe says, with `hm-lstm` in its first round. `step_ms` is the median over
-looks at the losses, `making_batches_ms` what the sampler takes alone, `computing_ms` the sum of all kernels and copies
-in the profiler's count of one look. What is left of a step is launching, and waiting for what the host must know. With
-`--only`, the other kinds of the file at `--out` stay as they are.
+CORPUS has phrases and boxes (`scenes`, or Flickr8k with Entities); pictures are not read. Features are random, boxes
+are moved ground-truth boxes, text vectors TF-IDF instead of Fisher vectors. A step is everything the trainer does for
+one; `hm-lstm` is in its first round. `step_ms` is the median between two reads of the loss, `making_batches_ms` the
+sampler alone, `computing_ms` the sum of all kernels and copies in the profiler. With `--only`, the other kinds in the
+file at `--out` are kept.
 """
 
 from __future__ import annotations
@@ -268,7 +267,7 @@ def main() -> None:
         corpus = open_corpus(options.corpus)
         for name, found in kinds(corpus, options.images, Path(folder), options.trees, device, options.only):
             record["kinds"][name] = found
-            # Told after each, so that a run that is ended has told something.
+            # Written after each kind, so that an interrupted run leaves what it measured.
             write_report(record, options.out)
 
 

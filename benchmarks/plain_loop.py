@@ -1,8 +1,8 @@
-"""Extraction against a plain loop and a pass a box, on a processor: the first part of `extraction.py`.
+"""Extraction against a plain loop and against one pass per box, on a CPU: the first part of `extraction.py`.
 
-Each picture is seen whole and with 100 regions at fixed random boxes, so that proposals play no part. All see the same
-pictures in the same run, by turns, and must give the same features. The loop runs the network as it is published, and
-once more with its batch norm folded; both in PyTorch.
+Each picture is encoded whole and with 100 regions at fixed random boxes, without proposals. All methods see the same
+pictures in the same run, alternately, and must give the same features. The loop runs the published network in PyTorch,
+once with batch norm and once with batch norm folded.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What ranking costs beside the bare matrix product, and how much memory it takes above its inputs.
+"""Time of ranking against the matrix product alone, and its memory above the inputs.
 
     python benchmarks/ranking.py [--out results/benchmarks/ranking.json]
 
 5,000 images × 25,000 captions × 512 dimensions in float32, both directions, from embeddings. Product and protocol run
-in turn, so that whatever else the machine does falls on both; the time ratio is that of the fastest runs, with the
-median of the turns' ratios beside it. The product writes into an array that is already in memory.
+alternately; the ratio is that of the fastest runs, with the median ratio beside it. The product writes into an array
+that is already allocated.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A million embeddings of picture regions, made once, for `benchmarks/search.py`.
+"""Make a million embeddings of picture regions, for `benchmarks/search.py`.
 
     python benchmarks/region_rows.py RUN FOLDER CORPUS...
 
-RUN is a finished run of the kind `pictures`, each CORPUS has pictures. Every picture is seen once; 49 windows of its
-map (the whole, and parts of a third and two thirds of its sides) are embedded as the tower embeds the whole. FOLDER
-gets `rows.f16` (unit rows, float16) and `rows.json` (how many, of what). The pictures come in a random order, so that
-the first rows are a sample of all.
+RUN is a finished run of the kind `pictures`; each CORPUS has pictures. 49 windows of each picture's feature map (the
+whole map, and windows of one and two thirds of its sides) are embedded as the whole picture would be. FOLDER gets
+`rows.f16` (unit vectors, float16) and `rows.json` (how many, and their source). Pictures come in random order, so the
+first rows are a sample of all.
 """
 
 from __future__ import annotations

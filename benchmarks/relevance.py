@@ -105,21 +105,21 @@ def main() -> None:
     model = Remembering(options.model)
     corpora = [open_corpus(options.flickr8k), open_corpus(options.coco_mini)]
     splits = [[image for image in corpus.split(options.split) if image.captions] for corpus in corpora]
-    told: dict[str, Any] = {"model": str(model.identity), "split": options.split, "relevance": model.relevance}
-    told["corpora"] = {corpus.name: corpus.split_hash(options.split) for corpus in corpora}
+    record: dict[str, Any] = {"model": str(model.identity), "split": options.split, "relevance": model.relevance}
+    record["corpora"] = {corpus.name: corpus.split_hash(options.split) for corpus in corpora}
     names = options.classes.read_text().split("\n")[:-1]
     shown, boxed = box_classes(options.boxes, splits[1], len(names))
     with_boxes = collection(model, corpora[1], [splits[1][place] for place in boxed], 0, options.work / "boxes")
-    told["classes"] = judge_matches(all_odds(with_boxes, [(name,) for name in names]), shown, names)
-    print(told["classes"], flush=True)
+    record["classes"] = judge_matches(all_odds(with_boxes, [(name,) for name in names]), shown, names)
+    print(record["classes"], flush=True)
     absence: list[dict[str, Any]] = []
     for corpus, own, other in zip(corpora, splits, splits[::-1], strict=True):
         whole = collection(model, corpus, own, 0, options.work / corpus.name)
         nouns = caption_nouns(model, own)
-        told[f"nouns, {corpus.name}"] = judge_matches(
+        record[f"nouns, {corpus.name}"] = judge_matches(
             all_odds(whole, nouns), caption_matches(own, nouns), [noun for (noun,) in nouns], everyday(model)
         )
-        print(told[f"nouns, {corpus.name}"], flush=True)
+        print(record[f"nouns, {corpus.name}"], flush=True)
         for size in SIZES:
             for draw in range(DRAWS if size == min(SIZES) else 1):
                 random = np.random.default_rng(draw)
@@ -127,14 +127,14 @@ def main() -> None:
                 some = collection(model, corpus, images, training, options.work / f"{corpus.name}-{size}-{draw}")
                 absence += [{**each, "draw": draw} for each in judge_absence(some, model, other)]
                 print(absence[-2:], flush=True)
-    told["absence"] = absence
-    told["seconds"] = round(time.perf_counter() - start, 1)
-    told["command"] = (
+    record["absence"] = absence
+    record["seconds"] = round(time.perf_counter() - start, 1)
+    record["command"] = (
         f"python benchmarks/relevance.py FLICKR8K COCO_MINI --boxes coco_mini/boxes_val_test.npz "
         f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
     )
-    told["versions"] = versions()
-    write_report(told, options.json)
+    record["versions"] = versions()
+    write_report(record, options.json)
 
 
 def collection(model: OnnxModel, corpus: Corpus, images: Sequence[Image], training: int, work: Path) -> Collection:
@@ -198,8 +198,8 @@ def judge_matches(
 
     def mean(chosen: Bools) -> dict[str, Any]:
         figures = {"f1": f1, "best_f1": best, "precision": precision, "recall": recall}
-        told: dict[str, Any] = {name: round(float(values[chosen].mean()), 4) for name, values in figures.items()}
-        return {"queries": int(chosen.sum()), **told, "share_of_best": round(told["f1"] / told["best_f1"], 4)}
+        record: dict[str, Any] = {name: round(float(values[chosen].mean()), 4) for name, values in figures.items()}
+        return {"queries": int(chosen.sum()), **record, "share_of_best": round(record["f1"] / record["best_f1"], 4)}
 
     there = counts > 0
     by_frequency = {
@@ -231,7 +231,7 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
             [word for word in words if singular(word[0]) not in mentioned],
         ),
     }
-    told = []
+    record = []
     for kind, queries in kinds.items():
         present, absent = ([some[place] for place in random.permutation(len(some))[:PHRASES]] for some in queries)
         missed, right = (said_absent(asked, some) for some in (present, absent))
@@ -241,7 +241,7 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
         ]
         weights = alike_weights(common[0], common[1]), alike_weights(common[1], common[0])
         said, wrong = float(right.mean()), float(missed.mean())
-        told.append(
+        record.append(
             {
                 "collection": asked.corpus.name,
                 "pictures": len(asked.images),
@@ -257,7 +257,7 @@ def judge_absence(asked: Collection, model: OnnxModel, other: Sequence[Image]) -
                 "examples": {"absent": [" ".join(query) for query in absent[:5]]},
             }
         )
-    return told
+    return record
 
 
 def drawn(corpus: Corpus, own: Sequence[Image], size: int, random: np.random.Generator) -> tuple[list[Image], int]:

@@ -1,7 +1,7 @@
-"""What a machine can do at most, measured beside a benchmark: large matrix products and a large copy.
+"""Peak rates of a machine, measured beside a benchmark: large matrix products and a large copy.
 
-The floor of some work is what its operations take at the rate of one large product of the same precision, or what its
-bytes take at the rate of one large copy (bytes read and written), whichever is longer. No version runs much faster.
+The lower bound of some work is the time of its operations at the rate of one large product of the same precision, or of
+its bytes at the rate of one large copy (bytes read and written), whichever is longer.
 """
 
 from __future__ import annotations

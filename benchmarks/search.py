@@ -68,7 +68,7 @@ def resident() -> int:
 
 
 @contextmanager
-def told(what: str, record: dict[str, Any]) -> Iterator[None]:
+def timed(what: str, record: dict[str, Any]) -> Iterator[None]:
     """Seconds, and bytes that stay in memory, of a block."""
     before, start = resident(), time.perf_counter()
     yield
@@ -181,18 +181,18 @@ class Contenders:
     def __init__(self, folder: Path, rows: NDArray[np.float16], model: SearchModel, name: str, text: str) -> None:
         self.steps: dict[str, Any] = {}
         self.model = model
-        with told("index written", self.steps):
+        with timed("index written", self.steps):
             self.generation = write_index(folder, rows, model, name)
-        with told("exact index opened", self.steps):
+        with timed("exact index opened", self.steps):
             set_store(self.generation, EXACT)
             self.exact = SearchEngine(folder, model)
             self.exact.search(text, COUNT)
-        with told("approximate index built", self.steps):
+        with timed("approximate index built", self.steps):
             set_store(self.generation, APPROXIMATE)
-        with told("approximate index opened", self.steps):
+        with timed("approximate index opened", self.steps):
             self.approximate = SearchEngine(folder, model)
             self.approximate.search(text, COUNT)
-        with told("bare FAISS filled", self.steps):
+        with timed("bare FAISS filled", self.steps):
             self.bare = faiss.IndexFlatIP(rows.shape[1])
             for start in range(0, len(rows), BLOCK):
                 ids = self.exact.collection.ids[start : start + BLOCK]

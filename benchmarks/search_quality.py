@@ -2,10 +2,9 @@
 
     python benchmarks/search_quality.py CORPUS --index FOLDER [--split test] [--json results/search/quality.json]
 
-The pictures of a split are written into FOLDER/pictures and indexed by `deixis index` into FOLDER/index, which stays;
-then every caption is asked for, as one phrase, and the ranks of its picture among the hits are counted. Beside that:
-the same by embeddings alone, and with the cells of every picture compared instead of the nearest ones' (what is lost by
-that). Captions are ranked for every picture by the model's `score`.
+The pictures of a split are written to FOLDER/pictures and indexed by `deixis index` into FOLDER/index, which is kept.
+Then every caption is a query, as one phrase, and the rank of its picture is counted. For comparison: embeddings alone,
+and re-ranking all pictures by their cells instead of the nearest ones. Captions are ranked by the model's `score`.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def main() -> None:
         "image_to_text": recalls(image_ranks(engine.model.score(files, texts), owners)),
         "image_to_text, embeddings alone": recalls(image_ranks(whole, owners)),
     }
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "model": str(engine.model.identity),
         "collection": f"{corpus.name}, {options.split}, {corpus.split_hash(options.split)}",
         "pictures": len(images),
@@ -80,7 +79,7 @@ def main() -> None:
         "command": f"python benchmarks/search_quality.py {corpus.name} --split {options.split} --index FOLDER",
         "versions": versions(),
     }
-    write_report(told, options.json)
+    write_report(record, options.json)
 
 
 def picture_file(folder: Path, number: int) -> Path:

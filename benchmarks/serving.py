@@ -1,11 +1,11 @@
-"""Many clients at once on a served index: `deixis serve` as a process of its own, and clients that do as the page does.
+"""Many clients at once on `deixis serve`, which runs as a separate process; clients do what the page does.
 
     python benchmarks/serving.py INDEX --queries FILE [--model NAME] [--clients 50] [--seconds 60] [--out FILE]
 
-A client takes a sentence of the file (one a line), asks for its beginnings as somebody who types it would, and fetches
-thumbnails of what was found. First without any pause, so that the server is always behind; then for a quarter of the
-time with a pause of a second on average between two questions. Every request must be answered with 200 and with what
-was asked for, and the server must have counted as many requests as the clients.
+A client takes a sentence of the file (one per line), asks for its beginnings as if typing it, and fetches the
+thumbnails of the hits. First without pauses, so that the server is always busy; then, for a quarter of the time, with a
+mean pause of one second. Every request must be answered with 200 and the right content, and the server must count as
+many requests as the clients.
 """
 
 from __future__ import annotations
@@ -143,17 +143,17 @@ def counted(address: str) -> int:
 
 
 def figures(notes: Notes, phases: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for phase, (seconds, _) in phases.items():
-        told[phase] = {"seconds": seconds}
+        report[phase] = {"seconds": seconds}
         for kind in ("search", "thumbnail"):
             waits = np.array(notes.waits[phase, kind]) * 1000
-            told[phase][kind] = {
+            report[phase][kind] = {
                 "requests": len(waits),
                 "per_second": round(len(waits) / seconds, 1),
                 "milliseconds": {f"p{share}": round(float(np.percentile(waits, share)), 1) for share in (50, 90, 99)},
             }
-    return told
+    return report
 
 
 def peak_megabytes(process: int) -> float:

@@ -1,11 +1,11 @@
-"""What a picture costs in each setting that one may choose: processor milliseconds, and the program's memory.
+"""CPU milliseconds per picture and memory of each choice of features.
 
     python benchmarks/settings.py CORPUS [--pictures-in PATH] [--tower TOWER] [--grounder RUN]
         [--out results/benchmarks/settings.json]
 
-`deixis extract` with each kind of features, `deixis index` and `deixis ground` with the package's own model, in
-processes of their own, for few pictures and for more; the difference is what pictures cost, the rest is start-up.
-Processor time, since it tells about the same on a machine that has other work; threads that wait give theirs away.
+`deixis extract` with each kind of features, and `deixis index` and `deixis ground` with `deixis-base`, as separate
+processes for few and for more pictures; the difference is the cost of a picture, the rest is start-up. CPU time is
+about the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main() -> None:
                 "peak_megabytes": round(peak / 1e6),
             }
             print(setting, found[setting], flush=True)
-    told = {
+    report = {
         "benchmark": "settings",
         "command": "python benchmarks/settings.py CORPUS"
         + (" --tower TOWER" if arguments.tower else "")
@@ -129,7 +129,7 @@ def main() -> None:
         "load_average": round(os.getloadavg()[0], 2),
         "cores": os.cpu_count(),
     }
-    write_report(told, arguments.out)
+    write_report(report, arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""The H-LSTM by levels of a whole batch, beside the same by levels of each tree, and node by node, in one run.
+"""The H-LSTM over the levels of a whole batch, against the levels of each tree, and node by node.
 
     deixis text trees CORPUS --out trees.jsonl
     python benchmarks/tree_lstm.py trees.jsonl [--device cuda] [--out results/benchmarks/tree_lstm.json]
 
-Forward and backward, 300-d words, 512-d states, on the file's texts of eight tokens and more. Nodes are those of the
-trees as they are given, for all three, though whole batches share equal subtrees. All three must give the same roots
-and, summed up, the same gradient. Tree by tree and node by node take the first of a batch's trees alone, whose number
-has no part in their nodes a second. "products" are the bare matrix products of a batch's plan, forward and backward;
-"plan" is the making of the plan, which is in the batch's time. The floor is what the operations or bytes of the plan
-take at the rates that are measured in the same run.
+Forward and backward, 300-d words, 512-d states, on texts of at least eight tokens. Nodes are counted in the trees as
+given, although whole batches share equal subtrees. All three must give the same roots and gradients. Tree by tree and
+node by node run on the first trees of a batch only; this does not affect nodes per second. "products" are the matrix
+products of a batch alone; "plan" is preparing a batch, which is part of its time. The lower bound is the operations or
+bytes of a batch at rates measured in the same run.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Training steps of the embedding network of the two-branch paper beside other ways to write its loss.
+"""Training steps of the two-branch embedding network, with other ways to write its loss.
 
     python benchmarks/two_branch.py [--out results/benchmarks/two_branch.json]
 
-Steps (networks forward and back, loss, Adam) on batches of image-sentence pairs, with the paper's widths for phrases
-and for sentences, 4,096 + 6,000 dimensions. The same networks on the same batches with the loss of Deixis, with a plain
-loop over pairs, and with pytorch-metric-learning (pip install pytorch-metric-learning), whose nearest miner takes all
-triplets that violate the margin: it has none for the K hardest of a pair. The ways take turns, and the median of the
-turns counts. The loss alone, forward and back, is timed beside it. That all ways compute the same is checked in the
-run: the loop with the K hardest, the library with all triplets.
+Steps (forward, backward, loss, Adam) on image-sentence pairs with the paper's widths for phrases and for sentences,
+4,096 + 6,000 dimensions: with the loss of Deixis, with a plain loop over pairs, and with pytorch-metric-learning, whose
+closest miner takes all triplets that violate the margin (it has none for the K hardest per pair). They run alternately
+on the same batches, and the median counts; the loss alone is timed too. The run checks that all compute the same: the
+loop with the K hardest, the library with all triplets.
 """
 
 from __future__ import annotations
