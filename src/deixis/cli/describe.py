@@ -1,4 +1,4 @@
-"""`deixis describe`: pictures and their regions put into words, found in a bank of phrases or made by a model."""
+"""`deixis describe`: describe pictures or regions, with generated sentences or phrases retrieved from a bank."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def describe(
     model: ModelName = None,
     by: Annotated[
         By | None,
-        typer.Option(help="Find phrases in a bank, or make sentences.", show_default="what the model can do"),
+        typer.Option(help="Retrieve phrases from a bank, or generate sentences.", show_default="what the model can do"),
     ] = None,
     regions: Annotated[bool, typer.Option("--regions", help="Describe regions, not the whole picture.")] = False,
-    count: Annotated[int, typer.Option(min=1, max=50, help="Texts of a picture, or of a region.")] = 3,
-    most: Annotated[int, typer.Option(min=1, max=50, help="Regions of a picture.")] = 6,
+    count: Annotated[int, typer.Option(min=1, max=50, help="Texts per picture, or per region.")] = 3,
+    most: Annotated[int, typer.Option(min=1, max=50, help="Regions per picture.")] = 6,
     bank: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Phrases to choose from, one a line.",
-            show_default="those of the model's training captions",
+            help="The phrases to choose from, one per line.",
+            show_default="the phrases of the training captions",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PNG", help="Draw what is said of one picture; of several, a folder.", show_default=False),
+        typer.Option(metavar="PNG", help="Draw the descriptions; for several pictures, a folder.", show_default=False),
     ] = None,
     device: ModelDevice = "auto",
     force: Force = False,
@@ -63,8 +63,8 @@ def describe(
 ) -> None:
     """Describe pictures in sentences, or their regions in phrases.
 
-    Phrases that are found are detailed before they are general ("a white and gray cat with a striped tail" before "a
-    cat"), and no two say nearly the same. Pictures that cannot be read are listed at the end, with exit code 2.
+    Retrieved phrases come with the detailed ones first ("a white and gray cat with a striped tail" before "a cat"), and
+    near-duplicates are left out. Pictures that cannot be read are listed at the end, with exit code 2.
 
     Examples: deixis describe cat.jpg; deixis describe cat.jpg --model runs/hm-lstm --regions --out cat.png
     """

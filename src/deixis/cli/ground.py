@@ -1,4 +1,4 @@
-"""`deixis ground`: where in pictures the phrases of a sentence are."""
+"""`deixis ground`: find the phrases of a sentence in pictures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from deixis.errors import InputError
 
 def ground(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Picture files.")],
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to point at: a phrase or a sentence.")],
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="A phrase, or a sentence whose phrases are found.")
+    ],
     model: ModelName = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="PNG", help="Draw the boxes of one picture; of several, a folder.", show_default=False),
+        typer.Option(metavar="PNG", help="Draw the boxes; for several pictures, a folder.", show_default=False),
     ] = None,
     device: ModelDevice = "auto",
     force: Force = False,
@@ -27,7 +29,7 @@ def ground(
 ) -> None:
     """Find the phrases of a sentence in pictures: a box in pixels and a score from 0 to 1 for each.
 
-    The score tells how likely the box is the right one if the thing is there at all; it does not tell whether it is.
+    The score says how likely the box is correct if the thing is in the picture, not whether it is there.
 
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
@@ -39,7 +41,7 @@ def ground(
     from deixis.text.phrase_finding import find_phrases
     from deixis.vision.picture_files import printable, read_picture_file, shown
 
-    # A command line may hold bytes that are no text.
+    # A command line may contain bytes that are not valid text.
     sentence = sentence.encode(errors="replace").decode()
     with busy("Loading the model"):
         opened = load_model(model or DEFAULT, device)

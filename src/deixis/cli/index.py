@@ -1,4 +1,4 @@
-"""`deixis index`, `deixis status`: a person's own pictures made searchable, and what an index holds."""
+"""`deixis index` and `deixis status`: index folders of pictures, and show what an index holds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 def index(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR]…", help="Folders with pictures.", show_default="those it knows"),
+        typer.Argument(metavar="[DIR]…", help="Folders with pictures.", show_default="the indexed ones"),
     ] = None,
     index_folder: Index = None,
     model: ModelName = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Forget what was indexed of folders that are gone or empty.")
+        bool, typer.Option("--prune", help="Remove pictures of folders that are missing or empty.")
     ] = False,
     store: Annotated[
         str | None,
         typer.Option(
             metavar="STORE",
-            help="Where rows are searched: exact, approximate, milvus://HOST:PORT, or FILE.db (milvus-lite).",
-            show_default="as it is; at first exact up to a million pictures, then approximate",
+            help="How vectors are searched: exact, approximate, milvus://HOST:PORT, or FILE.db (milvus-lite).",
+            show_default="unchanged; for a new index exact up to a million pictures, else approximate",
         ),
     ] = None,
     as_json: Json = False,
@@ -68,9 +68,9 @@ def _print(report: IndexReport) -> None:
     if report.links:
         typer.echo(f"{report.links:,} links were not followed")
     for folder in report.absent:
-        typer.echo(f"{printable(folder)}: is gone or empty; what was indexed of it is kept (--prune forgets it)")
+        typer.echo(f"{printable(folder)}: is missing or empty; its pictures stay in the index (--prune removes them)")
     if report.unreadable:
-        typer.echo(f"{len(report.unreadable):,} cannot be read:")
+        typer.echo(f"{len(report.unreadable):,} files cannot be read:")
         for each in report.unreadable:
             typer.echo(f"  {printable(each.path)}: {printable(each.reason)}")
 
@@ -94,7 +94,7 @@ def status(index: Index = None, as_json: Json = False) -> None:
         ("files", f"{told.files:,}"),
         ("cannot be read", f"{told.unreadable:,}"),
         ("model", f"{told.model}, {told.weights_sha256[:12]}"),
-        ("a picture is", f"{told.dim} numbers" + (f" and {told.cells} cells" if told.cells else "")),
+        ("per picture", f"{told.dim} numbers" + (f" and {told.cells} cells" if told.cells else "")),
         ("opened as", told.model_name),
         ("on disk", f"{told.bytes / 1e6:.1f} MB"),
         ("searched in", told.store or "this process"),

@@ -1,4 +1,4 @@
-"""`deixis serve`: an index in the browser, and over HTTP for programs."""
+"""`deixis serve`: search an index in the browser, and over HTTP."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ def serve(
     index: Index = None,
     search_model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="What searches.", show_default="the model of the index"),
+        typer.Option(metavar="MODEL", help="The model that searches.", show_default="the model of the index"),
     ] = None,
     model: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="What grounds phrases and describes: `deixis-base`, `onnx:FOLDER`, a run folder, or `none`.",
+            help="The model that grounds and describes: deixis-base, onnx:FOLDER, a run folder, or none.",
         ),
     ] = BASE,
-    host: Annotated[str, typer.Option(help="Where to listen; another one than this machine's own needs --token.")] = (
+    host: Annotated[str, typer.Option(help="The address to listen on; any but this machine's own needs --token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8766,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any free one.")] = 8766,
     token: Annotated[
         str | None,
         typer.Option(
             metavar="TOKEN",
             envvar="DEIXIS_TOKEN",
             show_envvar=True,
-            help="What callers must have.",
-            show_default="everybody on this machine may ask",
+            help="The secret that clients must send.",
+            show_default="none",
         ),
     ] = None,
     allow_host: AllowHost = None,
@@ -49,8 +49,8 @@ def serve(
 ) -> None:
     """Search an index in the browser, and over an HTTP API.
 
-    It listens on this machine alone. Beyond it a token is needed, which the printed link carries. While it runs, the
-    index may be changed: new pictures are found within seconds.
+    By default only this machine can connect. To serve others a token is needed; the printed link contains it. The index
+    may change while the server runs: new pictures are found within seconds.
 
     Example: deixis serve --port 8766
     """

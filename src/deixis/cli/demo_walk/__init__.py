@@ -1,9 +1,8 @@
-"""The demo: the whole job that exists so far, on the embedded corpus, with figures, a drawing and a page to look at.
+"""The demo: from pictures to results on drawn scenes, with tables, drawings and a page.
 
-Draw scenes → count them → extract features of their pictures → learn a first model on the split `train` → rank the
-splits `test` and `unseen` → see what it finds, and what word order and counting cost it → train the embedding network
-of the two-branch paper → point at phrases with CCA and with a network → align the words of a sentence with regions and
-write a caption (the DVSA paper). Every figure also goes to a result file.
+Draw scenes → count them → extract features → fit a first model on `train` → rank `test` and `unseen` → test word order
+and counting → train the two-branch embedding network → localize phrases with CCA and with the network → align words
+with regions and generate a caption (DVSA). Every number is also written to a result file.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ from deixis.metrics.score_blocks import EmbeddingScores
 from deixis.vision.drawing import draw_annotations
 from deixis.vision.typesetting import as_written
 
-#: Splits that are ranked. `unseen` holds combinations of words that never meet in training.
+#: Splits that are ranked. `unseen` has combinations of words that do not occur in training.
 RANKED = ("test", "unseen")
 SHOWN_SCENES, SHOWN_QUERIES, SHOWN_HITS = 6, 4, 5
 
-#: The smallest of the default backbones sees all of each picture.
+#: The smallest default backbone, on the whole picture.
 FEATURES = FeatureRecipe(backbone="efficientnet-lite0", crops="squash")
 MODEL = "features"
 
-#: Shows how far the extraction is: images done, all images.
+#: Called with the number of images done, and of all images.
 Progress = Callable[[int, int], None]
-#: Shows a table to the person: its title, columns and rows.
+#: Prints a table: its title, columns and rows.
 Say = Callable[[str, Sequence[str], Sequence[Sequence[str]]], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the demo leaves behind."""
+    """The files that the demo wrote."""
 
     page: Path
     drawings: tuple[Path, ...]
@@ -110,40 +109,40 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
             random_figures([1] * ranking.text_to_image.queries, ranking.text_to_image.candidates),
         )
         ranking_rows += [*_ranking_rows(f"{name}: chance", chance), *_ranking_rows(f"{name}: {MODEL}", ranking)]
-        twins = {kind: _twins_told(swaps(split), split, vectors, model) for kind, swaps in _TWINS.items()}
-        twin_rows += [[f"{name}: {kind}", f"{told:.1f}", str(number)] for kind, (told, number) in twins.items()]
+        twins = {kind: _twin_accuracy(swaps(split), split, vectors, model) for kind, swaps in _TWINS.items()}
+        twin_rows += [[f"{name}: {kind}", f"{share:.1f}", str(pairs)] for kind, (share, pairs) in twins.items()]
         path = out / "results" / f"{name}.json"
         save(_result(corpus, name, ranking, twins, time.monotonic() - began), path)
         results.append(path)
     say("2. A first model: features of the picture → words of its captions", RANKING_COLUMNS, ranking_rows)
-    say("3. What it cannot know: order and number", TWIN_COLUMNS, twin_rows)
+    say("3. What it cannot know: word order and counting", TWIN_COLUMNS, twin_rows)
 
-    # Networks this small learn in one thread: the one that takes longest does so beside the others.
+    # Networks this small train in one thread: the slowest one runs in another process beside the others.
     with ProcessPoolExecutor(1, get_context("spawn")) as processes:
         beside = processes.submit(train_captioner, corpus, store, out)
         sentences = train_sentences(corpus, store, out)
         network_rows = _network_rows(sentences)
-        say("4. An embedding network (the two-branch paper), on the split test", NETWORK_COLUMNS, network_rows)
+        say("4. An embedding network (two-branch networks), test split", NETWORK_COLUMNS, network_rows)
 
         regional = with_regions(corpus)
         stores = region_stores(regional, out, progress)
         phrases = train_phrases(regional, stores, out)
         phrase_rows = _phrase_rows(phrases)
-        say("5. Pointing at phrases (Entities, two-branch), on the split test", PHRASE_COLUMNS, phrase_rows)
+        say("5. Phrase localization (Flickr30k Entities, two-branch networks), test split", PHRASE_COLUMNS, phrase_rows)
         localizations = out / "localizations.png"
         with atomic_write(localizations) as stream:
             draw_localizations(regional, stores, phrases).save(stream, "PNG")
 
         aligner, captioner = train_aligner(regional, stores, out), beside.result()
     word_rows = _word_rows(aligner, captioner)
-    say("6. Words for regions, and captions (the DVSA paper), on the split test", WORD_COLUMNS, word_rows)
+    say("6. Aligned words, and captions (DVSA), test split", WORD_COLUMNS, word_rows)
     at_work = show(regional, stores, store, aligner, captioner)
     aligned = out / "aligned.png"
     with atomic_write(aligned) as stream:
         at_work.drawing.save(stream, "PNG")
-    for each in (sentences, *phrases, aligner, captioner):
-        for result in each.results:
-            path = out / "results" / f"{each.name} {result.protocol.name}.json".replace(" ", "-").lower()
+    for trained in (sentences, *phrases, aligner, captioner):
+        for result in trained.results:
+            path = out / "results" / f"{trained.name} {result.protocol.name}.json".replace(" ", "-").lower()
             save(result, path)
             results.append(path)
 
@@ -160,18 +159,16 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         ("What it cannot know", paragraph(TWIN_TEXT) + table(TWIN_COLUMNS, twin_rows)),
         ("An embedding network", paragraph(NETWORK_TEXT) + table(NETWORK_COLUMNS, network_rows)),
         (
-            "Pointing at phrases",
+            "Phrase localization",
             paragraph(PHRASE_TEXT)
             + table(PHRASE_COLUMNS, phrase_rows)
-            + drawing_of(localizations.name, "The regions that both find for the phrases of some captions"),
+            + drawing_of(localizations.name, "The regions that both models choose for the phrases of some captions"),
         ),
         (
-            "Words for regions, and captions",
+            "Aligned words, and captions",
             paragraph(WORD_TEXT)
             + table(WORD_COLUMNS, word_rows)
-            + drawing_of(
-                aligned.name, f"A caption laid over its scene. What the captioner says of it: “{at_work.caption}”"
-            ),
+            + drawing_of(aligned.name, f"A caption aligned with its scene. Generated caption: “{at_work.caption}”"),
         ),
     ]
     write_text(out / "index.html", page("Deixis demo", LEAD, sections))
@@ -179,35 +176,35 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
 
 
 LEAD = (
-    "Scenes drawn by the package itself, captioned, with phrases, coreference chains and exact boxes; "
-    "real features of their pictures, a first model learned on them, and the figures of the evaluation room."
+    "Deixis draws scenes with captions, phrases, coreference chains and exact boxes, extracts features of the pictures, "
+    "trains several models on them, and evaluates the models."
 )
 MODEL_TEXT = (
     "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
     "I→T: a picture asks for its captions; T→I: a caption asks for its picture. Recall@K is the percentage of queries "
-    "with at least one right answer among the first K, mR the mean of the six. Ties count against the model."
+    "with at least one correct answer among the first K, mR the mean of the six. Ties count against the model."
 )
 TWIN_TEXT = (
-    "Each caption here has a twin in nearly the same words that is false: roles exchanged, or one more or fewer. To a "
-    "model without word order most exchanged twins are the same sentence, and a tie is not a right answer."
+    "Each caption has a false twin in nearly the same words: roles exchanged, or one more or fewer. For a model that "
+    "ignores word order most exchanged twins are the same sentence, and a tie counts as an error."
 )
 NETWORK_TEXT = (
-    "Two branches that end in one space, learned by the ranking loss of the two-branch paper with neighbourhood "
-    "sampling and constraints, on the same features; texts are tf-idf vectors. S→S: a caption asks for another of the "
-    "same picture."
+    "Two branches that embed pictures and texts into one space, trained with the ranking loss, neighbourhood sampling "
+    "and neighbourhood constraints of two-branch networks, on the same features; texts are tf-idf vectors. S→S: a "
+    "caption asks for another caption of the same picture."
 )
 PHRASE_TEXT = (
-    "The regions of a picture, proposed by a network that was trained on photos, are ranked for every phrase of its "
-    "captions. A hit overlaps the drawn box by half (intersection over union). CCA is the method of the Entities "
-    "paper, the embedding network that of the two-branch paper. No model can do better than the proposals allow."
+    "The region proposals of a picture are ranked for every phrase of its captions. A hit has an intersection over "
+    "union of at least 0.5 with the ground-truth box. CCA is the method of Flickr30k Entities, the embedding network "
+    "that of two-branch networks. The upper bound is the recall of all proposals together."
 )
 WORD_TEXT = (
-    "The aligner learned from pictures and whole sentences alone which region each word is about. Its figures are the "
-    "shares of phrases whose region covers the drawn box by half, word by word and smoothed into snippets. The "
-    "captioner learned to write sentences: BLEU and CIDEr-D compare them with people's; a novel one is no training "
-    "caption."
+    "The aligner learned which region each word describes from pictures and whole sentences only. A phrase is correct "
+    "if its region has an intersection over union of at least 0.5 with the ground-truth box, word by word or smoothed "
+    "into snippets. The captioner generates sentences: BLEU and CIDEr-D compare them with the captions; a novel caption "
+    "does not occur in training."
 )
-WORD_COLUMNS = ("figure", "%")
+WORD_COLUMNS = ("metric", "%")
 NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
 PHRASE_COLUMNS = ("model", "R@1", "R@5", "R@10", "upper bound", "phrases")
 RANKING_COLUMNS = ("split: model", "R@1", "R@5", "R@10", "median rank", "mR")
@@ -216,19 +213,19 @@ _TWINS: dict[str, Callable[[Corpus], list[Swap]]] = {"order exchanged": order_sw
 
 
 def rank(corpus: Corpus, images: Matrix, model: WordRegression) -> Ranking:
-    """Both directions over all images of a corpus and their captions."""
+    """Rank all images and captions of a corpus in both directions."""
     texts = [caption.text for image in corpus for caption in image.captions]
     owners = np.repeat(np.arange(len(corpus)), [len(image.captions) for image in corpus])
     return evaluate_ranking(EmbeddingScores(images, model.embed_texts(texts)), owners)
 
 
-def _twins_told(swaps: list[Swap], corpus: Corpus, images: Matrix, model: WordRegression) -> tuple[float, int]:
-    """Percent of captions that score higher than their false twin, and of how many."""
+def _twin_accuracy(swaps: list[Swap], corpus: Corpus, images: Matrix, model: WordRegression) -> tuple[float, int]:
+    """The percentage of captions that score higher than their false twin, and the number of pairs."""
     rows = {image.id: row for row, image in enumerate(corpus)}
-    mine = images[[rows[swap.image_id] for swap in swaps]]
-    true = (mine * model.embed_texts([swap.true for swap in swaps])).sum(1)
-    false = (mine * model.embed_texts([swap.false for swap in swaps])).sum(1)
-    # Words in another order sum up in another order: a millionth is rounding, not knowledge.
+    vectors = images[[rows[swap.image_id] for swap in swaps]]
+    true = (vectors * model.embed_texts([swap.true for swap in swaps])).sum(1)
+    false = (vectors * model.embed_texts([swap.false for swap in swaps])).sum(1)
+    # The same words summed in another order differ by rounding.
     return 100 * float(np.mean(true > false + 1e-6)), len(swaps)
 
 
@@ -237,14 +234,14 @@ def _result(
 ) -> Result:
     metrics = {
         **ranking.as_dict(),
-        "true_caption_scores_higher": {kind: told for kind, (told, _) in twins.items()},
+        "true_caption_scores_higher": {kind: share for kind, (share, _) in twins.items()},
     }
     protocol = Protocol("image-text ranking", TIES, {"model": f"{FEATURES.backbone} to words by ridge regression"})
     return make_result(protocol, metrics, corpus=corpus_reference(corpus, split), seed=0, duration=duration)
 
 
 def _ranking_rows(name: str, ranking: Ranking) -> list[list[str]]:
-    """A row a direction; the mean of the six recalls stands in the first."""
+    """One row per direction; the first has the mean of the six recalls."""
     directions = (("I→T", ranking.image_to_text, f"{ranking.mean_recall:.1f}"), ("T→I", ranking.text_to_image, ""))
     return [
         [f"{name}, {direction}", *(f"{figures.recall[k]:.1f}" for k in RECALL_AT), f"{figures.median_rank:g}", mean]
@@ -262,27 +259,27 @@ def _network_rows(trained: Trained) -> list[list[str]]:
 
 
 def _word_rows(aligner: Trained, captioner: Trained) -> list[list[str]]:
-    found: Any = aligner.results[0].metrics
-    said: Any = captioner.results[0].metrics
+    alignment: Any = aligner.results[0].metrics
+    captions: Any = captioner.results[0].metrics
     rows = [
-        ("aligner: phrases right, word by word", found["word_alignment"]["overall"]["r@1"]),
-        ("aligner: phrases right, as snippets", found["alignment"]["overall"]["r@1"]),
-        ("aligner: what its regions allow", found["alignment"]["overall"]["upper_bound"]),
-        ("captioner: BLEU-1", said["captions"]["bleu_1"]),
-        ("captioner: BLEU-4", said["captions"]["bleu_4"]),
-        ("captioner: CIDEr-D", said["captions"]["cider_d"]),
-        ("captioner: novel captions", said["novel"]),
+        ("aligner: correct phrases, word by word", alignment["word_alignment"]["overall"]["r@1"]),
+        ("aligner: correct phrases, as snippets", alignment["alignment"]["overall"]["r@1"]),
+        ("aligner: upper bound of its regions", alignment["alignment"]["overall"]["upper_bound"]),
+        ("captioner: BLEU-1", captions["captions"]["bleu_1"]),
+        ("captioner: BLEU-4", captions["captions"]["bleu_4"]),
+        ("captioner: CIDEr-D", captions["captions"]["cider_d"]),
+        ("captioner: novel captions", captions["novel"]),
     ]
     return [[name, f"{value:.1f}"] for name, value in rows]
 
 
 def _phrase_rows(trained: Sequence[Trained]) -> list[list[str]]:
     rows = []
-    for each in trained:
-        metrics: Any = each.results[0].metrics
+    for model in trained:
+        metrics: Any = model.results[0].metrics
         row = metrics["localization"]["overall"]
         recalls = [f"{row[f'r@{k}']:.1f}" for k in RECALL_AT]
-        rows.append([each.name, *recalls, f"{row['upper_bound']:.1f}", f"{row['instances']:,.0f}"])
+        rows.append([model.name, *recalls, f"{row['upper_bound']:.1f}", f"{row['instances']:,.0f}"])
     return rows
 
 
@@ -304,7 +301,7 @@ def _statistics_table(statistics: Statistics) -> tuple[Sequence[str], list[Seque
 
 
 def _picture_file(corpus: Corpus, image_id: str, out: Path) -> str:
-    """Write a picture for the page and give its address there."""
+    """Write a picture for the page; returns its relative path."""
     assert corpus.pictures is not None
     image = corpus[image_id]
     with atomic_write(out / "pictures" / image.file) as stream:
@@ -318,16 +315,15 @@ def _scenes(images: Sequence[Image], corpus: Corpus, out: Path) -> str:
 
 
 def _queries(corpus: Corpus, vectors: Matrix, model: WordRegression, out: Path) -> str:
-    """The first captions of evenly spaced images, each with the pictures that the model puts first."""
+    """The first captions of evenly spaced images, each with the pictures that the model ranks first."""
     parts = []
-    for number in range(0, len(corpus), len(corpus) // SHOWN_QUERIES)[:SHOWN_QUERIES]:
-        image = corpus.images[number]
+    for position in range(0, len(corpus), len(corpus) // SHOWN_QUERIES)[:SHOWN_QUERIES]:
+        image = corpus.images[position]
         scores = vectors @ model.embed_texts([image.captions[0].text])[0]
         best = np.argsort(-scores, kind="stable")[:SHOWN_HITS]
-        found = [corpus.images[row] for row in best]
         pictures = [
             (_picture_file(corpus, hit.id, out), float(scores[row]), hit.id == image.id)
-            for row, hit in zip(best, found, strict=True)
+            for row, hit in ((row, corpus.images[row]) for row in best)
         ]
         parts.append(hits(as_written(image.captions[0].tokens), pictures))
     return "\n".join(parts)

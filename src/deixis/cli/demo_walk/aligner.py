@@ -25,7 +25,7 @@ from deixis.vision.typesetting import as_written
 
 
 class Shown(NamedTuple):
-    """A scene, what the captioner says of it, and how a sentence of its own lies over it."""
+    """A generated caption of a scene, and a drawing of its first caption aligned with it."""
 
     caption: str
     drawing: Pillow.Image
@@ -34,31 +34,36 @@ class Shown(NamedTuple):
 
 @one_thread()
 def train_aligner(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> Trained:
-    """Words and regions, scored on the split `test`."""
-    model, told = train("dvsa/demo-alignment", corpus, [find_store(stores, "proposals")], out)
+    """Train the aligner of words and regions, and score it on the split `test`."""
+    model, provenance = train("dvsa/demo-alignment", corpus, [find_store(stores, "proposals")], out)
     near = Pictures(
         corpus, "test", find_store(stores, "proposals"), learned_from_boxes=False, regions_kept=model.regions - 1
     )
-    return Trained("aligner", model, (alignment(model, near, Smoothing(model.beta), **told),))
+    return Trained("aligner", model, (alignment(model, near, Smoothing(model.beta), **provenance),))
 
 
 @one_thread()
 def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
-    """Sentences about whole pictures, scored on the split `test`."""
-    model, told = train("dvsa/demo-captions", corpus, [store], out)
+    """Train the captioner of whole pictures, and score it on the split `test`."""
+    model, provenance = train("dvsa/demo-captions", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
-    return Trained("captioner", model, (captioning(model, pictures, training_captions(training_set(corpus)), **told),))
+    return Trained(
+        "captioner", model, (captioning(model, pictures, training_captions(training_set(corpus)), **provenance),)
+    )
 
 
 def show(
     corpus: Corpus, stores: Sequence[FeatureStore], pictures: FeatureStore, aligner: Trained, captioner: Trained
 ) -> Shown:
-    """The first test scene at work: a caption made for it, and its own first caption laid over it."""
+    """Caption the first test scene, and align its first caption with it."""
     image = corpus.split("test").images[0]
     said = captioner.model.describe(next(store_images(pictures, [image.id])), 1)[0].tokens
     features = next(store_images(find_store(stores, "proposals"), [image.id]))
     tokens = tokens_of(image.captions[0])
     snippets = aligner.model.align(features, tokens).snippets
-    parts = [Part(each.start, each.end, [Box(*box) for box in each.boxes], "", each.whole) for each in snippets]
+    parts = [
+        Part(snippet.start, snippet.end, [Box(*box) for box in snippet.boxes], "", snippet.whole)
+        for snippet in snippets
+    ]
     drawing = draw_alignment(read_picture(corpus, image), image.captions[0].tokens, parts)
     return Shown(as_written(said), drawing, snippets)

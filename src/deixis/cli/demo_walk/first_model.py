@@ -17,7 +17,7 @@ Matrix = NDArray[np.float32]
 
 
 class WordRegression:
-    """Ridge regression from picture features to tf-idf word vectors; both sides end at unit length.
+    """Ridge regression from picture features to tf-idf word vectors; both sides have unit length.
 
     Args:
         penalties: ridge penalties to try, as multiples of the features' mean variance.
@@ -29,7 +29,7 @@ class WordRegression:
     def fit(
         self, features: Matrix, training: TrainingSet, validation: Matrix, validation_captions: list[list[str]]
     ) -> WordRegression:
-        """Learn from one row of features an image; the penalty is chosen on the validation images.
+        """Fit on one feature vector per image; the penalty is chosen on the validation images.
 
         Args:
             features: `(training images, dim)`.
@@ -63,7 +63,7 @@ class WordRegression:
         return _unit(self._standardized(features) @ self._matrix)
 
     def embed_texts(self, texts: Sequence[str]) -> Matrix:
-        """Captions → `(captions, words)` of unit length; words never seen in training count for nothing."""
+        """Captions → `(captions, words)` of unit length; words that do not occur in training are ignored."""
         vectors = np.zeros((len(texts), len(self._columns)), dtype=np.float32)
         for row, text in enumerate(texts):
             for word in set(_words(text)):
@@ -75,7 +75,7 @@ class WordRegression:
         return np.asarray((features - self._mean) / self._scale, dtype=np.float32)
 
     def _agreement(self, features: Matrix, wanted: Matrix) -> np.floating:
-        """How often an image is nearer to its own words than to another image's."""
+        """How often an image is closer to its own words than to those of another image."""
         scores = self.embed_images(features) @ wanted.T
         return np.mean(np.diag(scores)[:, None] > scores)
 

@@ -30,14 +30,14 @@ from deixis.vision.localization_drawing import Example, draw_comparison
 from deixis.vision.reading import read_picture
 
 CPU = torch.device("cpu")
-#: Scenes whose regions are extracted, by split; whole pictures are extracted of all.
+#: How many scenes of each split get region features; all get features of the whole picture.
 REGION_SCENES = {"train": 150, "val": 20, "test": 30}
 DRAWN = 3
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, the recipe it was made by, and what it scored."""
+    """A trained model, its name, and its results."""
 
     name: str
     model: Any
@@ -45,7 +45,7 @@ class Trained:
 
 
 def with_regions(corpus: Corpus) -> Corpus:
-    """The scenes that phrases are localized in: the first of each split."""
+    """The first scenes of each split, whose regions are extracted."""
     chosen = [
         image
         for split, count in REGION_SCENES.items()
@@ -55,7 +55,7 @@ def with_regions(corpus: Corpus) -> Corpus:
 
 
 def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None]) -> list[FeatureStore]:
-    """Features of proposals and of drawn boxes, as the demo's phrase recipes ask for."""
+    """Extract features of proposals and of ground-truth boxes, which the phrase recipes need."""
     recipe = load_recipe("two-branch/demo-phrases").recipe
     stores = []
     for number, wanted in enumerate(kind_of(recipe.kind).features(recipe)):
@@ -67,25 +67,25 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
 
 @one_thread()
 def train_sentences(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
-    """The embedding network of whole pictures and sentences, scored on the split `test`."""
-    model, told = train("two-branch/demo-sentences", corpus, [store], out)
+    """Train the embedding network of pictures and sentences, and score it on the split `test`."""
+    model, provenance = train("two-branch/demo-sentences", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
-    results = retrieval(model, pictures, **told), sentence_retrieval(model, pictures, **told)
+    results = retrieval(model, pictures, **provenance), sentence_retrieval(model, pictures, **provenance)
     return Trained("embedding network", model, results)
 
 
 @one_thread()
 def train_phrases(corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> list[Trained]:
-    """CCA and the embedding network of regions and phrases, scored on the split `test`."""
+    """Train CCA and the embedding network of regions and phrases, and score them on the split `test`."""
     trained = []
     for recipe, name in (("entities-cca/demo-phrases", "CCA"), ("two-branch/demo-phrases", "embedding network")):
-        model, told = train(recipe, corpus, stores, out)
-        trained.append(Trained(name, model, (localization(model, _pictures(corpus, stores), **told),)))
+        model, provenance = train(recipe, corpus, stores, out)
+        trained.append(Trained(name, model, (localization(model, _pictures(corpus, stores), **provenance),)))
     return trained
 
 
 def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: Sequence[Trained]) -> Pillow.Image:
-    """What each model finds for the phrases of some test captions (the two-branch paper, Fig. 2)."""
+    """Draw the regions that each model chooses for the phrases of some test captions (two-branch networks, Fig. 2)."""
     pictures = _pictures(corpus, stores)
     rich = captions_with_boxes(corpus.split("test").images, phrases=3)
     examples = [
@@ -93,15 +93,15 @@ def draw_localizations(corpus: Corpus, stores: Sequence[FeatureStore], trained: 
             image,
             read_picture(corpus, image),
             image.captions[caption],
-            tuple(found_phrases(image, caption, phrase_localizer(each.model, pictures)) for each in trained),
+            tuple(found_phrases(image, caption, phrase_localizer(model.model, pictures)) for model in trained),
         )
         for image, caption in rich[:: max(1, len(rich) // DRAWN)][:DRAWN]
     ]
-    return draw_comparison([each.name for each in trained], examples)
+    return draw_comparison([model.name for model in trained], examples)
 
 
 def train(name: str, corpus: Corpus, stores: Sequence[FeatureStore], out: Path) -> tuple[Any, dict[str, Any]]:
-    """A recipe of the demo, trained: its model, and what results say of it."""
+    """Train a recipe of the demo; returns its model, and how results identify it."""
     folder = out / "runs" / name
     run_recipe(load_recipe(name), corpus, stores, folder, CPU)
     recipe = read_recipe(folder)
