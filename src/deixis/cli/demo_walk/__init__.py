@@ -176,8 +176,8 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
 
 
 LEAD = (
-    "Deixis draws scenes with captions, phrases, coreference chains and exact boxes, extracts features of the pictures, "
-    "trains several models on them, and evaluates the models."
+    "Deixis draws scenes with captions, phrases, coreference chains and exact boxes, extracts features, trains several "
+    "models, and evaluates them."
 )
 MODEL_TEXT = (
     "Ridge regression from the ImageNet features of a picture (EfficientNet-Lite0) to the words of its captions. "
@@ -201,8 +201,8 @@ PHRASE_TEXT = (
 WORD_TEXT = (
     "The aligner learned which region each word describes from pictures and whole sentences only. A phrase is correct "
     "if its region has an intersection over union of at least 0.5 with the ground-truth box, word by word or smoothed "
-    "into snippets. The captioner generates sentences: BLEU and CIDEr-D compare them with the captions; a novel caption "
-    "does not occur in training."
+    "into snippets. The captioner generates sentences: BLEU and CIDEr-D compare them with the captions; novel ones do "
+    "not occur in training."
 )
 WORD_COLUMNS = ("metric", "%")
 NETWORK_COLUMNS = ("direction", "R@1", "R@5", "R@10", "median rank")
