@@ -1,0 +1,326 @@
+"""False captions: a caption of a picture with one thing in it changed, checked against the picture's other captions.
+
+Four kinds are made, by word lists alone:
+
+- colour: "a red bus" → "a yellow bus";
+- number: "two dogs" → "three dogs";
+- attribute: "a small dog" → "a large dog";
+- role: the words stay and change places. Two colours or attributes ("a man in a red shirt and a woman in a blue
+  dress"), or two people or animals ("a man carries a child").
+
+`deixis.base` learns from them; `deixis.metrics.caption_twins` measures with them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, pairwise
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from deixis.text.plurals import plural, singular
+
+Tokens = tuple[str, ...]
+Kind = Literal["colour", "number", "attribute", "role"]
+KINDS: tuple[Kind, ...] = ("colour", "number", "attribute", "role")
+
+#: Colours that people call by each other's names are one group, and never take each other's place.
+COLOUR_GROUPS: tuple[tuple[str, ...], ...] = (
+    ("red", "maroon"),
+    ("blue",),
+    ("green",),
+    ("yellow",),
+    ("orange",),
+    ("purple",),
+    ("pink",),
+    ("brown", "tan", "beige"),
+    ("black",),
+    ("white",),
+    ("gray", "grey", "silver"),
+)
+#: Pairs of groups, by their first colour, that are often confused.
+SIMILAR = frozenset(
+    frozenset(pair.split())
+    for pair in (
+        "red orange",
+        "red pink",
+        "yellow orange",
+        "blue purple",
+        "purple pink",
+        "black gray",
+        "white gray",
+        "brown orange",
+        "brown yellow",
+    )
+)
+_GROUP = {colour: group[0] for group in COLOUR_GROUPS for colour in group}
+#: What a new colour is drawn from: the first of each group, about as often as captions name it.
+_COLOUR_SHARES = {
+    "red": 16,
+    "blue": 16,
+    "green": 9,
+    "yellow": 9,
+    "orange": 5,
+    "purple": 3,
+    "pink": 4,
+    "brown": 9,
+    "black": 17,
+    "white": 20,
+    "gray": 3,
+}
+
+NUMBERS = ("two", "three", "four", "five", "six")
+_DIGITS = {"2": "two", "3": "three", "4": "four", "5": "five", "6": "six", "couple": "two", "pair": "two"}
+#: Words that leave the number open.
+_NO_NUMBER = "several many some group multiple various bunch few crowd numerous"
+_ANY_NUMBER = frozenset(_NO_NUMBER.split())
+
+#: Attributes that exclude each other: each of one side may be exchanged for each of the other.
+OPPOSITES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("big", "large", "huge"), ("small", "little", "tiny")),
+    (("young",), ("old", "older", "elderly")),
+    (("tall", "long"), ("short",)),
+    (("open",), ("closed",)),
+    (("empty",), ("full", "crowded", "busy")),
+    (("wet",), ("dry",)),
+    (("wooden", "wood"), ("metal", "stone", "brick", "concrete", "plastic")),
+    (("clean",), ("dirty", "muddy")),
+    (("bright", "sunny"), ("dark", "cloudy")),
+    (("snowy", "snow-covered"), ("grassy", "sandy", "rocky")),
+    (("fluffy", "furry", "hairy"), ("bald", "smooth")),
+    (("striped",), ("plaid", "checkered")),
+    (("male",), ("female",)),
+    (("standing",), ("sitting", "lying", "laying")),
+    (("stands",), ("sits", "lies")),
+    (("indoor", "indoors", "inside"), ("outdoor", "outdoors", "outside")),
+    (("shirtless", "barefoot"), ("uniformed", "costumed")),
+)
+_OPPOSITE = {word: other for pair in OPPOSITES for own, other in (pair, pair[::-1]) for word in own}
+_SIDE = {word: own for pair in OPPOSITES for own in pair for word in own}
+#: Attributes before a noun, which two nouns can exchange.
+_MODIFIERS = frozenset(_GROUP) | frozenset(_OPPOSITE) - {
+    *("standing", "stands", "sitting", "sits", "lying", "lies", "laying", "inside", "outside", "indoors", "outdoors")
+}
+
+_SINGULAR = """man woman boy girl child person kid baby toddler guy lady player adult dog cat horse cow elephant zebra
+    giraffe bird sheep bear puppy"""
+_PLURAL = "men women boys girls children people kids dogs cats horses cows elephants zebras giraffes birds players"
+#: People and animals, who can do to each other what is done to them.
+ANIMATE = frozenset(f"{_SINGULAR} {_PLURAL}".split())
+_MUTUAL = """and with alongside among beside between by close near next together accompany embrace embracing face facing
+    fight fighting hug hugging hugs kiss kissing kisses meet meeting touch touching playing play plays other another
+    against or around at talking talks wrestling wrestle posing pose"""
+#: Relations that hold both ways.
+MUTUAL = frozenset(_MUTUAL.split())
+#: Things of which a caption that names one would name two.
+_COUNTED = ANIMATE | frozenset({"bus", "train", "truck", "plane", "airplane", "motorcycle", "boat", "skier", "surfer"})
+_DETERMINERS = frozenset({"a", "an", "the", "his", "her", "its", "their", "this", "that", "one", "another", "some"})
+_AFTER = "and or in on at with of to by from is are was while as that which for near over under into it"
+#: Words that follow a colour which is not before a noun.
+_NOT_NOUNS = frozenset(_AFTER.split())
+
+
+class FalseCaption(NamedTuple):
+    kind: Kind
+    tokens: Tokens
+    #: The word that was changed and what it became; of a role, the two that changed places.
+    before: str
+    after: str
+
+
+#: Of a word after a colour, how often each colour, by the first of its group, was before it.
+ColourCounts = Mapping[str, Mapping[str, int]]
+
+
+def colour_counts(captions: Iterable[Tokens]) -> ColourCounts:
+    """Count the colours of things in captions, so that false colours can be likely ones: no pink dogs."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for tokens in captions:
+        for colour, noun in pairwise(tokens):
+            if colour in _GROUP:
+                counts[noun][_GROUP[colour]] += 1
+    return counts
+
+
+def false_captions(
+    tokens: Tokens, others: Sequence[Tokens], random: np.random.Generator, counts: ColourCounts | None = None
+) -> list[FalseCaption]:
+    """At most one false caption of each kind and changed word of a caption.
+
+    Args:
+        tokens: lower-case tokens.
+        others: all captions of the picture; what one of them says is not called false.
+        random: draws colours, numbers and attributes where there is a choice.
+        counts: of `colour_counts`; without them all things have the same colours.
+    """
+    said = {token for other in (tokens, *others) for token in other}
+    pairs = {pair for other in (tokens, *others) for pair in pairwise(other)}
+    return [
+        *_colours(tokens, said, random, counts or {}),
+        *_numbers(tokens, said, random),
+        *_attributes(tokens, said, random),
+        *_modifier_exchanges(tokens, pairs),
+        *_party_exchanges(tokens, others),
+    ]
+
+
+def _colours(
+    tokens: Tokens, said: set[str], random: np.random.Generator, counts: ColourCounts
+) -> Iterator[FalseCaption]:
+    groups = {_GROUP[word] for word in said if word in _GROUP}
+    allowed = [
+        colour
+        for colour in _COLOUR_SHARES
+        if colour not in groups and not any(frozenset((colour, group)) in SIMILAR for group in groups)
+    ]
+    if not allowed:
+        return
+    for place, token in enumerate(tokens):
+        if token in _GROUP and _before_noun(tokens, place) and not _of_two_colours(tokens, place):
+            known = counts.get(tokens[place + 1], {})
+            shares = np.array([known.get(colour, 0) + _COLOUR_SHARES[colour] / 100 for colour in allowed])
+            new = allowed[random.choice(len(allowed), p=shares / shares.sum())]
+            yield FalseCaption("colour", _with_word(tokens, place, new), token, new)
+
+
+def _numbers(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
+    numbers = {word for word in said if word in NUMBERS} | {_DIGITS[word] for word in said if word in _DIGITS}
+    for place, token in enumerate(tokens):
+        # A picture whose captions give two numbers has two kinds of things, or people who disagree.
+        if token in NUMBERS and numbers == {token} and place + 1 < len(tokens):
+            near = [other for other in NUMBERS if 0 < abs(NUMBERS.index(other) - NUMBERS.index(token)) <= 2]
+            new = near[random.integers(len(near))]
+            yield FalseCaption("number", _with_word(tokens, place, new), token, new)
+        if token == "two" and numbers == {"two"}:
+            yield from _one_and_two(tokens, place, said, "two", "a", singular)
+        elif token in ("a", "an") and not numbers:
+            yield from _one_and_two(tokens, place, said, "a", "two", plural)
+            return
+
+
+def _one_and_two(
+    tokens: Tokens, place: int, said: set[str], before: str, after: str, change: Callable[[str], str]
+) -> Iterator[FalseCaption]:
+    """ "two dogs are running" as "a dog is running", and the reverse, where nothing else in the sentence changes."""
+    noun_place = place + 1
+    while noun_place < len(tokens) and tokens[noun_place] in _MODIFIERS:
+        noun_place += 1
+    if noun_place + 1 >= len(tokens):
+        return
+    noun, following = tokens[noun_place], tokens[noun_place + 1]
+    new = change(noun)
+    verbs = {"is": "are", "was": "were"} if after == "two" else {"are": "is", "were": "was"}
+    goes_on = following in verbs or following.endswith("ing") or following in _NOT_NOUNS - {"is", "are", "was", "and"}
+    if not noun.isalpha() or new == noun or new in said or following == "of" or not goes_on:
+        return
+    if said & _ANY_NUMBER or (after == "two" and noun not in _COUNTED):
+        return
+    made = (*tokens[:noun_place], new, verbs.get(following, following), *tokens[noun_place + 2 :])
+    yield FalseCaption("number", _with_word(made, place, after), before, after)
+
+
+def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
+    for place, token in enumerate(tokens):
+        opposite = _OPPOSITE.get(token)
+        if opposite is None or said & set(opposite):
+            continue
+        new = opposite[random.integers(len(opposite))]
+        yield FalseCaption("attribute", _with_word(tokens, place, new), token, new)
+
+
+def _modifier_exchanges(tokens: Tokens, pairs: set[tuple[str, str]]) -> Iterator[FalseCaption]:
+    """Two colours, or two attributes of one kind, that belong to different nouns, in each other's place."""
+    places = [
+        place
+        for place, token in enumerate(tokens)
+        if token in _MODIFIERS and _before_noun(tokens, place) and not _of_two_colours(tokens, place)
+    ]
+    for first, second in combinations(places, 2):
+        one, two = tokens[first], tokens[second]
+        if not _comparable(one, two) or _noun(tokens, first) == _noun(tokens, second):
+            continue
+        # What another caption says of these nouns is not false.
+        if {(two, tokens[first + 1]), (one, tokens[second + 1])} & pairs:
+            continue
+        made = _with_word(_with_word(tokens, first, two), second, one)
+        yield FalseCaption("role", made, one, two)
+        return
+
+
+def _comparable(one: str, two: str) -> bool:
+    if one in _GROUP and two in _GROUP:
+        return _GROUP[one] != _GROUP[two] and frozenset((_GROUP[one], _GROUP[two])) not in SIMILAR
+    return one in _OPPOSITE and two in _OPPOSITE[one]
+
+
+def _party_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
+    """Two people or animals in each other's place, where what is between them does not hold both ways."""
+    places = [place for place, token in enumerate(tokens) if token in ANIMATE]
+    if len(places) != 2 or tokens[places[0]] == tokens[places[1]]:
+        return
+    first, second = places
+    one, two = tokens[first], tokens[second]
+    between = [token for token in tokens[first + 1 : second] if token.isalpha() and token not in _DETERMINERS]
+    between = [token for token in between if token not in _MODIFIERS]
+    if not between or MUTUAL & set(between) or (one in _PLURAL.split()) != (two in _PLURAL.split()):
+        return
+    # "a woman … a man" in another caption may tell of the same the other way round.
+    if any(_order(other, two, one) for other in others):
+        return
+    yield FalseCaption("role", _with_word(_with_word(tokens, first, two), second, one), one, two)
+
+
+def _order(tokens: Tokens, first: str, second: str) -> bool:
+    return first in tokens and second in tokens and tokens.index(first) < tokens.index(second)
+
+
+def _before_noun(tokens: Tokens, place: int) -> bool:
+    """Whether a word follows, as a noun follows a colour; "orange ." and "white and" are not before one."""
+    following = tokens[place + 1] if place + 1 < len(tokens) else ""
+    return following.isalpha() and following not in _NOT_NOUNS
+
+
+def _of_two_colours(tokens: Tokens, place: int) -> bool:
+    """Whether a colour is part of "black and white", or next to another colour."""
+    near = tokens[max(0, place - 2) : place] + tokens[place + 1 : place + 3]
+    return any(token in _GROUP for token in near)
+
+
+def _noun(tokens: Tokens, place: int) -> str:
+    """The first word after a modifier that is none."""
+    return next((token for token in tokens[place + 1 :] if token not in _MODIFIERS), "")
+
+
+def _with_word(tokens: Tokens, place: int, word: str) -> Tokens:
+    """The tokens with another word at a place, and "a" or "an" before it as it needs."""
+    before = tokens[:place]
+    following = tokens[place + 1 :]
+    if before and before[-1] in ("a", "an"):
+        before = (*before[:-1], _article(word))
+    return (*before, _article(following[0]) if word == "a" else word, *following)
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeio" else "a"
+
+
+Made = TypeVar("Made")
+
+
+def balanced(made: Sequence[Made], changes: Sequence[FalseCaption], random: np.random.Generator) -> list[Made]:
+    """As many of each change as of its reverse, so that the words alone do not say which caption is false.
+
+    Args:
+        made: what to choose from, one for each of `changes`.
+        changes: roles, whose words stay, are all kept.
+    """
+    rows: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for row, change in enumerate(changes):
+        rows[change.kind, change.before, change.after].append(row)
+    kept: list[int] = []
+    for (kind, before, after), here in rows.items():
+        count = len(here) if kind == "role" else min(len(here), len(rows.get((kind, after, before), ())))
+        kept += random.permutation(here)[:count].tolist()
+    return [made[row] for row in sorted(kept)]
