@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
-from deixis.corpus import open_corpus
+from deixis.base.base_task import DeixisBaseRecipe, DeixisBaseTask
+from deixis.corpus import Chain, Image, make_caption, open_corpus, training_set
 from deixis.errors import InputError
+from deixis.training.augmentation import Views
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.running import run_recipe, stores_for
@@ -77,3 +80,50 @@ def test_the_two_parts_must_look_at_the_same_picture() -> None:
     settings = {**SETTINGS, "model": {**SETTINGS["model"], "side": 64}}
     with pytest.raises(InputError, match="same backbone and side"):
         check_recipe(settings, "here")
+
+
+def test_expressions_and_false_captions_are_learned_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures with labelled boxes, some of them without captions, among those with phrases."""
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    whole = open_corpus("scenes")
+    train, val = ([image for image in whole if image.split == name] for name in ("train", "val"))
+    labelled = [_labelled(image, captions=number % 2 > 0) for number, image in enumerate(train[8:20])]
+    images = [*train[:8], *labelled, *val[:8], *(_labelled(image) for image in val[8:12])]
+    grounding = {**SETTINGS["grounding"], "expressions": 4, "repeats": 2}
+    recipe = check_recipe({**SETTINGS, "grounding": grounding, "twins": {"captions": 6}}, "here")
+    assert isinstance(recipe, DeixisBaseRecipe)
+    task = DeixisBaseTask(recipe, training_set(whole.with_images(images)), whole.with_images(images), CPU)
+    # Those with phrases twice, those without captions too.
+    assert len(task._epoch_rows) == 8 * 2 + 12
+    # A batch never has a picture twice, and all are of one size.
+    assert all(len(set(batch.rows.tolist())) == 8 for batch in task.batches(1))
+    batch = next(iter(task.batches(1)))
+    loss = task.loss(batch)
+    assert {"twins", "grounding.phrases"} <= set(loss.parts)
+    task.module.eval()
+    with torch.no_grad():
+        figures = task.validate()
+    assert "expressions.r@1" in figures
+    assert any(name.startswith("twins.") for name in figures)
+
+
+def test_captions_of_a_mirrored_picture_are_mirrored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    whole = open_corpus("scenes")
+    chosen = [image for image in whole if image.split == "train"][:8]
+    corpus = whole.with_images(chosen + [image for image in whole if image.split == "val"][:4])
+    recipe = check_recipe(SETTINGS, "here")
+    assert isinstance(recipe, DeixisBaseRecipe)
+    task = DeixisBaseTask(recipe, training_set(corpus), corpus, CPU)
+    words = task.grounding.grounder.vocabulary
+    ids = torch.tensor([words.encode(("left", "right", "a")), words.encode(("left", "right", "a"))])
+    views = Views(torch.zeros(2, 2), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
+    seen = task._as_seen(ids, views, torch.tensor([0, 1]))
+    assert [words.decode(row) for row in seen.tolist()] == [("left", "right", "a"), ("right", "left", "a")]
+
+
+def _labelled(image: Image, captions: bool = True) -> Image:
+    """An image whose boxes have labels, as COCO's have, and whose captions have no phrases."""
+    plain = [make_caption(caption.text) for caption in image.captions] if captions else []
+    chains = [Chain(str(number), (number,), label="thing") for number in range(1, min(3, len(image.boxes)))]
+    return msgspec.structs.replace(image, captions=tuple(plain), chains=tuple(chains))

@@ -7,7 +7,8 @@ phrase grounding (`deixis.base.grounding_task`). Both text branches have the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +18,10 @@ import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from deixis.base.base_run_model import DeixisBaseRunModel
+from deixis.base.expression_images import expression_image
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
@@ -27,16 +30,23 @@ from deixis.base.pictures_task import (
     PictureBatch,
     PictureRecipe,
     PictureTask,
+    ReadTexts,
+    Rows,
     TowerKind,
+    joined_losses,
     load_text_tower,
     tower_file,
 )
 from deixis.base.text_tower import TowerRecipe
-from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.base.twin_data import TwinData, draw_twins, own_scores, twin_data, twin_loss
+from deixis.base.warm_start import start_from_bundle
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.metrics.localization import gold_queries
+from deixis.text.false_captions import KINDS
 from deixis.text.features import TextFeatures, TokenIds
+from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views
 from deixis.training.run_protocols import Evaluation, RunProtocol, ground_truth_region_ranking, image_text_ranking
@@ -44,8 +54,11 @@ from deixis.training.runs import read_weights
 from deixis.training.task import Gather, Loss, compute_all
 from deixis.training.tools.proposer_training import new_proposer
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
-from deixis.vision.proposer import Proposer
+from deixis.vision.proposer import Proposer, normalize
 from deixis.vision.reading import Skipped
+
+#: Training pictures that batch statistics are measured on, where training begins with a bundle.
+MEASURED = 1024
 
 
 class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,11 +69,27 @@ class GroundingPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: Annotated[int, Meta(ge=1)] = 32
     #: Of the grounding in the whole loss.
     weight: Annotated[float, Meta(gt=0)] = 0.5
+    #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"); 0: none.
+    expressions: Annotated[int, Meta(ge=0)] = 0
+    #: How often an epoch shows the pictures whose captions have phrases with boxes.
+    repeats: Annotated[int, Meta(ge=1)] = 1
+
+
+class TwinPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """False captions, one of them beside a true one: `deixis.text.false_captions`."""
+
+    #: Of a batch; 0: none.
+    captions: Annotated[int, Meta(ge=0)] = 0
+    #: Of these in the whole loss.
+    weight: Annotated[float, Meta(gt=0)] = 0.5
 
 
 class DeixisBaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: TowerRecipe = TowerRecipe(side=320, fine=128)
     grounding: GroundingPart = GroundingPart()
+    twins: TwinPart = TwinPart()
+    #: A bundle whose weights are those to begin with; "": the backbone's ImageNet weights.
+    start: str = ""
 
     @property
     def learns_from_boxes(self) -> bool:
@@ -81,6 +110,8 @@ class DeixisBaseTask(PictureTask):
     recipe: DeixisBaseRecipe
 
     def __init__(self, recipe: DeixisBaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
+        count = recipe.grounding.expressions
+        self._expressed = _expression_images(training, count, recipe.seed) if count else {}
         super().__init__(recipe, training, corpus, device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -91,56 +122,172 @@ class DeixisBaseTask(PictureTask):
             network = GroundingNetwork(part.model, trunk, len(words), recipe.model.recurrent.word)
         borrow(network, "words", self.module.texts.encoder.words)
         borrow(network.proposer, "backbone", self.module.tower.backbone)
-        boxed = [row for row, image in enumerate(self.data.images) if gold_queries(image)[0]]
+        if recipe.start:
+            start_from_bundle(recipe.start, self.module, network, words, self._some_pictures())
+        phrased = [bool(gold_queries(image)[0]) for image in self.data.images]
+        boxed = [row for row, image in enumerate(self.data.images) if phrased[row] or image.id in self._expressed]
         if not boxed:
             raise DeixisError(f"corpus {corpus.name or '(unnamed)'} has no phrase with a box in its training pictures")
         #: Of every picture its row among those with boxes, or −1.
         self._boxed = np.full(len(self.data.images), -1)
         self._boxed[boxed] = np.arange(len(boxed))
+        self._phrased = np.array(phrased)
+        again = np.tile(np.flatnonzero(self._phrased), part.repeats - 1)
+        self._epoch_rows = np.concatenate([self._epoch_rows, again])
         # Training looks at the pictures that are there already.
         own = SquashedPictures(
-            tuple(self.data.images[row] for row in boxed),
+            tuple(self._with_phrases(self.data.images[row]) for row in boxed),
             tuple(self.data.sizes[row] for row in boxed),
             self.data.pixels[:0],
         )
+        validation = corpus.split("val")
         self.grounding = GroundingTask(
             GroundingModel(network, words),
             as_tensors(own, words, device),
-            grounding_data(corpus, corpus.split("val"), words, part.model.side, device, Skipped()),
+            grounding_data(corpus, validation, words, part.model.side, device, Skipped()),
             loss=part.loss,
             augmentation=part.augmentation,
             batch_size=part.images,
             seed=recipe.seed,
         )
         self.module.add_module("grounding", self.grounding.module)
+        expressed = _expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
+        #: Expressions about pictures of the validation split.
+        self.held_out_expressions = (
+            grounding_data(corpus, expressed.values(), words, part.model.side, device, Skipped()) if expressed else None
+        )
+        self.twins = twin_data(self.data.images, self.text, device, recipe.seed) if recipe.twins.captions else None
+        self.held_out_twins = (
+            twin_data(self.held_out.images, self.text, device, recipe.seed) if recipe.twins.captions else None
+        )
+
+    def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
+        """The words of the training captions, and those of expressions and false captions, however rare."""
+        captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
+        made = [tokens_of(caption) for image in self._expressed.values() for caption in image.captions]
+        least = self.recipe.text.minimum_count
+        needed = dict.fromkeys((token for tokens in made for token in tokens), least)
+        counts = {**needed, **captions, **{word: max(captions[word], least) for word in needed}}
+        return TokenIds(self.recipe.text, Vocabulary(counts, minimum_count=least))
+
+    def _learns_from(self, image: Image) -> bool:
+        return bool(image.captions) or image.id in self._expressed
+
+    def _with_phrases(self, image: Image) -> Image:
+        """The image whose captions have phrases with boxes: its own, or one with expressions."""
+        return self._expressed.get(image.id, image)
+
+    def _some_pictures(self) -> Iterator[Tensor]:
+        """Training pictures as they are validated, to measure batch statistics on."""
+        rows = np.random.default_rng(self.recipe.seed).permutation(len(self.data.images))[:MEASURED]
+        for part in np.array_split(rows, max(1, len(rows) // 64)):
+            pixels = normalize(self.data.pixels[torch.from_numpy(part).to(self.device)])
+            side = self.recipe.model.side
+            yield F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+
+    def _twins(self, captions: Rows, owners: Rows, random: np.random.Generator) -> Tensor | None:
+        if self.twins is None:
+            return None
+        drawn = draw_twins(self.twins, captions, owners, self.recipe.twins.captions, random)
+        return torch.from_numpy(drawn).to(self.device)
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         views, colours, generator = self._augmentation(batch)
-        backbone, part = self.module.tower.backbone, self.recipe.grounding
+        backbone = self.module.tower.backbone
+        # Texts first, see `PictureTask.loss`.
+        captions = self._read_captions(batch, views, generator, gather)
+        twins = self._read_twins(batch, views, gather)
+        lone = self._lone_loss(batch, generator, gather)
 
         def look(*given: Tensor) -> tuple[Any, ...]:
             pyramid = backbone.pyramid(self._windows(*given))
             return *self._embed(backbone.head(pyramid[-1])), *pyramid
 
         images, cells, *pyramid = gather(look, batch.images, *views, colours)
-        matching = self._match(batch, images, cells, generator, gather)
+        matching = self._match(batch, images, cells, captions)
+        told_apart = None if twins is None else self._twin_loss(batch, images, cells, twins)
+        grounding = self._grounding_loss(batch, views, pyramid, generator)
+        return joined_losses(matching, lone, told_apart, grounding)
+
+    def _grounding_loss(
+        self, batch: PictureBatch, views: Views, pyramid: list[Tensor], generator: torch.Generator
+    ) -> Loss | None:
+        part = self.recipe.grounding
         boxed = np.flatnonzero(self._boxed[batch.rows] >= 0)
         if not len(boxed):
-            return matching
-        # Always as many, so that shapes repeat.
+            return None
+        # Those with annotated phrases first; always as many, so that shapes repeat.
+        boxed = boxed[np.argsort(~self._phrased[batch.rows[boxed]], kind="stable")]
         boxed = np.resize(boxed, part.images)
         places = torch.from_numpy(boxed).to(self.device)
         levels = [level[places] for level in pyramid]
         output = self.grounding.network.proposer.read_pyramid(levels, self.recipe.model.side)
         rows = torch.from_numpy(self._boxed[batch.rows[boxed]])
         seen = Views(*(field[places] for field in views))
-        grounding = self.grounding.loss_of(rows, seen, output, levels, generator)
-        parts = {**matching.parts, **{f"grounding.{name}": value for name, value in grounding.parts.items()}}
-        return Loss(matching.total + part.weight * grounding.total, parts)
+        loss = self.grounding.loss_of(rows, seen, output, levels, generator)
+        return Loss(part.weight * loss.total, {f"grounding.{name}": value for name, value in loss.parts.items()})
+
+    def _read_twins(self, batch: PictureBatch, views: Views, gather: Gather) -> ReadTexts | None:
+        """True captions, and behind them their false twins."""
+        if self.twins is None or batch.twins is None or not len(batch.twins):
+            return None
+        place, true, false = batch.twins.unbind(1)
+        ids = _padded(self.data.texts[true], self.twins.texts[false])
+        ids = ids[:, : int((ids != 0).sum(1).max())]
+        return self._read_texts(self._as_seen(ids, views, place.repeat(2)), gather)
+
+    def _twin_loss(self, batch: PictureBatch, images: Tensor, cells: Tensor, twins: ReadTexts) -> Loss:
+        """The loss of false captions beside true ones, each with its own picture."""
+        assert batch.twins is not None
+        assert twins.words is not None
+        assert self.module.fine_loss is not None
+        true, false = own_scores(images, cells, twins.texts, twins.words, batch.twins[:, 0].repeat(2)).chunk(2)
+        loss = twin_loss(true, false, self.module.fine_loss.scale)
+        return Loss(self.recipe.twins.weight * loss, {"twins": loss, "twins.right": (true > false).float().mean()})
 
     def validate(self) -> Mapping[str, float]:
-        found = recalls(self.grounding.grounder, self.grounding.validation)
-        return {**super().validate(), **{f"grounding.{name}": value for name, value in found.items()}}
+        """Retrieval, `grounding` of phrases and of `expressions`, and how many `twins` of each kind are told apart."""
+        found = {"grounding": recalls(self.grounding.grounder, self.grounding.validation)}
+        if self.held_out_expressions is not None:
+            found["expressions"] = recalls(self.grounding.grounder, self.held_out_expressions)
+        if self.held_out_twins is not None:
+            found["twins"] = self._twins_right(self.held_out_twins)
+        told = {f"{part}.{name}": value for part, figures in found.items() for name, value in figures.items()}
+        return {**super().validate(), **told}
+
+    def _twins_right(self, twins: TwinData) -> dict[str, float]:
+        data, tower = self.held_out, self.module.tower
+        maps = [tower.backbone.map(normalize(part)) for part in torch.split(data.pixels, 64)]
+        images = torch.cat([F.normalize(tower.pooled(part)) for part in maps])
+        cells = torch.cat([tower.embed_cells(part) for part in maps])
+        true = torch.from_numpy(twins.caption).to(self.device)
+        leads = []
+        for rows in torch.split(torch.arange(len(true), device=self.device), 256):
+            owner = data.image_of[true[rows]].repeat(2)
+            ids = _padded(data.texts[true[rows]], twins.texts[rows])
+            read = self._read_texts(ids)
+            assert read.words is not None
+            own, other = own_scores(images, cells, read.texts, read.words, owner).chunk(2)
+            leads.append(own - other)
+        right = (torch.cat(leads) > 0).cpu().numpy()
+        return {
+            kind: 100 * float(right[twins.kind == number].mean())
+            for number, kind in enumerate(KINDS)
+            if (twins.kind == number).any()
+        }
+
+
+def _expression_images(images: Iterable[Image], count: int, seed: int) -> dict[str, Image]:
+    """By id, the images with expressions for captions, of those whose captions have no phrases."""
+    random = np.random.default_rng(seed)
+    made = (expression_image(image, count, random) for image in images if not gold_queries(image)[0])
+    return {image.id: image for image in made if image is not None}
+
+
+def _padded(first: Tensor, second: Tensor) -> Tensor:
+    """Ids of texts, one after another, at the length of the longer ones."""
+    longest = max(first.shape[1], second.shape[1])
+    return torch.cat([F.pad(ids, (0, longest - ids.shape[1])) for ids in (first, second)])
 
 
 def borrow(owner: nn.Module, name: str, module: nn.Module) -> None:

@@ -57,6 +57,8 @@ class GroundingData:
     types: Tensor  # (n, g, types)
     #: Words of the longest caption of each image, on the processor.
     longest: Tensor
+    #: `(n,)` on the processor: whether everything that captions mention has a box, so that the rest is background.
+    complete: Tensor
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -94,6 +96,7 @@ def as_tensors(read: SquashedPictures, vocabulary: Vocabulary, device: torch.dev
         boxes.to(device),
         types.to(device),
         (captions.tokens != PAD).sum(-1).amax(-1),
+        torch.tensor([not any(chain.label for chain in image.chains) for image in read.images]),
     )
 
 

@@ -232,9 +232,12 @@ class GroundingTask:
         if self.network.recipe.refine and self.weights.boxes:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
-        if self.weights.proposer:
+        complete = data.complete[rows].nonzero()[:, 0].to(here.device)
+        if self.weights.proposer and len(complete):
+            here, views = here[complete], Views(*(field[complete] for field in views))
             boxes = view_boxes(data.boxes[here], views)
             types = data.types[here] & (boxes.amax(-1) > 0)[..., None]
+            output = output._replace(logits=output.logits[complete], boxes=output.boxes[complete])
             parts["proposer"] = proposer_loss(output, boxes, types)
             total = total + self.weights.proposer * parts["proposer"]
         if "namer" in self.module:

@@ -20,18 +20,19 @@ from torch.nn import functional as F
 
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.base.tower_model import FineTowerModel, TowerModel
-from deixis.base.word_cells import best_cells
+from deixis.base.word_cells import Words, best_cells
 from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import make_loss
-from deixis.text.features import TextFeatures, TextRecipe, load_text_features
+from deixis.text.features import TextFeatures, TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import (
     MARGIN,
     Views,
+    mirrored_words,
     random_colours,
     random_views,
     recoloured,
@@ -108,7 +109,8 @@ class TowerModule(nn.Module):
             self.tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
             self.texts = TextTower(model, words, vectors)
             self.loss = make_loss(recipe.loss)
-            self.fine_loss = ScoreInfoNCE() if model.fine else None
+            temperature = recipe.loss.temperature if isinstance(recipe.loss, InfoNCERecipe) else None
+            self.fine_loss = ScoreInfoNCE(temperature) if model.fine else None
             self.text_loss = make_loss(InfoNCERecipe()) if recipe.sampler.texts else None
 
 
@@ -119,6 +121,15 @@ class PictureBatch(NamedTuple):
     owner: Tensor  # (captions,) place in `images`
     pairs: Tensor  # (texts, 2) rows of the captions of images without pictures
     seed: int
+    #: (twins, 3): place in `images`, row of a caption, row of a false one. None: false captions are not used.
+    twins: Tensor | None = None
+
+
+class ReadTexts(NamedTuple):
+    """Embeddings `(texts, dim)` of unit length, and those of words where cells count."""
+
+    texts: Tensor
+    words: Words | None
 
 
 class Captioned(NamedTuple):
@@ -137,17 +148,31 @@ class PictureTask:
 
     def __init__(self, recipe: PictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
-        self.text = fitted_text(recipe.text, training, corpus, device)
+        self.text = self._fit_text(training, corpus)
         vectors = initial_vectors(recipe.text, training, self.text) if recipe.word_vectors else None
         self.module = TowerModule(recipe, self.text.dim, vectors).to(device)
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.data = self._read(training.corpus, round(recipe.model.side * MARGIN / 32) * 32)
-        self.held_out = self._read(corpus.split("val"), recipe.model.side)
+        shown = [image for image in training if self._learns_from(image)]
+        self.data = self._read(training.corpus, shown, round(recipe.model.side * MARGIN / 32) * 32)
+        validation = corpus.split("val")
+        captioned = [image for image in validation if image.captions]
+        self.held_out = self._read(validation, captioned, recipe.model.side)
+        #: The rows of the pictures that an epoch shows.
+        self._epoch_rows: Rows = np.arange(len(self.data.images))
+        assert isinstance(self.text, TokenIds)
+        self._mirrored = mirrored_words(self.text.vocabulary).to(device)
         #: Captions of images without pictures, and where each image's begin.
         self.lone_captions: Tensor | None = None
         self._lone_starts: Rows = np.zeros(1, np.int64)
         if recipe.sampler.texts:
             self.lone_captions, self._lone_starts = self._captions_without_pictures(training.corpus)
+
+    def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
+        return fitted_text(self.recipe.text, training, corpus, self.device)
+
+    def _learns_from(self, image: Image) -> bool:
+        """Whether a training step can use an image, if it has a picture."""
+        return bool(image.captions)
 
     def _captions_without_pictures(self, corpus: Corpus) -> tuple[Tensor, Rows]:
         seen = {image.id for image in self.data.images}
@@ -157,10 +182,9 @@ class PictureTask:
         ids = self.text.transform([tokens_of(caption) for image in lone for caption in image.captions])
         return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in lone)])
 
-    def _read(self, corpus: Corpus, side: int) -> Captioned:
-        captioned = [image for image in corpus if image.captions]
-        read = squashed_pictures(corpus, captioned, side, Skipped())
-        if not read.images:
+    def _read(self, corpus: Corpus, images: Sequence[Image], side: int) -> Captioned:
+        read = squashed_pictures(corpus, images, side, Skipped())
+        if not any(image.captions for image in read.images):
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
         counts = [len(image.captions) for image in read.images]
         ids = self.text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
@@ -170,9 +194,10 @@ class PictureTask:
         return Captioned(read.images, read.sizes, pixels, texts, owners.to(self.device), starts)
 
     def batches(self, epoch: int) -> Batches[PictureBatch]:
-        return shuffled(len(self.data.images), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
+        return shuffled(len(self._epoch_rows), self.recipe.sampler.images, self.recipe.seed, epoch, self._batch)
 
-    def _batch(self, epoch: int, images: Rows, following: object, random: np.random.Generator) -> PictureBatch:
+    def _batch(self, epoch: int, places: Rows, following: object, random: np.random.Generator) -> PictureBatch:
+        images = self._different_pictures(places, random)
         captions, owners = [], []
         for place, image in enumerate(images):
             chosen = some_of(self.data.starts, int(image), self.recipe.sampler.captions, random)
@@ -181,20 +206,36 @@ class PictureTask:
         starts = self._lone_starts
         lone = random.permutation(len(starts) - 1)[: self.recipe.sampler.texts]
         pairs = np.array([some_of(starts, one, 2, random) for one in lone], np.int64).reshape(-1, 2)
-        send = [
-            torch.from_numpy(rows).to(self.device)
-            for rows in (images, np.concatenate(captions), np.concatenate(owners), pairs)
-        ]
-        return PictureBatch(images, send[0], send[1], send[2], send[3], int(random.integers(1 << 62)))
+        drawn = np.concatenate(captions), np.concatenate(owners)
+        send = [torch.from_numpy(rows).to(self.device) for rows in (images, *drawn, pairs)]
+        seed = int(random.integers(1 << 62))
+        return PictureBatch(images, send[0], send[1], send[2], send[3], seed, self._twins(*drawn, random))
+
+    def _different_pictures(self, places: Rows, random: np.random.Generator) -> Rows:
+        """The pictures at these places of an epoch, each once: one that is shown twice is not a negative of itself.
+
+        Others are added where some are missing, so that all batches have the same size.
+        """
+        images = np.unique(self._epoch_rows[places])
+        missing = min(self.recipe.sampler.images, len(self.data.images)) - len(images)
+        others = np.setdiff1d(random.permutation(len(self.data.images))[: 2 * missing + len(images)], images)
+        return np.concatenate([images, random.permutation(others)[:missing]]) if missing > 0 else images
+
+    def _twins(self, captions: Rows, owners: Rows, random: np.random.Generator) -> Tensor | None:
+        """False captions beside true ones of a batch, for tasks that learn from them."""
+        return None
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         views, colours, generator = self._augmentation(batch)
+        # Texts first: their lengths make a GPU wait, which then has the pictures to work on while the rest is queued.
+        captions = self._read_captions(batch, views, generator, gather)
+        lone = self._lone_loss(batch, generator, gather)
 
         def look(*given: Tensor) -> tuple[Tensor, Tensor | None]:
             return self._embed(self.module.tower.backbone.map(self._windows(*given)))
 
         images, cells = gather(look, batch.images, *views, colours)
-        return self._match(batch, images, cells, generator, gather)
+        return joined_losses(self._match(batch, images, cells, captions), lone)
 
     def _augmentation(self, batch: PictureBatch) -> tuple[Views, Tensor, torch.Generator]:
         """Windows and colours `(images, 3, 1, 1, 1)` of the batch's pictures, and what draws everything else."""
@@ -213,35 +254,48 @@ class PictureTask:
         cells = None if self.module.fine_loss is None else tower.embed_cells(maps)
         return F.normalize(tower.pooled(maps).float()), cells
 
-    def _match(
-        self, batch: PictureBatch, images: Tensor, cells: Tensor | None, generator: torch.Generator, gather: Gather
-    ) -> Loss:
+    def _read_captions(
+        self, batch: PictureBatch, views: Views, generator: torch.Generator, gather: Gather
+    ) -> ReadTexts:
+        ids = self._as_seen(self.data.texts[batch.captions], views, batch.owner)
+        return self._read_texts(self._hidden(ids, generator), gather)
+
+    def _read_texts(self, ids: Tensor, gather: Gather = compute_all) -> ReadTexts:
+        """Embeddings of texts and, where cells count, of their words."""
+        texts = self.module.texts
+        if self.module.fine_loss is None:
+            return ReadTexts(gather(self._embed_texts, ids), None)
+        pooled, states = gather(texts.encoder.with_states, ids)
+        words = texts.words_of(states, ids)
+        words = words._replace(vectors=gather(texts.embed_words, words.vectors))
+        return ReadTexts(gather(lambda rows: F.normalize(texts.embed(rows).float()), pooled), words)
+
+    def _match(self, batch: PictureBatch, images: Tensor, cells: Tensor | None, captions: ReadTexts) -> Loss:
         """The loss of embedded pictures and their sentences."""
         module = self.module
-        ids = self._hidden(self.data.texts[batch.captions], generator)
-        contrast = caption_contrast(batch.owner, len(images))
-        if cells is None or module.fine_loss is None:
-            texts = gather(self._embed_texts, ids)
-            total, parts = module.loss(images, texts, contrast)
-        else:
-            pooled, states = gather(module.texts.encoder.with_states, ids)
-            words = module.texts.words_of(states, ids)
-            words = words._replace(vectors=gather(module.texts.embed_words, words.vectors))
-            texts = gather(lambda rows: F.normalize(module.texts.embed(rows).float()), pooled)
-            total, parts = module.loss(images, texts, contrast)
-            scores = images @ texts.T + best_cells(cells, words)
+        total, parts = module.loss(images, captions.texts, caption_contrast(batch.owner, len(images)))
+        if cells is not None and module.fine_loss is not None and captions.words is not None:
+            scores = images @ captions.texts.T + best_cells(cells, captions.words)
             parts = {**parts, "fine": module.fine_loss(scores, batch.owner)}
             total = total + parts["fine"]
-        if module.text_loss is not None and self.lone_captions is not None:
-            ids = self._hidden(self.lone_captions[batch.pairs.T.flatten()], generator)
-            first, second = gather(self._embed_texts, ids).chunk(2)
-            same = torch.eye(len(first), dtype=torch.bool, device=self.device)
-            parts = {**parts, "texts": module.text_loss(first, second, contrast_of(same))[0]}
-            total = total + parts["texts"]
         return Loss(total, parts)
+
+    def _lone_loss(self, batch: PictureBatch, generator: torch.Generator, gather: Gather) -> Loss | None:
+        """The loss of captions of images without pictures, matched with other captions of the same image."""
+        if self.module.text_loss is None or self.lone_captions is None:
+            return None
+        ids = self._hidden(self.lone_captions[batch.pairs.T.flatten()], generator)
+        first, second = gather(self._embed_texts, ids).chunk(2)
+        same = torch.eye(len(first), dtype=torch.bool, device=self.device)
+        loss = self.module.text_loss(first, second, contrast_of(same))[0]
+        return Loss(loss, {"texts": loss})
 
     def _embed_texts(self, ids: Tensor) -> Tensor:
         return F.normalize(self.module.texts(ids).float())
+
+    def _as_seen(self, ids: Tensor, views: Views, owner: Tensor) -> Tensor:
+        """Texts with "left" and "right" exchanged where the picture that they belong to is mirrored."""
+        return torch.where(views.flip[owner, None] < 0, self._mirrored[ids], ids)
 
     def _hidden(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         """Texts no longer than they must be, of which some words are unknown."""
@@ -274,6 +328,14 @@ class PictureTask:
         if self.recipe.model.fine:
             save_tower(self.module.tower, folder / CELLS)
         self.text.save(folder / TEXT)
+
+
+def joined_losses(first: Loss, *others: Loss | None) -> Loss:
+    """The sum of losses with the parts of all; None is left out."""
+    for other in others:
+        if other is not None:
+            first = Loss(first.total + other.total, {**first.parts, **other.parts})
+    return first
 
 
 P = TypeVar("P", bound=PictureRecipe)

@@ -126,12 +126,17 @@ class InfoNCELoss(nn.Module):
 class ScoreInfoNCE(nn.Module):
     """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two embeddings."""
 
-    def __init__(self) -> None:
+    def __init__(self, temperature: float | None = None) -> None:
         super().__init__()
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(InfoNCERecipe().temperature)))
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature or InfoNCERecipe().temperature)))
+
+    @property
+    def scale(self) -> Tensor:
+        """The inverse temperature, which stays below 100."""
+        return self.log_scale.clamp(max=math.log(100)).exp()
 
     def forward(self, scores: Tensor, owner: Tensor) -> Tensor:
-        scores = scores * self.log_scale.clamp(max=math.log(100)).exp()
+        scores = scores * self.scale
         match = scores[owner, torch.arange(len(owner), device=owner.device)]
         own = owner == torch.arange(len(scores), device=owner.device)[:, None]
         others = scores.masked_fill(own, -torch.inf).logsumexp(1)[owner]

@@ -1,0 +1,89 @@
+"""False captions of training pictures as token ids, and the loss that tells them from the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from deixis.base.word_cells import Words
+from deixis.corpus import Image
+from deixis.text.false_captions import KINDS, balanced, colour_counts, false_captions
+from deixis.text.features import TextFeatures
+from deixis.text.tokens import tokens_of
+
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class TwinData(NamedTuple):
+    """False captions, ordered by the caption that they were made from."""
+
+    texts: Tensor  # (false captions, longest) ids on the device
+    caption: Rows  # (false captions,) rows of the true captions
+    kind: Rows  # (false captions,) indexes of `KINDS`
+    starts: Rows  # (captions + 1,) each caption's false ones
+
+
+def twin_data(images: Sequence[Image], text: TextFeatures, device: torch.device, seed: int) -> TwinData:
+    """Make false captions of all captions of images, as often as of the reverse change."""
+    random = np.random.default_rng(seed)
+    tokens = [[tokens_of(caption) for caption in image.captions] for image in images]
+    counts = colour_counts(caption for own in tokens for caption in own)
+    made = []
+    row = 0
+    for own in tokens:
+        for place, caption in enumerate(own):
+            others = [*own[:place], *own[place + 1 :]]
+            made += [(row, change) for change in false_captions(caption, others, random, counts)]
+            row += 1
+    made = balanced(made, [change for _, change in made], random)
+    rows = np.array([own for own, _ in made], np.int64)
+    return TwinData(
+        torch.from_numpy(text.transform([change.tokens for _, change in made])).to(device),
+        rows,
+        np.array([KINDS.index(change.kind) for _, change in made], np.int64),
+        np.searchsorted(rows, np.arange(row + 1)),
+    )
+
+
+def draw_twins(
+    data: TwinData, captions: Rows, owners: Rows, count: int, random: np.random.Generator
+) -> NDArray[np.int64]:
+    """`(≤ count, 3)`: place of a picture, row of its caption, row of a false one; rare kinds are drawn more often.
+
+    Args:
+        captions: rows of the captions of a batch.
+        owners: the place of each one's picture.
+    """
+    first, last = data.starts[captions], data.starts[captions + 1]
+    usable = np.flatnonzero(last > first)
+    false = random.integers(first[usable], last[usable])
+    frequency = np.bincount(data.kind, minlength=len(KINDS)).clip(min=1)
+    # The largest keys are a sample without replacement by weight (Efraimidis and Spirakis, 2006).
+    keys = np.log(random.random(len(false))) * np.sqrt(frequency[data.kind[false]])
+    chosen = np.argsort(-keys)[:count]
+    return np.stack([owners[usable[chosen]], captions[usable[chosen]], false[chosen]], 1).reshape(-1, 3)
+
+
+def own_scores(images: Tensor, cells: Tensor, texts: Tensor, words: Words, owner: Tensor) -> Tensor:
+    """`(texts,)`: the score of every text with one picture, as `best_cells` and the cosine together give it.
+
+    Args:
+        images: `(pictures, dim)`, unit length.
+        cells: `(pictures, cells, fine)`, unit length.
+        texts: `(texts, dim)`, unit length.
+        owner: `(texts,)` the picture of each text.
+    """
+    whole = (images[owner] * texts).sum(-1)
+    best = torch.einsum("wd,wcd->wc", words.vectors, cells[owner[words.text]]).float().amax(1)
+    return whole.index_add(0, words.text, (best * words.weights).to(whole.dtype))
+
+
+def twin_loss(true: Tensor, false: Tensor, scale: Tensor) -> Tensor:
+    """−log of the softmax of each true caption's score against that of its false one."""
+    return F.softplus(scale * (false - true)).mean()
