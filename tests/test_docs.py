@@ -15,7 +15,7 @@ from deixis.metrics.paper_tables import PAPERS, paper_tables
 from deixis.training.recipe import load_recipe, package_recipes
 
 ROOT = Path(deixis.__file__).parent.parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 pytestmark = pytest.mark.skipif(not DOCUMENTS, reason="the documents are in the checkout")
 
