@@ -37,7 +37,7 @@ COLOURS = {
 class ColourModel(PreparedModel):
     """Pictures are told by their mean colour, words by the colours they name; rows have 4 numbers."""
 
-    relevance = Relevance(Threshold(0.8), Threshold(0.8), slope=10.0, alike=0.9)
+    relevance = Relevance(Threshold(0.8), Threshold(0.8), slope=10.0, alike=0.9, without=0.0)
     known_words: Vocabulary | None = Vocabulary(dict.fromkeys(COLOURS, 30))
 
     def __init__(self, name: str = "colours") -> None:
@@ -63,7 +63,7 @@ class ColourModel(PreparedModel):
 class CellModel(ColourModel):
     """The same with cells: the mean colours of a picture's quarters; every colour that is named is a word."""
 
-    relevance = Relevance(Threshold(1.6), Threshold(1.6), slope=10.0, alike=0.9)
+    relevance = Relevance(Threshold(1.6), Threshold(1.6), slope=10.0, alike=0.9, without=0.0)
 
     def __init__(self, name: str = "cells") -> None:
         super().__init__(name)

@@ -65,6 +65,14 @@ def test_what_must_not_be_there_is_not_relevant(engine: SearchEngine) -> None:
     assert "red" in denied
 
 
+def test_a_query_may_only_say_what_must_not_be_there(engine: SearchEngine) -> None:
+    for query in ("-red", "no red"):
+        found = names(engine, query)
+        assert len(found) == len(PAINTED)
+        assert set(found[:3]) == {"green", "blue", "teal"}
+        assert found[-1] == "red"
+
+
 def test_an_example_counts_beside_words(engine: SearchEngine, tmp_path: Path) -> None:
     example = paint(tmp_path / "example.png", (250, 10, 10))
     assert names(engine, "", example)[0] == "red"

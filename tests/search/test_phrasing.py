@@ -23,6 +23,11 @@ WORDS = Vocabulary(
         "petals": 9,
         "of": 200,
         "two": 70,
+        "person": 50,
+        "people": 90,
+        "man": 200,
+        "men": 80,
+        "child": 15,
     }
 )
 
@@ -75,7 +80,27 @@ def test_the_score_of_a_phrase_is_the_mean_of_its_forms_scores() -> None:
     model, random = CellModel(), np.random.default_rng(0)
     pictures = model.embed_prepared(random.integers(0, 256, (7, 3, 4, 4)).astype(np.uint8))
     forms = ("red", "red blue", "white")
-    found = scores(embed_phrases(model, [Phrasing(forms, 0, False, ()), Phrasing(("blue",), 0, False, ())]), pictures)
+    phrases = embed_phrases(model, [Phrasing(forms, 0, False, ()), Phrasing(("blue",), 0, False, ())])
+    found = phrases.scores(pictures)
     wanted = scores(model.embed_queries([*forms, "blue"]), Pictures(*pictures))
     assert found[0] == pytest.approx(wanted[:3].mean(0), abs=1e-6)
     assert found[1] == pytest.approx(wanted[3], abs=1e-6)
+
+
+@pytest.mark.parametrize("typed", ["people", "a person", "the people"])
+def test_a_general_word_is_asked_with_its_kinds_that_the_model_knows(typed: str) -> None:
+    asked = phrasing(typed, MODEL)
+    assert asked.forms == ("person", "a person", "people")
+    assert asked.kinds == (("man", "a man", "men"), ("child",))
+    assert phrasing("red people", MODEL).kinds == ()
+    assert phrasing("cats", MODEL).kinds == ()
+
+
+def test_the_score_of_a_general_word_is_that_of_its_best_kind() -> None:
+    model, random = CellModel(), np.random.default_rng(0)
+    pictures = model.embed_prepared(random.integers(0, 256, (7, 3, 4, 4)).astype(np.uint8))
+    general = Phrasing(("red", "white"), 0, False, (), kinds=(("blue",), ("green",)))
+    found = embed_phrases(model, [Phrasing(("black",), 0, False, ()), general]).scores(pictures)
+    black, red, white, blue, green = scores(model.embed_queries(["black", "red", "white", "blue", "green"]), pictures)
+    assert found[0] == pytest.approx(black, abs=1e-6)
+    assert found[1] == pytest.approx(np.maximum((red + white) / 2, np.maximum(blue, green)), abs=1e-6)

@@ -44,6 +44,17 @@ def test_if_a_term_is_present_its_best_picture_matches_and_if_it_is_absent_none_
         assert np.argsort(-odds).tolist() == [1, 2, 0]
 
 
+def test_what_must_not_be_there_must_stay_clearly_below_the_end() -> None:
+    scores = np.array([[0.9, 0.6, 0.4]], np.float32)
+    relevance = Relevance(Threshold(0.5), Threshold(0.5), slope=10.0, without=0.2)
+    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, ~ONE_WORD)
+    assert ends == pytest.approx([0.3])
+    # What is not in the collection excludes nothing.
+    absent = Relevance(Threshold(1.0), Threshold(0.5), slope=10.0, without=0.2)
+    ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, absent, ~ONE_WORD)
+    assert (log_odds(scores, ends, ~ONE_WORD, 10.0) > 0).all()
+
+
 def image(number: int, *captions: str) -> Image:
     return Image(id=str(number), captions=tuple(map(make_caption, captions)))
 
@@ -116,6 +127,22 @@ def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytes
     assert relevance.slope > 1
     pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
     assert relevance.alike == pytest.approx(np.quantile(pairs, 0.99), abs=1e-6)
+
+
+def test_the_distance_of_what_must_not_be_there_costs_few_right_pictures() -> None:
+    """Pictures that show the denied thing score a little less than its end, and some right ones far less than that."""
+    scores = np.zeros((2, 60), np.float32)
+    scores[0, :40], scores[1, 20:40] = 1.0, 0.9
+    # Where it is not, the denied thing scores 0.4 or less.
+    scores[1, :20] = 0.4
+    matches = np.zeros((2, 60), bool)
+    matches[0, :40], matches[1, 20:40] = True, True
+    flags = np.zeros(2, bool)
+    best, common = scores.max(1), np.zeros(2, np.float32)
+    asked = calibration.Asked(scores, matches, matches, np.array([40, 20]), best, common, flags)
+    distance = calibration.fit_without([asked], Threshold(0.95))
+    assert 0.05 <= distance
+    assert calibration.fit_without([asked.of(np.array([True, False]))], Threshold(0.95)) == 0
 
 
 def test_scores_that_say_nothing_cannot_be_calibrated() -> None:

@@ -22,6 +22,7 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
+from deixis.search.phrasing import EmbeddedPhrases
 from deixis.search.relevance import likelihoods, list_ends
 from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 
@@ -121,16 +122,17 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 5)
     pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):
         monkeypatch.setattr(engine_module, "CANDIDATES", candidates)
-        (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 5)], 5)
+        (ranking,) = engine.rank([terms], 5)
         near = np.argsort(-whole, kind="stable")[:candidates]
         wanted = ids[near[np.argsort(-all_scores[near], kind="stable")]]
         assert ranking.ids.tolist() == wanted.tolist()
     # Whoever wants more gets more.
-    (ranking,) = engine.rank([engine_module.Terms(texts, *[np.array([False])] * 5)], 40)
+    (ranking,) = engine.rank([terms], 40)
     assert len(ranking.ids) == 40
 
 

@@ -62,13 +62,16 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slope: Annotated[float, Meta(gt=0)]
     #: The cosine from which on two pictures count as alike.
     alike: float = 0.53
+    #: How far below the end of a list a picture must score to be free of what it must not show.
+    without: Annotated[float, Meta(ge=0)] = 0.25
 
 
 def usual_relevance(cells: int) -> Relevance:
     """For a model that was not calibrated: roughly what was fitted for models like it, with cells or without."""
     if cells:
         return Relevance(Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05), 12.0)
-    return Relevance(Threshold(0.4, commonness=-0.04), Threshold(0.18, best=0.5, commonness=-0.02), 30.0)
+    present, end = Threshold(0.4, commonness=-0.04), Threshold(0.18, best=0.5, commonness=-0.02)
+    return Relevance(present, end, 30.0, without=0.05)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,6 +8,8 @@ present     a logistic regression between queries that some picture of a collect
             caption of the collection mentions. The latter are rarer words, since they come from more captions; so that
             rarity alone does not decide, queries of either kind are weighted to be equally common. Calling absent what
             is there counts twice.
+without     the largest distance below the end that costs at most a tenth of the first ten pictures of "WANTED -DENIED"
+            that show what is wanted and not what is denied; over pairs of frequent nouns.
 """
 
 from __future__ import annotations
@@ -24,11 +26,10 @@ from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Manifest, Relevance, Threshold, read_bundle, write_manifest
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.scoring import scores
 from deixis.adapters.search_model import Bytes, Pictures, Rows, SearchModel
 from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.search.phrasing import Phrasing, embed_phrases, phrasing, telling_words
+from deixis.search.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
 from deixis.search.relevance import Floats, mean_of_best, threshold
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
@@ -57,6 +58,11 @@ NOUN_MATCHES, PHRASE_MATCHES = 10, 3
 MENTIONED = 0.75
 #: How much worse it is to call absent what is there than to show something that is not.
 COST_OF_ABSENT = 2.0
+#: Distances below the end that are tried for what must not be there, and the share of right pictures that may be lost.
+WITHOUT, LOST = tuple(step / 20 for step in range(21)), 0.1
+#: Nouns that are wanted and denied (the most frequent ones), how many pictures must show the wanted one without the
+#: other, and both, and how many first pictures count.
+WANTED_NOUNS, DENIED_NOUNS, LEAST_FREE, LEAST_BOTH, FIRST = 40, 15, 10, 5, 10
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
 
@@ -92,6 +98,8 @@ class Asked(NamedTuple):
     matches: Bools
     #: Which captions mention the query's noun, its last word.
     nouns: Bools
+    #: `(queries,)`: the images with a noun phrase that ends in the query's last word.
+    heads: NDArray[np.int64]
     #: `(queries,)`: the mean score of the best pictures, and what is known of the words.
     best: Floats
     commonness: Floats
@@ -122,11 +130,18 @@ def fitted(
         raise DeixisError("there are too few validation pictures and phrases to calibrate on")
     collections = [ask(model, *own, queries) for own in zip(pictures, images, strict=True)]
     present = fit_present(collections)
+    whole_collections = collections.copy()
     collections += [drawn(asked, random) for asked in collections if asked.size > SMALLER]
     end = fit_end(collections)
     rows = np.concatenate([each.rows for each in pictures])
     pairs = (rows @ rows.T)[np.triu_indices(len(rows), 1)]
-    return Relevance(present, end, slope=fit_slope(collections, end), alike=float(np.quantile(pairs, 1 - ALIKE)))
+    return Relevance(
+        present,
+        end,
+        slope=fit_slope(collections, end),
+        alike=float(np.quantile(pairs, 1 - ALIKE)),
+        without=fit_without(whole_collections, end),
+    )
 
 
 def fit_present(collections: Sequence[Asked]) -> Threshold:
@@ -221,6 +236,29 @@ def fit_slope(collections: Sequence[Asked], end: Threshold) -> float:
     return max(1.0, float(model.coef_[0, 0]))
 
 
+def fit_without(collections: Sequence[Asked], end: Threshold) -> float:
+    """How far below the end of a list a picture must score to be free of what it must not show; 0 without pairs."""
+    right = np.zeros(len(WITHOUT))
+    for asked in collections:
+        heads = np.where(asked.several, 0, asked.heads)
+        nouns = np.argsort(-heads, kind="stable")[: min(WANTED_NOUNS, (heads > 0).sum())]
+        above = asked.scores - np.minimum(_end(end, asked), asked.scores.max(1))[:, None]
+        shares = []
+        for wanted in nouns.tolist():
+            for denied in nouns[:DENIED_NOUNS].tolist():
+                alone = asked.matches[wanted] & ~asked.matches[denied]
+                both = asked.matches[wanted] & asked.matches[denied]
+                if alone.sum() < LEAST_FREE or both.sum() < LEAST_BOTH:
+                    continue
+                worst = [np.minimum(above[wanted], -above[denied] - distance) for distance in WITHOUT]
+                shares.append([alone[np.argpartition(-odds, FIRST)[:FIRST]].mean() for odds in worst])
+        if shares:
+            right += np.mean(shares, 0)
+    if not right.any():
+        return 0.0
+    return WITHOUT[int(np.flatnonzero(right >= (1 - LOST) * right.max())[-1])]
+
+
 def cut_table(asked: Asked) -> NDArray[np.float64]:
     """F1 if the first 0, 1, … pictures of each query are called matches, `(queries, pictures + 1)`.
 
@@ -250,6 +288,7 @@ def ask(model: SearchModel, pictures: Pictures, images: Sequence[Image], queries
         found,
         caption_matches(images, queries),
         caption_matches(images, [query[-1:] for query in queries]),
+        head_counts(images, queries),
         mean_of_best(found, len(images)),
         np.array([each.commonness for each in asked], np.float32),
         np.array([each.several for each in asked], bool),
@@ -259,11 +298,14 @@ def ask(model: SearchModel, pictures: Pictures, images: Sequence[Image], queries
 def query_scores(model: SearchModel, asked: Sequence[Phrasing], pictures: Pictures, batch: int = 256) -> Rows:
     """`(queries, pictures)`, as search scores them."""
     parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
-    return np.concatenate([scores(embed_phrases(model, part), pictures) for part in parts])
+    return np.concatenate([embed_phrases(model, part).scores(pictures) for part in parts])
 
 
 def caption_matches(images: Sequence[Image], queries: Sequence[Tokens]) -> Bools:
-    """`(queries, images)`: whether all words of a query that say what is meant stand in one caption of an image."""
+    """`(queries, images)`: whether one caption of an image has all words of a query that say what is meant.
+
+    A caption that has a kind of a general word ("man" for "people") has that word.
+    """
     having = defaultdict[str, set[tuple[int, int]]](set)
     for number, image in enumerate(images):
         for place, caption in enumerate(image.captions):
@@ -271,9 +313,22 @@ def caption_matches(images: Sequence[Image], queries: Sequence[Tokens]) -> Bools
                 having[singular(token)].add((number, place))
     matches = np.zeros((len(queries), len(images)), bool)
     for row, query in zip(matches, queries, strict=True):
-        words = [having.get(singular(word), set()) for word in telling_words(query)]
+        names = [(singular(word), *KINDS.get(singular(word), "").split()) for word in telling_words(query)]
+        words = [set[tuple[int, int]]().union(*(having.get(name, ()) for name in own)) for own in names]
         row[[number for number, _ in set.intersection(*words)] if words else []] = True
     return matches
+
+
+def head_counts(images: Sequence[Image], queries: Sequence[Tokens]) -> NDArray[np.int64]:
+    """For each query the images that have a noun phrase ending in its last word, which is then used as a noun."""
+    sentences = [(number, tokens_of(caption)) for number, image in enumerate(images) for caption in image.captions]
+    spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
+    having = defaultdict[str, set[int]](set)
+    for (number, tokens), own in zip(sentences, spans, strict=True):
+        for start, end in own:
+            if end > start and _names(tokens[end - 1]) and tokens[end - 1] not in FUNCTION_WORDS | NUMBERS:
+                having[singular(tokens[end - 1])].add(number)
+    return np.array([len(having[singular(query[-1])]) for query in queries], np.int64)
 
 
 def known_queries(

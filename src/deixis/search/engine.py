@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.scoring import scores
 from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
 from deixis.loading import load_search_model
 from deixis.search.collection import Collection
-from deixis.search.phrasing import Phrasing, embed_phrases, phrasing
+from deixis.search.phrasing import EmbeddedPhrases, Phrasing, embed_phrases, phrasing
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
 from deixis.search.spelling import suggestion
@@ -39,12 +38,13 @@ class Hit(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """A query as the model has it: texts, which of them are pictures without words, and which must not be there."""
+    """An embedded query: one term per phrase, and one for an example picture. Arrays are `(terms,)`."""
 
-    texts: Texts
+    phrases: EmbeddedPhrases
+    #: Which term is an example picture, and which terms must not be in a picture.
     examples: NDArray[np.bool_]
     denied: NDArray[np.bool_]
-    #: What is known of the words of each (`Phrasing`); those with words that the model does not know match nothing.
+    #: What is known of the words (`Phrasing`); a term with words that the model does not know matches nothing.
     commonness: NDArray[np.float32]
     several: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
@@ -95,12 +95,12 @@ class SearchEngine:
         self.collection.check_model(self.model)
 
     def search(self, text: str, count: int = 20, *, like: str | Path | None = None) -> Answer:
-        """The pictures that fit a query best (`deixis.search.queries` tells its grammar).
+        """Find the pictures that fit a query best (`deixis.search.queries` describes its grammar).
 
         Args:
-            like: a picture that what is found should resemble, too.
+            like: a picture that the results should resemble, too.
         """
-        query = parse_query(text, needs_phrase=like is None)
+        query = parse_query(text, needs_words=like is None)
         example = None if like is None else self.embed_picture(os.fsencode(like))
         (ranking,) = self.rank(self.terms([query], [example]), count)
         return Answer(query.text, self._hits(ranking, count), *self.unknown(query))
@@ -114,44 +114,54 @@ class SearchEngine:
         return Answer(shown(os.fsencode(picture)), hits[:count], [])
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
-        """Queries, each with the row of a picture that what is found should resemble or None, encoded together."""
+        """Embed queries together.
+
+        Args:
+            examples: for each query the embedding of a picture that the results should resemble, or None.
+        """
         asked = [self.phrasings(query) for query in queries]
-        texts = embed_phrases(self.model, [each for own in asked for each in own])
-        terms, place = [], 0
-        for query, own, example in zip(queries, asked, examples, strict=True):
-            mine = slice(place, place := place + len(own))
-            rows, words = texts.rows[mine], texts.words[mine]
+        texts, first = embed_phrases(self.model, [phrase for phrasings in asked for phrase in phrasings])
+        first = np.append(first, len(texts.rows))
+        terms, start = [], 0
+        for query, phrasings, example in zip(queries, asked, examples, strict=True):
+            own = first[start : (start := start + len(phrasings)) + 1]
+            rows, words = texts.rows[own[0] : own[-1]], texts.words[own[0] : own[-1]]
+            own = own[:-1] - own[0]
             if example is not None:
                 rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
-                own = [Phrasing((), 0.0, False, ()), *own]
+                own = np.concatenate([[0], own + 1])
+                phrasings = [Phrasing((), 0.0, False, ()), *phrasings]
             kinds = np.repeat([0, 1, 2], [example is not None, len(query.phrases), len(query.without)])
             terms.append(
                 Terms(
-                    Texts(rows, words),
+                    EmbeddedPhrases(Texts(rows, words), own),
                     kinds == 0,
                     kinds == 2,
-                    np.array([each.commonness for each in own], np.float32),
-                    np.array([each.several for each in own], bool),
-                    np.array([bool(each.unknown) for each in own], bool),
+                    np.array([each.commonness for each in phrasings], np.float32),
+                    np.array([each.several for each in phrasings], bool),
+                    np.array([bool(each.unknown) for each in phrasings], bool),
                 )
             )
         return terms
 
     def phrasings(self, query: Query) -> list[Phrasing]:
-        """How its phrases are asked, and then those of what must not be there."""
+        """How the wanted phrases are asked for, and then the denied ones."""
         return [phrasing(text, self.model) for text in (*query.phrases, *query.without)]
 
     def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
-        """Answer queries; those of one term are looked up together, which costs less than one by one."""
+        """Rank pictures; queries of one embedding are looked up together, which is faster than one by one."""
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
-        plain = [terms.texts.rows for terms in queries if len(terms.examples) == 1]
-        found = iter(self._nearest(np.concatenate(plain), max(CANDIDATES, count)) if plain else ())
+        single = [_is_single(terms) for terms in queries]
+        rows = [terms.phrases.texts.rows for terms, alone in zip(queries, single, strict=True) if alone]
+        nearest = iter(self._nearest(np.concatenate(rows), max(CANDIDATES, count)) if rows else ())
         rankings = []
-        for terms in queries:
-            alone = len(terms.examples) == 1
-            nearest = next(found)[None] if alone else self._nearest(terms.texts.rows, CANDIDATES)
-            rankings.append(self._ranking(terms, nearest, count))
+        for terms, alone in zip(queries, single, strict=True):
+            if alone:
+                ids = next(nearest)
+                rankings.append(self._ranking(terms, ids[ids >= 0], CANDIDATES))
+            else:
+                rankings.append(self._ranking(terms, self._candidates(terms, count)))
         return rankings
 
     def _nearest(self, rows: Rows, count: int) -> Ids:
@@ -159,35 +169,37 @@ class SearchEngine:
         return self.collection.nearest.search(rows, min(count, len(self.collection))).ids
 
     def _candidates(self, terms: Terms, count: int) -> Ids:
-        """Of what is near any of several terms, those whose embeddings meet the worst met one best."""
-        wanted, most = terms.texts.rows[~terms.denied], max(CANDIDATES_OF_SEVERAL, count)
-        ids = np.unique(self._nearest(np.concatenate([wanted, wanted.mean(0, keepdims=True)]), most))
+        """Pictures that may be the best for a query, and the best ones of every term, which say where its list ends."""
+        (texts, first), most = terms.phrases, max(CANDIDATES_OF_SEVERAL, count)
+        best = np.unique(self._nearest(texts.rows, CANDIDATES))
+        wanted = np.repeat(~terms.denied, np.diff([*first, len(texts.rows)]))
+        if wanted.any():
+            rows = texts.rows[wanted]
+            ids = np.unique(self._nearest(np.concatenate([rows, rows.mean(0, keepdims=True)]), most))
+        else:
+            # Only what must not be there: the pictures farthest from it.
+            ids = np.unique(self._nearest(-texts.rows, most))
         ids = ids[ids >= 0]
-        if len(ids) <= most:
-            return ids
-        worst = (wanted @ self.collection.rows_of(ids).T).min(0)
-        kept: Ids = np.sort(ids[np.argpartition(-worst, most)[:most]])
-        return kept
+        if len(ids) > most:
+            whole = np.maximum.reduceat(texts.rows @ self.collection.rows_of(ids).T, first, axis=0)
+            # A picture must meet every term, so the one that it meets worst decides.
+            worst = np.where(terms.denied[:, None], -whole, whole)[~terms.denied if wanted.any() else slice(None)]
+            ids = ids[np.argpartition(-worst.min(0), most)[:most]]
+        ids = np.union1d(ids, best)
+        return ids[ids >= 0]
 
-    def _ranking(self, terms: Terms, nearest: Ids, count: int) -> Ranking:
-        """Rank the candidates of a query.
-
-        Args:
-            nearest: the pictures nearest to each term `(terms, pictures)`, which the term's best are among; for a query
-                of one term they are also the candidates.
-        """
-        ids = nearest[0] if len(nearest) == 1 else np.union1d(self._candidates(terms, count), nearest)
-        ids = ids[ids >= 0]
-        found = scores(terms.texts, Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
-        ends = self._ends(terms, found if len(nearest) > 1 else found[:, :CANDIDATES])
-        odds = log_odds(found, ends, terms.denied, self.model.relevance.slope)
+    def _ranking(self, terms: Terms, ids: Ids, best: int | None = None) -> Ranking:
+        """Rank candidates; the best pictures of each term must be among the first `best`."""
+        scores = terms.phrases.scores(Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
+        ends = self._ends(terms, scores[:, :best])
+        odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
-    def _ends(self, terms: Terms, found: Rows) -> NDArray[np.float32]:
-        """Where the list of matches of each term ends."""
-        relevance, best = self.model.relevance, mean_of_best(found, len(self.collection))
-        ends = list_ends(found, best, terms.commonness, terms.several, relevance)
+    def _ends(self, terms: Terms, scores: Rows) -> NDArray[np.float32]:
+        """The score where the list of matches of each term ends."""
+        relevance, best = self.model.relevance, mean_of_best(scores, len(self.collection))
+        ends = list_ends(scores, best, terms.commonness, terms.several, relevance, terms.denied)
         ends = np.where(terms.examples, np.float32(relevance.alike), ends)
         return np.where(terms.unknown, np.float32(np.inf), ends)
 
@@ -219,11 +231,17 @@ class SearchEngine:
 
 
 def example_terms(row: Rows) -> Terms:
-    """The query for what resembles a picture, by its row."""
+    """The query for pictures that resemble one, by its embedding."""
     no = np.array([False])
-    return Terms(whole_texts(row[None]), ~no, no, np.zeros(1, np.float32), no, no)
+    phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
+    return Terms(phrases, ~no, no, np.zeros(1, np.float32), no, no)
+
+
+def _is_single(terms: Terms) -> bool:
+    """Whether a query is one wanted embedding."""
+    return len(terms.phrases.texts.rows) == 1 and not terms.denied.any()
 
 
 def rounded_down(score: float) -> float:
-    """A score for people, with four decimals; what is no match stays below 0.5."""
+    """A score for people, with four decimals; no match is shown as 0.5 or more."""
     return math.floor(score * 10_000) / 10_000

@@ -1,7 +1,12 @@
 """How a phrase of a query is put to the model, and what is known of its words.
 
-A noun is asked for in both numbers: "cat", "a cat" and "cats" are encoded and averaged, whichever of them was typed, so
-all three find the same pictures. (On validation pictures the average also ranks better than any of them alone.)
+A noun is asked for in both numbers: "cat", "a cat" and "cats" are embedded and averaged, whichever of them was typed,
+so all three find the same pictures. (On validation pictures the average also ranks better than any of them alone.)
+
+A general word is asked for with its kinds too: the score of "people" is the best of those of "person", "man", "woman",
+"boy", "girl" and "child". Captions say "a man", hardly ever "a person", so the model knows the kinds better. (Average
+precision on COCO's validation pictures: people 0.92 by itself, 0.94 with its kinds; animal 0.82, 0.89; vehicle 0.72,
+0.86; furniture 0.51, 0.67; food 0.56, 0.61; fruit 0.30, 0.42.)
 """
 
 from __future__ import annotations
@@ -11,8 +16,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deixis.adapters.search_model import SearchModel, Texts
+from deixis.adapters.scoring import scores
+from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
@@ -31,6 +38,17 @@ NUMBERS = frozenset(_NUMBERS.split())
 LONGEST_NOUN = 2
 #: How often the model must have read both numbers of a noun for them to be asked together.
 WELL_KNOWN = 20
+#: The kinds of general words, by their singular.
+KINDS = {
+    "person": "man woman boy girl child",
+    "animal": "dog cat horse bird cow sheep elephant bear zebra giraffe",
+    "vehicle": "car truck bus train motorcycle bicycle boat airplane",
+    "furniture": "chair couch bed table desk",
+    "food": "pizza sandwich cake fruit banana broccoli donut plate meal vegetable",
+    "fruit": "banana apple orange",
+}
+#: Other words for people.
+_PEOPLE = frozenset(("anybody", "anyone", "everybody", "everyone", "human", "somebody", "someone"))
 #: The share of running text from which on a word counts as common.
 COMMON = 0.00035
 
@@ -44,6 +62,8 @@ class Phrasing(NamedTuple):
     several: bool
     #: The words that the model has never read, in either number.
     unknown: tuple[str, ...]
+    #: The same as `forms` for each kind of a general word; the best of all these is the phrase's score.
+    kinds: tuple[tuple[str, ...], ...] = ()
 
 
 def phrasing(phrase: str, model: SearchModel) -> Phrasing:
@@ -61,7 +81,8 @@ def phrasing(phrase: str, model: SearchModel) -> Phrasing:
         dict.fromkeys(word for word, count in zip(telling, counts, strict=True) if not count and _has_letter(word))
     )
     commonness = math.log1p(share / COMMON)
-    return Phrasing(_both_numbers(tokens, vocabulary) or (" ".join(tokens),), commonness, len(telling) > 1, unknown)
+    forms = _both_numbers(tokens, vocabulary) or (" ".join(tokens),)
+    return Phrasing(forms, commonness, len(telling) > 1, unknown, _kinds(telling, vocabulary))
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:
@@ -74,22 +95,39 @@ def telling_words(tokens: Sequence[str]) -> list[str]:
     return [word for word in words if word not in FUNCTION_WORDS] or words
 
 
-def embed_phrases(model: SearchModel, phrasings: Sequence[Phrasing]) -> Texts:
-    """One embedding for each phrase, the mean of its forms' (so of less than unit length where there are several).
+class EmbeddedPhrases(NamedTuple):
+    """Phrases, each as its alternatives: itself and, of a general word, its kinds."""
 
-    Likewise its words: those of all forms, each counting so much less.
+    #: `(alternatives, …)`, those of one phrase after one another.
+    texts: Texts
+    #: `(phrases,)`: the first alternative of each phrase.
+    first: NDArray[np.intp]
+
+    def scores(self, pictures: Pictures) -> Rows:
+        """`(phrases, pictures)`: the score of the best alternative."""
+        best: Rows = np.maximum.reduceat(scores(self.texts, pictures), self.first, axis=0)
+        return best
+
+
+def embed_phrases(model: SearchModel, phrasings: Sequence[Phrasing]) -> EmbeddedPhrases:
+    """Embed phrases.
+
+    The embedding of an alternative is the mean of its forms', so of less than unit length if there are several. Its
+    words are those of all forms, with their weights divided by the number of forms.
     """
-    texts = model.embed_queries([form for each in phrasings for form in each.forms])
-    longest = texts.words.shape[1] * max((len(each.forms) for each in phrasings), default=0)
-    rows = np.empty((len(phrasings), texts.rows.shape[1]), np.float32)
-    words = np.zeros((len(phrasings), longest, texts.words.shape[2]), np.float32)
+    alternatives = [forms for phrase in phrasings for forms in (phrase.forms, *phrase.kinds)]
+    texts = model.embed_queries([form for forms in alternatives for form in forms])
+    longest = texts.words.shape[1] * max(map(len, alternatives), default=0)
+    rows = np.empty((len(alternatives), texts.rows.shape[1]), np.float32)
+    words = np.zeros((len(alternatives), longest, texts.words.shape[2]), np.float32)
     start = 0
-    for number, each in enumerate(phrasings):
-        forms = slice(start, start := start + len(each.forms))
-        rows[number] = texts.rows[forms].mean(0)
-        flat = np.concatenate(texts.words[forms]) / len(each.forms)
+    for number, forms in enumerate(alternatives):
+        own = slice(start, start := start + len(forms))
+        rows[number] = texts.rows[own].mean(0)
+        flat = np.concatenate(texts.words[own]) / len(forms)
         words[number, : len(flat)] = flat
-    return Texts(rows, words)
+    first = np.cumsum([0, *(1 + len(phrase.kinds) for phrase in phrasings)])[:-1]
+    return EmbeddedPhrases(Texts(rows, words), first)
 
 
 def _both_numbers(tokens: Sequence[str], vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -107,6 +145,13 @@ def _both_numbers(tokens: Sequence[str], vocabulary: Vocabulary) -> tuple[str, .
         return ()
     one, many = (" ".join([*words[:-1], noun]) for noun in (one, many))
     return one, f"{'an' if one[0] in 'aeiou' else 'a'} {one}", many
+
+
+def _kinds(telling: Sequence[str], vocabulary: Vocabulary) -> tuple[tuple[str, ...], ...]:
+    """The forms of each kind of a general word that stands alone."""
+    word = singular(telling[0]) if len(telling) == 1 else ""
+    kinds = KINDS.get("person" if word in _PEOPLE else word, "").split()
+    return tuple(_both_numbers((kind,), vocabulary) or (kind,) for kind in kinds if kind in vocabulary)
 
 
 def _known_form(word: str, vocabulary: Vocabulary) -> Sequence[str]:

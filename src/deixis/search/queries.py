@@ -1,23 +1,40 @@
-"""What a person asks for, taken apart: phrases that must all be there, and phrases that must not.
+"""Queries: phrases that must all be in a picture, and phrases that must not.
 
 two dogs in the snow                one phrase
-"a red car" "snow"                  two phrases, and both must be there; so does: a red car AND snow
+"a red car" "snow"                  two phrases; both must be there. The same: a red car AND snow
 a beach -people -"a red boat"       a phrase, and two that must not be there
-a beach and not people              the same with words
+a beach without people or boats     the same in words; "no", "not", "but not" and "nobody" work too
+no people                           only what must not be there
+
+Words in quotes are never read as negations: "a no parking sign" in quotes is one phrase.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from deixis.errors import DeixisError
 from deixis.text.tokens import tokens_of
 
-#: A quoted phrase, or a word with a minus before it; either may not stand inside a word ("t-shirt", 5" nails).
-_TERM = re.compile(r'(?<!\S)(-?)"([^"]*)"|(?<!\S)-(\w\S*)')
-_AND_NOT = re.compile(r"\s+and\s+not\s+", re.IGNORECASE)
-_AND = re.compile(r"\s+AND\s+")
+#: A quoted phrase or a word, each with or without a minus (not inside a word: "t-shirt", 5" nails); or a comma.
+_ITEM = re.compile(
+    r"""(?<!\S)(?P<minus>-?)"(?P<quoted>[^"]*)"|(?<!\S)-(?P<denied>\w[^\s,]*)|(?P<comma>,)|(?P<word>[^\s,]+)"""
+)
+#: Words after which comes what must not be there. After "without", "and" adds to it; after the others it does not:
+#: "no cars and a blue sky".
+_WITHOUT, _NOT = frozenset(("without", "excluding")), frozenset(("no", "not", "nobody"))
+_NOBODY = re.compile(r"\bno[- ]one\b", re.IGNORECASE)
+#: Words that lead to a negation and mean nothing by themselves.
+_LEADING = frozenset(("and", "but", "with", "there", "is", "are", "that", "has", "have", ","))
+#: Words that a denied phrase may begin with and that are not part of it.
+_FILLERS = frozenset(("any", "wearing", "having", "holding", "in", "on", "at", "with", "a", "an", "the"))
+#: Words that end what must not be there: "without people at sunset" asks for a sunset.
+_PLACES = "above around at behind below beside by during in inside near next on over under when where while"
+_ENDING = frozenset(("and", "but", "with", *_PLACES.split()))
+#: Notices such as "a no parking sign" begin within so many words before one of these.
+_NOTICES, _NOTICE_WORDS = frozenset(("sign", "signs", "symbol")), 4
 
 
 class Query(NamedTuple):
@@ -26,35 +43,80 @@ class Query(NamedTuple):
     without: tuple[str, ...]
 
 
-def parse_query(text: str, *, needs_phrase: bool = True) -> Query:
-    """Take a query apart; with `needs_phrase` one that only says what must not be there is a `DeixisError`."""
-    # A command line may hold bytes that are no text.
+def parse_query(text: str, *, needs_words: bool = True) -> Query:
+    """Read a query; with `needs_words` a query without any words is a `DeixisError`."""
+    # A command line may hold bytes that are not text.
     text = text.encode(errors="replace").decode()
-    plain = text.replace("“", '"').replace("”", '"')
-    phrases: list[str] = []
-    without: list[str] = []
-    rest, place = [], 0
-    for match in _TERM.finditer(plain):
-        rest.append(plain[place : match.start()])
-        place = match.end()
-        minus, quoted, word = match.groups()
-        after_not = _ends_in_not("".join(rest))
-        if after_not:
-            rest = [re.sub(r"\s*\band\s+not\s*$", " ", "".join(rest), flags=re.IGNORECASE)]
-        (without if minus or word or after_not else phrases).append(quoted if word is None else word)
-    rest.append(plain[place:])
-    free = " ".join(rest)
-    if '"' in re.sub(r'\d"', "", free):
+    items = list(_ITEM.finditer(_NOBODY.sub("nobody", text.replace("“", '"').replace("”", '"'))))
+    words = [item["word"] or "" for item in items]
+    if any('"' in re.sub(r'\d"', "", word) for word in words):
         raise DeixisError(f"a quotation mark in {text!r} is not closed")
-    kept, *denied = _AND_NOT.split(f" {free}")
-    phrases = [*_AND.split(kept), *phrases]
-    without = [*denied, *without]
-    query = Query(text, *(tuple(part.strip() for part in parts if tokens_of(part)) for parts in (phrases, without)))
-    if needs_phrase and not query.phrases:
-        problem = "says only what must not be there" if query.without else "has no words"
-        raise DeixisError(f"the query {text!r} {problem}; say what to look for")
+    sorter = _Sorter()
+    for position, item in enumerate(items):
+        following = [word.lower() for word in words[position + 1 :]]
+        if item["quoted"] is not None:
+            sorter.add_quoted(item["quoted"], bool(item["minus"]))
+        elif item["denied"] is not None:
+            sorter.denied.insert(0, [item["denied"]])
+        elif item["comma"]:
+            sorter.add_comma(following)
+        else:
+            sorter.add_word(item["word"], following)
+    query = Query(text, _phrases([*sorter.wanted, *sorter.quoted]), _phrases(sorter.denied))
+    if needs_words and not (query.phrases or query.without):
+        raise DeixisError(f"the query {text!r} has no words; say what to look for")
     return query
 
 
-def _ends_in_not(text: str) -> bool:
-    return re.search(r"\band\s+not\s*$", text, flags=re.IGNORECASE) is not None
+class _Sorter:
+    """Sorts the words of a query into phrases, lists of words."""
+
+    def __init__(self) -> None:
+        self.wanted: list[list[str]] = [[]]
+        self.quoted: list[list[str]] = []
+        self.denied: list[list[str]] = []
+        #: The word that the current negation began with; empty outside of one.
+        self.negation = ""
+
+    def add_quoted(self, phrase: str, minus: bool) -> None:
+        denied = minus or (self.negation != "" and not self.denied[-1])
+        (self.denied if denied else self.quoted).append([phrase])
+
+    def add_word(self, word: str, following: Sequence[str]) -> None:
+        lower = word.lower()
+        if lower in _WITHOUT or (lower in _NOT and not _NOTICES.intersection(following[:_NOTICE_WORDS])):
+            while self.wanted[-1] and self.wanted[-1][-1].lower() in _LEADING:
+                self.wanted[-1].pop()
+            self.negation = lower
+            self.denied.append(["people"] if lower == "nobody" else [])
+        elif word == "AND" and not self.negation:
+            self.wanted.append([])
+        elif not self.negation:
+            self.wanted[-1].append(word)
+        elif lower in ("or", "nor") or (lower == "and" and self.negation in _WITHOUT):
+            self.denied.append([])
+        elif self.denied[-1] and lower in _ENDING:
+            self._end_negation(lower)
+            self.wanted[-1] += [] if lower in _LEADING else [word]
+        elif self.denied[-1] or lower not in _FILLERS:
+            self.denied[-1].append(word)
+
+    def add_comma(self, following: Sequence[str]) -> None:
+        """A comma ends a negation, except in a list: "without cars, trucks or buses"."""
+        if not self.negation:
+            self.wanted[-1].append(",")
+        elif self.negation in _WITHOUT and {"or", "nor", "and"}.intersection(following):
+            self.denied.append([])
+        else:
+            self._end_negation(following[0] if following else "")
+
+    def _end_negation(self, next_word: str) -> None:
+        """What comes next is a phrase of its own, except where it says where or when: "no cars at night"."""
+        self.negation = ""
+        if next_word == "and" or next_word not in _ENDING:
+            self.wanted.append([])
+
+
+def _phrases(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    phrases = (" ".join(words).replace(" ,", ",").strip(" ,") for words in parts)
+    return tuple(phrase for phrase in phrases if tokens_of(phrase))

@@ -7,8 +7,10 @@ end         the last match must reach it. It rises with the average of the five 
             ones are not meant), is lower for common words (many pictures show them) and higher for phrases of several
             words.
 
-If a term is present, its best picture is a match; if it is absent, none is. `calibration.py` fits both on validation
-pictures of captioned corpora.
+If a term is present, its best picture is a match; if it is absent, none is. What must not be in a picture must score
+clearly below the end of its list: a picture that is a little worse than the last match may well show it.
+
+`calibration.py` fits all of this on validation pictures of captioned corpora.
 """
 
 from __future__ import annotations
@@ -43,19 +45,28 @@ def threshold(moved: Threshold, best: Floats, commonness: Floats, several: NDArr
 
 
 def list_ends(
-    scores: Rows, best: Floats, commonness: Floats, several: NDArray[np.bool_], relevance: Relevance
+    scores: Rows,
+    best: Floats,
+    commonness: Floats,
+    several: NDArray[np.bool_],
+    relevance: Relevance,
+    denied: NDArray[np.bool_] | None = None,
 ) -> Floats:
     """The score that a picture must reach to match each term, `(terms,)`; above all scores where a term is absent.
 
     Args:
         scores: `(terms, pictures)` of those pictures that may be the best.
         best: their `mean_of_best`.
+        denied: `(terms,)`, which terms must not be there: a picture must stay below their end.
     """
     top: Floats = scores.max(1)
     ends = threshold(relevance.end, best, commonness, several)
     # By how much the best pictures fall short.
     lack = threshold(relevance.present, best, commonness, several) - best
-    return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), np.minimum(ends, top))
+    present_ends = np.minimum(ends, top)
+    if denied is not None:
+        present_ends = np.where(denied, present_ends - np.float32(relevance.without), present_ends)
+    return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
 
 
 def log_odds(scores: Rows, ends: Floats, denied: NDArray[np.bool_], slope: float) -> Floats:

@@ -169,7 +169,7 @@ def status_of(state: SearchState) -> Status:
 
 def _more(words: str) -> ParsedQuery | None:
     """The query beside an example; None without words."""
-    return parse_query(words, needs_phrase=False) if words.strip() else None
+    return parse_query(words, needs_words=False) if words.strip() else None
 
 
 def _answer(answered: Answered, query: ParsedQuery | None) -> Answer:

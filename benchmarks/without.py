@@ -1,0 +1,140 @@
+"""Whether search leaves out what a query says must not be there.
+
+    python benchmarks/without.py FLICKR8K COCO_MINI --boxes FILE --classes FILE --work FOLDER [--split test]
+        [--json results/search/without.json]
+
+Queries are "WANTED -DENIED" for pairs of frequent nouns of captions, and for people as what is denied. A pair is asked
+if captions of at least ten pictures have the wanted noun and not the denied one, and captions of at least five have
+both. Of the first ten pictures, `free` is the share whose captions do not mention what is denied, `all_free` the share
+of queries where that is all ten, and `wanted_and_free` the share that also mentions the wanted noun. `ignored` is the
+same of a search for the wanted noun alone. `by_boxes` judges what is denied by COCO's boxes too, where it is one of
+COCO's classes: these know also what captions leave out, people in the background for instance.
+
+Words of captions that count as people are in `PEOPLE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from relevance import Bools, Collection, Remembering, box_classes, collection
+from telling import tell
+
+from deixis.adapters.search_model import SearchModel
+from deixis.corpus import Image, open_corpus
+from deixis.metrics.results import versions
+from deixis.search.calibration import caption_matches, head_counts, noun_phrases
+from deixis.search.queries import parse_query
+from deixis.text.plurals import singular
+
+#: Nouns that are wanted, and that are denied: the most frequent ones of a collection's captions.
+WANTED, DENIED = 40, 15
+FIRST = 10
+#: Pictures that must show the wanted noun and not the denied one, and both.
+LEAST_FREE, LEAST_BOTH = 10, 5
+PEOPLE = """
+    person man woman boy girl child kid lady guy crowd toddler someone player rider skier surfer snowboarder
+    skateboarder skater climber hiker biker cyclist bicyclist gentleman teenager worker dancer athlete pedestrian
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("flickr8k", metavar="FLICKR8K")
+    parser.add_argument("coco_mini", metavar="COCO_MINI")
+    parser.add_argument("--boxes", type=Path, required=True, help="image_ids, offsets and classes of boxes (.npz)")
+    parser.add_argument("--classes", type=Path, required=True, help="the classes' names, one per line")
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--model", default="deixis-base")
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    model = Remembering(options.model)
+    names = options.classes.read_text().split("\n")[:-1]
+    told: dict[str, Any] = {"model": str(model.identity), "split": options.split, "without": model.relevance.without}
+    for name in (options.flickr8k, options.coco_mini):
+        corpus = open_corpus(name)
+        images = [image for image in corpus.split(options.split) if image.captions]
+        asked = collection(model, corpus, images, 0, options.work / corpus.name)
+        shown = None
+        if name == options.coco_mini:
+            classes, having = box_classes(options.boxes, images, len(names))
+            shown = {name: np.zeros(len(images), bool) for name in names}
+            for name_of_class, row in zip(names, classes, strict=True):
+                shown[name_of_class][having] = row
+        told[corpus.name] = judge(asked, model, shown)
+        print(told[corpus.name], flush=True)
+    told["seconds"] = round(time.perf_counter() - start, 1)
+    told["command"] = (
+        "python benchmarks/without.py FLICKR8K COCO_MINI --boxes coco_mini/boxes_val_test.npz "
+        f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
+    )
+    told["versions"] = versions()
+    tell(told, options.json)
+
+
+def judge(asked: Collection, model: Remembering, shown: dict[str, Bools] | None) -> dict[str, Any]:
+    nouns = frequent_nouns(model, asked.images)
+    mentions = dict(zip(nouns, caption_matches(asked.images, [(noun,) for noun in nouns]), strict=True))
+    people = caption_matches(asked.images, [(word,) for word in PEOPLE.split()]).any(0)
+    denied_nouns = ["people", *[noun for noun in nouns if noun != "person"][:DENIED]]
+    rows: list[dict[str, Any]] = []
+    for wanted in nouns:
+        for denied in denied_nouns:
+            has = people if denied == "people" else mentions[denied]
+            both, free = mentions[wanted] & has, mentions[wanted] & ~has
+            if wanted == denied or both.sum() < LEAST_BOTH or free.sum() < LEAST_FREE:
+                continue
+            first = {query: first_pictures(asked, query) for query in (f"{wanted} -{denied}", wanted)}
+            row = {"wanted": wanted, "denied": denied}
+            for name, query in (("", f"{wanted} -{denied}"), ("ignored_", wanted)):
+                row |= {f"{name}free": (~has)[first[query]].mean(), f"{name}wanted_and_free": free[first[query]].mean()}
+            box = {"people": "person"}.get(denied, denied)
+            if shown is not None and box in shown:
+                row["by_boxes"] = (~(has | shown[box]))[first[f"{wanted} -{denied}"]].mean()
+                row["ignored_by_boxes"] = (~(has | shown[box]))[first[wanted]].mean()
+            rows.append(row)
+    worst = sorted(rows, key=lambda row: row["free"])[:10]
+    return {
+        "pictures": len(asked.images),
+        "all": means(rows),
+        "people": means([row for row in rows if row["denied"] == "people"]),
+        "worst": [f"{row['wanted']} -{row['denied']}: {row['free']:.1f}" for row in worst],
+    }
+
+
+def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def mean(name: str) -> float | None:
+        values = [row[name] for row in rows if name in row]
+        return round(float(np.mean(values)), 4) if values else None
+
+    told: dict[str, Any] = {"queries": len(rows), "free": mean("free")}
+    told["all_free"] = round(float(np.mean([row["free"] == 1 for row in rows])), 4)
+    told |= {name: mean(name) for name in ("wanted_and_free", "by_boxes")}
+    ignored = {name: mean(f"ignored_{name}") for name in ("free", "wanted_and_free", "by_boxes")}
+    return {**told, "ignored": ignored}
+
+
+def first_pictures(asked: Collection, query: str) -> list[int]:
+    """The columns of the first pictures that the engine answers with."""
+    (ranking,) = asked.engine.rank(asked.engine.terms([parse_query(query)], [None]), FIRST)
+    return [asked.columns[picture] for picture in ranking.ids[:FIRST].tolist()]
+
+
+def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:
+    """The last words of the captions' noun phrases, in the singular, those of most pictures first."""
+    vocabulary = model.known_words
+    assert vocabulary is not None
+    heads = sorted({singular(phrase[-1]) for phrase in noun_phrases(vocabulary, images)} & set(vocabulary.words))
+    counts = head_counts(images, [(head,) for head in heads])
+    return [heads[place] for place in np.argsort(-counts, kind="stable").tolist()][:WANTED]
+
+
+if __name__ == "__main__":
+    main()
