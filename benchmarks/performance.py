@@ -65,6 +65,7 @@ BY_HAND = (
     "search.py",
     "search_quality.py",
     "relevance.py",
+    "without.py",
     "serving.py",
     "tree_lstm.py",
 )

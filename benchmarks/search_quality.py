@@ -111,7 +111,11 @@ def text_ranks(engine: SearchEngine, texts: Sequence[str], owners: Ids, *, words
         part = texts[start : start + TOGETHER]
         terms = engine.terms([Query(text, (text,), ()) for text in part], [None] * len(part))
         if not words:
-            terms = [each._replace(texts=whole_texts(each.texts.rows)) for each in terms]
+            wholes = [whole_texts(each.phrases.texts.rows) for each in terms]
+            terms = [
+                each._replace(phrases=each.phrases._replace(texts=whole))
+                for each, whole in zip(terms, wholes, strict=True)
+            ]
         for place, ranking in enumerate(engine.rank(terms, max(RECALL_AT)), start):
             found = np.flatnonzero(ranking.ids[: max(RECALL_AT)] == owners[place])
             ranks[place] = 1 + found[0] if len(found) else np.inf

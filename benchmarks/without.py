@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from relevance import Bools, Collection, Remembering, box_classes, collection
-from telling import tell
+from reporting import write_report
 
 from deixis.adapters.search_model import SearchModel
 from deixis.corpus import Image, open_corpus
@@ -57,7 +57,7 @@ def main() -> None:
     start = time.perf_counter()
     model = Remembering(options.model)
     names = options.classes.read_text().split("\n")[:-1]
-    told: dict[str, Any] = {"model": str(model.identity), "split": options.split, "without": model.relevance.without}
+    record: dict[str, Any] = {"model": str(model.identity), "split": options.split, "without": model.relevance.without}
     for name in (options.flickr8k, options.coco_mini):
         corpus = open_corpus(name)
         images = [image for image in corpus.split(options.split) if image.captions]
@@ -68,21 +68,21 @@ def main() -> None:
             shown = {name: np.zeros(len(images), bool) for name in names}
             for name_of_class, row in zip(names, classes, strict=True):
                 shown[name_of_class][having] = row
-        told[corpus.name] = judge(asked, model, shown)
-        print(told[corpus.name], flush=True)
-    told["seconds"] = round(time.perf_counter() - start, 1)
-    told["command"] = (
+        record[corpus.name] = judge(asked, model, shown)
+        print(record[corpus.name], flush=True)
+    record["seconds"] = round(time.perf_counter() - start, 1)
+    record["command"] = (
         "python benchmarks/without.py FLICKR8K COCO_MINI --boxes coco_mini/boxes_val_test.npz "
         f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
     )
-    told["versions"] = versions()
-    tell(told, options.json)
+    record["versions"] = versions()
+    write_report(record, options.json)
 
 
 def judge(asked: Collection, model: Remembering, shown: dict[str, Bools] | None) -> dict[str, Any]:
     nouns = frequent_nouns(model, asked.images)
     mentions = dict(zip(nouns, caption_matches(asked.images, [(noun,) for noun in nouns]), strict=True))
-    people = caption_matches(asked.images, [(word,) for word in PEOPLE.split()]).any(0)
+    people: Bools = np.asarray(caption_matches(asked.images, [(word,) for word in PEOPLE.split()]).any(0))
     denied_nouns = ["people", *[noun for noun in nouns if noun != "person"][:DENIED]]
     rows: list[dict[str, Any]] = []
     for wanted in nouns:
@@ -114,11 +114,11 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         values = [row[name] for row in rows if name in row]
         return round(float(np.mean(values)), 4) if values else None
 
-    told: dict[str, Any] = {"queries": len(rows), "free": mean("free")}
-    told["all_free"] = round(float(np.mean([row["free"] == 1 for row in rows])), 4)
-    told |= {name: mean(name) for name in ("wanted_and_free", "by_boxes")}
+    record: dict[str, Any] = {"queries": len(rows), "free": mean("free")}
+    record["all_free"] = round(float(np.mean([row["free"] == 1 for row in rows])), 4)
+    record |= {name: mean(name) for name in ("wanted_and_free", "by_boxes")}
     ignored = {name: mean(f"ignored_{name}") for name in ("free", "wanted_and_free", "by_boxes")}
-    return {**told, "ignored": ignored}
+    return {**record, "ignored": ignored}
 
 
 def first_pictures(asked: Collection, query: str) -> list[int]:

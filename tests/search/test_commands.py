@@ -79,10 +79,10 @@ def test_from_a_folder_to_answers(deixis: Command, bundle: Path, pictures: Path)
 
 def test_many_queries_are_answered_line_by_line(deixis: Command, bundle: Path, pictures: Path) -> None:
     deixis("index", pictures, "--model", f"onnx:{bundle}")
-    done = deixis("search", "--queries", "-", "-n", "2", given=b'a dog\n\n-car\n"a dog" "a tree"\n')
+    done = deixis("search", "--queries", "-", "-n", "2", given=b'a dog\n\n"a car\n"a dog" "a tree"\n')
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [line["query"] for line in lines] == ["a dog", "-car", '"a dog" "a tree"']
-    assert "only what must not be there" in lines[1]["error"]
+    assert [line["query"] for line in lines] == ["a dog", '"a car', '"a dog" "a tree"']
+    assert "not closed" in lines[1]["error"]
     alone = json.loads(deixis("search", "a dog", "-n", "2", "--json").stdout)
     assert lines[0] == alone
 

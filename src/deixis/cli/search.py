@@ -56,9 +56,9 @@ def search(
     """Find pictures by words, by an example picture, or by both.
 
     Quoted phrases must all be there ("a red car" "snow"). A minus before a word or a quoted phrase, "without", "no" and
-    "but not" say what must not be there. Scores run from 0 to 1; pictures from 0.5 on are matches. If what you look for does not seem
-    to be there at all, nothing is a match, and the closest pictures are listed. With --queries each answer is one line
-    of JSON.
+    "but not" say what must not be there. Scores run from 0 to 1; pictures from 0.5 on are matches. If what you look for
+    does not seem to be there at all, nothing is a match, and the closest pictures are listed. With --queries each
+    answer is one line of JSON.
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """

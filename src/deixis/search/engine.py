@@ -154,7 +154,8 @@ class SearchEngine:
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         single = [_is_single(terms) for terms in queries]
         rows = [terms.phrases.texts.rows for terms, alone in zip(queries, single, strict=True) if alone]
-        nearest = iter(self._nearest(np.concatenate(rows), max(CANDIDATES, count)) if rows else ())
+        looked_up = list(self._nearest(np.concatenate(rows), max(CANDIDATES, count))) if rows else []
+        nearest = iter(looked_up)
         rankings = []
         for terms, alone in zip(queries, single, strict=True):
             if alone:

@@ -119,4 +119,4 @@ class _Sorter:
 
 def _phrases(parts: Sequence[Sequence[str]]) -> tuple[str, ...]:
     phrases = (" ".join(words).replace(" ,", ",").strip(" ,") for words in parts)
-    return tuple(phrase for phrase in phrases if tokens_of(phrase))
+    return tuple(phrase for phrase in phrases if any(map(str.isalnum, phrase)) and tokens_of(phrase))
