@@ -54,6 +54,18 @@ def test_what_work_never_asks_is_not_asked_in_hiding() -> None:
     assert all(found[task] for task in TASKS)
 
 
+def test_links_of_several_phrases_are_made_as_the_work_asks_them() -> None:
+    known = truths(CORPUS)
+    links = known_questions(CORPUS, 60, Random(1), link_together=True)["link"]
+    groups = [entry for entry in links if len(entry.question.mentions) > 2]
+    assert 0 < len(groups) < len(links)
+    assert {entry.truth for entry in groups} == {"same", "different"}
+    for entry in groups:
+        view = task_view(entry.question, entry.document, "t", 0.0, test=False)
+        assert known[entry.document.image.id].right_answer(view) == entry.truth
+    assert not any(len(entry.question.mentions) > 2 for entry in known_questions(CORPUS, 60, Random(1))["link"])
+
+
 def test_a_drawing_is_right_when_it_overlaps_the_missing_box() -> None:
     truth = msgspec.json.encode((Box(0, 0, 100, 100),))
     assert right_answer(Box(0, 0, 100, 70), truth)

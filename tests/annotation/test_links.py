@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deixis.annotation.answers import Answers
-from deixis.annotation.links import link_mentions, type_groups, verify_chain
+from deixis.annotation.links import likely_same, link_mentions, type_groups, verify_chain
 from deixis.annotation.wording import head_noun, wording_similarity
 from deixis.annotation.workflow_records import AcceptFix, Judgment, Mention
 
@@ -16,16 +16,17 @@ def mention(caption: int, start: int, text: str, *types: str) -> Mention:
     return Mention(caption, start, start + len(text.split()), text, types or ("people",))
 
 
-def link_all(mentions: list[Mention], entity: dict[str, int]) -> tuple[set[frozenset[str]], int]:
+def link_all(
+    mentions: list[Mention], entity: dict[str, int], together: bool = False
+) -> tuple[set[frozenset[str]], int]:
     """Chains, as sets of mention ids, when every link is answered rightly; and how many were asked."""
     log: list[Judgment] = []
     while True:
-        chains, questions = link_mentions(mentions, Answers(log))
+        chains, questions = link_mentions(mentions, Answers(log), together=together)
         if not questions:
             return {frozenset(m.id for m in chain) for chain in chains}, len(log)
         for question in questions:
-            first, second = question.mentions
-            answer = "same" if entity[first] == entity[second] else "different"
+            answer = "same" if len({entity[name] for name in question.mentions}) == 1 else "different"
             log.append(Judgment(len(log) + 1, "link", question.key, 1, answer))
 
 
@@ -55,6 +56,10 @@ def test_right_answers_give_the_right_chains_with_at_most_mentions_times_chains_
         truth.setdefault(number, set()).add(name)
     assert chains == {frozenset(own) for own in truth.values()}
     assert asked <= len(mentions) * max(len(chains), 1)
+    groups = sum(len(likely_same(group)) for group in type_groups(mentions))
+    chains_together, asked_together = link_all(mentions, entity, together=True)
+    assert chains_together == chains
+    assert asked_together <= asked + groups
 
 
 def test_similar_wording_is_asked_first_so_equal_words_cost_one_question_each() -> None:
@@ -63,6 +68,35 @@ def test_similar_wording_is_asked_first_so_equal_words_cost_one_question_each() 
     entity = {m.id: m.start for m in mentions}
     _, asked = link_all(mentions, entity)
     assert asked == 4 * len(names)
+
+
+def test_phrases_that_are_likely_the_same_are_asked_in_one_question() -> None:
+    names = ["a man", "a boy", "a girl", "a woman"]
+    mentions = [mention(caption, 3 * place, name) for caption in range(5) for place, name in enumerate(names)]
+    entity = {m.id: m.start for m in mentions}
+    _, asked = link_all(mentions, entity, together=True)
+    assert asked == len(names)
+    # People whose captions name one each are likely the same by any name; things are only by the same name.
+    people = [mention(caption, 0, name) for caption, name in enumerate(names)]
+    assert likely_same(people) == [tuple(people)]
+    things = [mention(caption, 0, name, "other") for caption, name in enumerate(["a ball", "a hat", "a ball"])]
+    assert likely_same(things) == []
+    # One that is somebody else: pairs are asked after all.
+    chains, asked = link_all(people, {m.id: m.caption == 3 for m in people}, together=True)
+    assert sorted(map(len, chains)) == [1, 3]
+    assert asked == 1 + 3
+
+
+def test_a_chain_linked_in_one_question_is_verified_by_somebody_else() -> None:
+    chain = tuple(mention(caption, 0, "a man") for caption in range(3))
+    (question,) = link_mentions(chain, Answers([]), together=True)[1]
+    assert question.mentions == tuple(m.id for m in chain)
+    log = [Judgment(1, "link", question.key, 7, "same")]
+    assert link_mentions(chain, Answers(log), together=True) == ([chain], [])
+    asked = verify_chain(chain, Answers(log))[1]
+    assert asked is not None
+    assert (asked.task, asked.barred) == ("chain", (7,))
+    assert verify_chain(chain, Answers(log), one_opinion=True) == ([chain], None)
 
 
 def test_mentions_of_one_caption_or_of_no_common_type_are_never_asked() -> None:

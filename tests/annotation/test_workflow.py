@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -82,16 +83,18 @@ def test_any_answers_lead_to_an_end_where_every_mention_has_one_chain(seed: int,
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10_000))
-def test_links_are_asked_across_captions_within_types_and_at_most_once_a_chain(seed: int) -> None:
+@given(st.integers(0, 10_000), st.booleans())
+def test_links_are_asked_across_captions_within_types_and_at_most_once_a_chain(seed: int, together: bool) -> None:
     chance = Random(seed)
     document = given_document(made_up_image(0, chance), "mentions")
-    state, log = answered(document, chance, 5, Settings(box_limit=3))
+    state, log = answered(document, chance, 5, Settings(box_limit=3, link_together=together))
     mentions = {mention.id: mention for mention in document.mentions}
     links = [judgment.key.split()[1:] for judgment in log if judgment.task == LINK]
-    for first, second in links:
-        assert mentions[first].caption != mentions[second].caption
-        assert set(mentions[first].types) & set(mentions[second].types)
+    for names in links:
+        assert together or len(names) == 2
+        for first, second in combinations(names, 2):
+            assert mentions[first].caption != mentions[second].caption
+            assert set(mentions[first].types) & set(mentions[second].types)
     for chain in state.chains:
         captions = [mention.caption for mention in chain.mentions]
         assert len(set(captions)) == len(captions)

@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from deixis.annotation.links import likely_same, type_groups
 from deixis.annotation.mentions import given_document
 from deixis.annotation.workflow_records import (
     ALL,
@@ -49,28 +50,42 @@ _truth: msgspec.json.Decoder[Truth] = msgspec.json.Decoder(str | tuple[Box, ...]
 
 
 class KnownQuestion(msgspec.Struct, frozen=True):
-    """A question with its document and its true answer: a word, or for a drawing a choice of right boxes."""
+    """A question with its document and its true answer: a word, or for a drawing a choice of right boxes.
+
+    `evidence` are boxes that explain the truth: one that is missing, or one that would be good.
+    """
 
     document: Document
     question: Question
     truth: Truth
+    evidence: tuple[Box, ...] = ()
+
+
+def decode_truth(data: bytes) -> Truth:
+    return _truth.decode(data)
 
 
 def right_answer(answer: Answer, truth: bytes) -> bool:
     """Whether an answer is right. `truth` is the encoded true answer."""
-    known = _truth.decode(truth)
+    known = decode_truth(truth)
     if isinstance(known, str) or isinstance(answer, str):
         return answer == known
     return bool(iou_matrix(box_array([answer]), box_array(known)).max() >= RIGHT_OVERLAP)
 
 
 def known_questions(
-    images: Iterable[Image], per_task: int, chance: Random, skip_requirement: Iterable[str] = ()
+    images: Iterable[Image],
+    per_task: int,
+    chance: Random,
+    skip_requirement: Iterable[str] = (),
+    *,
+    link_together: bool = False,
 ) -> dict[str, list[KnownQuestion]]:
     """Up to `per_task` questions per task, in random order, with balanced answers; from as few images as possible.
 
     Chains of the types in `skip_requirement` get no question on whether a box is needed. Such questions are rare in
-    the real work, so workers would recognize them as verification.
+    the real work, so workers would recognize them as verification. For the same reason, links of more than two phrases
+    are made only if the real work has them (`link_together`).
     """
     skipped = frozenset(skip_requirement)
     images = list(images)
@@ -78,7 +93,7 @@ def known_questions(
     kinds = [(task, answer) for task in TASKS for answer in (ANSWERS[task] if task != DRAWING else (BOX,))]
     pools: dict[tuple[str, str], list[KnownQuestion]] = {kind: [] for kind in kinds}
     for image in images:
-        for question in _image_questions(image, chance, skipped):
+        for question in _image_questions(image, chance, skipped, link_together):
             answer = question.truth if isinstance(question.truth, str) else BOX
             pools[question.question.task, answer].append(question)
         if min(map(len, pools.values())) >= per_task:
@@ -94,12 +109,16 @@ def known_questions(
     return {task: questions[:per_task] for task, questions in by_task.items()}
 
 
-def _image_questions(image: Image, chance: Random, skipped: frozenset[str]) -> Iterator[KnownQuestion]:
+def _image_questions(
+    image: Image, chance: Random, skipped: frozenset[str], link_together: bool
+) -> Iterator[KnownQuestion]:
     document = given_document(image, "chains")
     chains = {given.id: given for given in document.given}
     mentions = {mention.id: mention for mention in document.mentions}
     members = {name: [mentions[id_] for id_ in given.mentions] for name, given in chains.items()}
     ungrouped = msgspec.structs.replace(document, given=())
+    if link_together:
+        yield from _group_links(ungrouped, {mention: name for name, own in members.items() for mention in own}, chance)
     for name, chain_mentions in members.items():
         chain = next(chain for chain in image.chains if chain.id == name)
         shown = representative(chain_mentions)
@@ -121,8 +140,27 @@ def _make(
     truth: Truth,
     boxes: tuple[Box, ...] = (),
     box: Box | None = None,
+    evidence: tuple[Box, ...] = (),
 ) -> KnownQuestion:
-    return KnownQuestion(document, Question(task, f"known {task}", tuple(m.id for m in mentions), boxes, box), truth)
+    question = Question(task, f"known {task}", tuple(mention.id for mention in mentions), boxes, box)
+    return KnownQuestion(document, question, truth, evidence)
+
+
+def _group_links(document: Document, chain_of: dict[Mention, str], chance: Random) -> Iterator[KnownQuestion]:
+    """Links of three or more phrases as in the real work, and the same with a phrase of another chain."""
+    for group in type_groups(tuple(chain_of)):
+        for members in likely_same(group):
+            chains = {chain_of[mention] for mention in members}
+            yield _make(document, LINK, members, SAME if len(chains) == 1 else DIFFERENT)
+            captions = {mention.caption for mention in members}
+            strangers = [m for m in group if m.caption not in captions and chain_of[m] not in chains]
+            if len(chains) == 1 and strangers:
+                stranger = chance.choice(strangers)
+                yield _make(document, LINK, sorted((*members, stranger), key=_position), DIFFERENT)
+
+
+def _position(mention: Mention) -> tuple[int, int]:
+    return mention.caption, mention.start
 
 
 def _coreference_questions(
@@ -150,14 +188,15 @@ def _box_questions(
 ) -> Iterator[KnownQuestion]:
     left_out = chance.randrange(len(boxes))
     rest = boxes[:left_out] + boxes[left_out + 1 :]
-    yield _make(document, DRAWING, (shown,), (boxes[left_out],), rest)
+    missing = (boxes[left_out],)
+    yield _make(document, DRAWING, (shown,), missing, rest, evidence=missing)
     yield _make(document, QUALITY, (shown,), GOOD, rest, boxes[left_out])
     yield _make(document, COVERAGE, (shown,), ALL, boxes)
     if rest:
-        yield _make(document, COVERAGE, (shown,), MORE, rest)
+        yield _make(document, COVERAGE, (shown,), MORE, rest, evidence=missing)
     wrong = _wrong_box(boxes, image, chance)
     if wrong is not None:
-        yield _make(document, QUALITY, (shown,), BAD, rest, wrong)
+        yield _make(document, QUALITY, (shown,), BAD, rest, wrong, evidence=missing)
 
 
 def _wrong_box(boxes: tuple[Box, ...], image: Image, chance: Random) -> Box | None:

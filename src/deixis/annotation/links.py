@@ -3,6 +3,10 @@
 Captions are processed in order. Each mention of a caption is compared with one mention of every chain built from the
 earlier captions, most similar wording first, so at most |M||C| questions are asked. Two mentions of the same caption
 are assumed to be different entities, and so are mentions without a common type.
+
+Most links are "same". If a project asks links together (`Settings.link_together`), three or more mentions that are
+likely the same entity (`likely_same`) are first shown in one question; only if they are not all the same are they
+compared in pairs.
 """
 
 from __future__ import annotations
@@ -13,15 +17,26 @@ from deixis.annotation.answers import Answers
 from deixis.annotation.wording import head_noun, wording_similarity
 from deixis.annotation.workflow_records import CHAIN, LINK, REVIEW, SAME, Mention, Question
 
+#: The fewest mentions that are asked about together.
+SMALLEST_GROUP = 3
+#: Types of which captions mostly name a single entity, if each names one.
+_SINGLE = frozenset({"people", "animals"})
+
 Mentions = tuple[Mention, ...]
 
 
-def link_mentions(mentions: Sequence[Mention], answers: Answers) -> tuple[list[Mentions], list[Question]]:
-    """The chains of all mention groups whose links are settled, and the next question of every other group."""
+def link_mentions(
+    mentions: Sequence[Mention], answers: Answers, *, together: bool = False
+) -> tuple[list[Mentions], list[Question]]:
+    """The chains of all mention groups whose links are settled, and the next question of every other group.
+
+    Args:
+        together: ask first about all mentions that are likely the same entity.
+    """
     chains: list[Mentions] = []
     questions = []
     for group in type_groups(mentions):
-        linked = _link_group(group, answers)
+        linked = _link_group(group, answers, likely_same(group) if together else [])
         if isinstance(linked, Question):
             questions.append(linked)
         else:
@@ -45,22 +60,63 @@ def type_groups(mentions: Sequence[Mention]) -> list[list[Mention]]:
     return [members for _, members in groups]
 
 
-def link_key(first: Mention, second: Mention) -> str:
-    return " ".join([LINK, *sorted((first.id, second.id))])
+def likely_same(group: Sequence[Mention]) -> list[Mentions]:
+    """Sets of three or more mentions of a type group, of as many captions, that are likely the same entity.
+
+    People and animals: all mentions, if each caption has one. Otherwise the mentions with the same head noun. Of these
+    sets, 88 % in the validation split of Flickr30k Entities are one entity.
+    """
+    if _SINGLE.issuperset(type_ for mention in group for type_ in mention.types) and _can_be_one(group):
+        return [tuple(group)]
+    by_head: dict[str, list[Mention]] = {}
+    for mention in group:
+        by_head.setdefault(head_noun(mention.text), []).append(mention)
+    return [tuple(members) for members in by_head.values() if _can_be_one(members)]
 
 
-def _link_group(group: Sequence[Mention], answers: Answers) -> list[Mentions] | Question:
+def _can_be_one(mentions: Sequence[Mention]) -> bool:
+    """Whether there are enough mentions to ask together, and never two of one caption."""
+    return SMALLEST_GROUP <= len(mentions) == len({mention.caption for mention in mentions})
+
+
+def link_key(*mentions: Mention) -> str:
+    return " ".join([LINK, *sorted(mention.id for mention in mentions)])
+
+
+def _link_group(
+    group: Sequence[Mention], answers: Answers, asked_together: Sequence[Mentions]
+) -> list[Mentions] | Question:
+    agreed: dict[Mention, int] = {}
+    for index, members in enumerate(asked_together):
+        judgment = answers.first(link_key(*members))
+        if judgment is None:
+            return Question(LINK, link_key(*members), tuple(mention.id for mention in members))
+        if judgment.answer == SAME:
+            agreed |= dict.fromkeys(members, index)
     chains: list[list[Mention]] = []
     for caption in sorted({mention.caption for mention in group}):
         new = [mention for mention in group if mention.caption == caption]
-        open_question = _extend_chains(new, chains, answers)
+        open_question = _extend_chains(new, chains, answers, agreed)
         if open_question is not None:
             return open_question
     return [tuple(chain) for chain in chains]
 
 
-def _extend_chains(new: list[Mention], chains: list[list[Mention]], answers: Answers) -> Question | None:
-    """Add the mentions of one caption to their chains, or to new ones; or return the first open question."""
+def _extend_chains(
+    new: list[Mention], chains: list[list[Mention]], answers: Answers, agreed: dict[Mention, int]
+) -> Question | None:
+    """Add the mentions of one caption to their chains, or to new ones; or return the first open question.
+
+    `agreed` has the set of each mention that was said to be the same as the others of its set.
+    """
+    placed: dict[int, int] = {}
+    used_chains: set[int] = set()
+    for row, mention in enumerate(new):
+        members = [agreed[mention]] if mention in agreed else []
+        column = next((i for i, chain in enumerate(chains) if any(agreed.get(m) in members for m in chain)), None)
+        if column is not None and column not in used_chains:
+            placed[row] = column
+            used_chains.add(column)
     pairs = []
     for row, mention in enumerate(new):
         for column, chain in enumerate(chains):
@@ -71,8 +127,6 @@ def _extend_chains(new: list[Mention], chains: list[list[Mention]], answers: Ans
                     key=lambda pair: pair[0],
                 )
                 pairs.append((-similarity, row, column, other))
-    placed: dict[int, int] = {}
-    used_chains: set[int] = set()
     for _, row, column, other in sorted(pairs, key=lambda pair: pair[:3]):
         if row in placed or column in used_chains:
             continue
@@ -91,15 +145,25 @@ def _extend_chains(new: list[Mention], chains: list[list[Mention]], answers: Ans
     return None
 
 
-def verify_chain(chain: Mentions, answers: Answers) -> tuple[list[Mentions], Question | None]:
-    """Verify a chain. Returns the chain, its parts split by head noun, or no chains and the open question."""
+def verify_chain(
+    chain: Mentions, answers: Answers, *, one_opinion: bool = False
+) -> tuple[list[Mentions], Question | None]:
+    """Verify a chain. Returns the chain, its parts split by head noun, or no chains and the open question.
+
+    A chain that was linked in one question has been seen as a whole. Another worker verifies it then, or nobody if
+    `one_opinion` is enough.
+    """
     if len(chain) == 1:
         return [chain], None
     ids = tuple(mention.id for mention in chain)
     key = " ".join([CHAIN, *sorted(ids)])
+    linked = answers.first(link_key(*chain)) if len(chain) >= SMALLEST_GROUP else None
+    if linked is not None and linked.answer == SAME and one_opinion:
+        return [chain], None
     judgment = answers.first(key)
     if judgment is None:
-        return [], Question(CHAIN, key, ids)
+        barred = (linked.worker,) if linked is not None and not one_opinion else ()
+        return [], Question(CHAIN, key, ids, barred=barred)
     if judgment.answer == SAME:
         return [chain], None
     parts: dict[str, list[Mention]] = {}

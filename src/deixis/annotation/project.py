@@ -129,7 +129,8 @@ def _write_images(
 def write_known(connection: Connection, corpus: Corpus, per_task: int, settings: Settings, chance: Random) -> None:
     """Add verification questions: enough for every test attempt, the rest to be hidden among the work."""
     tests = settings.test_questions * settings.test_attempts
-    for task, questions in known_questions(corpus, per_task, chance, settings.skip_requirement).items():
+    by_task = known_questions(corpus, per_task, chance, settings.skip_requirement, link_together=settings.link_together)
+    for task, questions in by_task.items():
         if len(questions) < tests + settings.first_items:
             raise DeixisError(
                 f"the annotated corpus gives {len(questions)} verification questions for {task}; "
@@ -146,4 +147,5 @@ def _known_row(question: KnownQuestion, test: bool) -> dict[str, object]:
         "document": msgspec.json.encode(question.document),
         "question": msgspec.json.encode(question.question),
         "truth": msgspec.json.encode(question.truth),
+        "evidence": msgspec.json.encode(question.evidence),
     }

@@ -12,6 +12,10 @@ from deixis.annotation.answers import Answers
 from deixis.annotation.box_steps import BoxSteps
 from deixis.annotation.links import Mentions, link_mentions, verify_chain
 from deixis.annotation.workflow_records import (
+    BAD,
+    BOX,
+    CHAIN,
+    DIFFERENT,
     LINK,
     REVIEW,
     Document,
@@ -41,8 +45,9 @@ class ChainState:
 class ImageState:
     """`chains` are those with settled mentions, `questions` all that are open.
 
-    `passed` maps the ids of drawing judgments to whether the box was good. `links` counts the link judgments in use,
-    `unused` the judgments of questions that are no longer asked.
+    `passed` maps the ids of drawing judgments to whether the box was good. `used` are the ids of the judgments that
+    count, `unused` is the number of those whose questions are no longer asked. `links` counts the link judgments in
+    use, `disputed` the questions on which workers disagree.
     """
 
     mentions: Mentions
@@ -50,7 +55,9 @@ class ImageState:
     questions: list[Question] = field(default_factory=list)
     passed: dict[int, bool] = field(default_factory=dict)
     links: int = 0
+    used: set[int] = field(default_factory=set)
     unused: int = 0
+    disputed: int = 0
 
     @property
     def finished(self) -> bool:
@@ -65,30 +72,44 @@ def image_state(
     answers = Answers(judgments, fixes)
     mentions = answers.mentions.mentions if answers.mentions else document.mentions
     state = ImageState(mentions)
-    for chain in _settled_chains(document, answers, state):
+    for chain in _settled_chains(document, answers, settings, state):
         _follow_boxes(chain, document, answers, settings, state)
     for judgment in answers.comments:
         key = f"{REVIEW} comment {judgment.id}"
         if not answers.accepted(key):
             ids = tuple(word for word in judgment.key.split() if word in by_id(mentions))
             state.questions.append(Question(REVIEW, key, ids, reason=judgment.comment))
-    state.links = sum(judgment.task == LINK for judgment in judgments if judgment.id in answers.used)
-    state.unused = len(judgments) - len(answers.used)
+    state.used = answers.used
+    in_use = [judgment for judgment in judgments if judgment.id in answers.used]
+    state.links = sum(judgment.task == LINK for judgment in in_use)
+    state.unused = len(judgments) - len(in_use)
+    state.disputed = _count_disputed(in_use)
     return state
 
 
-def _settled_chains(document: Document, answers: Answers, state: ImageState) -> list[Mentions]:
+def _count_disputed(judgments: Iterable[Judgment]) -> int:
+    """Number of questions with different answers, of boxes judged bad and of chains judged not to be one entity."""
+    opinions: dict[str, set[str]] = {}
+    for judgment in judgments:
+        opinions.setdefault(judgment.key, set()).add(judgment.answer if isinstance(judgment.answer, str) else BOX)
+        if judgment.answer == BAD or (judgment.task == CHAIN and judgment.answer == DIFFERENT):
+            # Somebody else thought otherwise: the drawer of the box, or those who answered the links.
+            opinions[judgment.key].add("")
+    return sum(len(answers) > 1 for answers in opinions.values())
+
+
+def _settled_chains(document: Document, answers: Answers, settings: Settings, state: ImageState) -> list[Mentions]:
     """Chains that are linked and verified. Adds the open questions of the others to `state`."""
     known = by_id(state.mentions)
     fixed = [tuple(known.pop(name) for name in chain if name in known) for chain in answers.chains]
     if document.given:
         linked = _given_chains(document.given, known)
     else:
-        linked, questions = link_mentions(tuple(known.values()), answers)
+        linked, questions = link_mentions(tuple(known.values()), answers, together=settings.link_together)
         state.questions += questions
     settled = [chain for chain in fixed if chain]
     for chain in linked:
-        parts, question = verify_chain(chain, answers)
+        parts, question = verify_chain(chain, answers, one_opinion=settings.solo)
         settled += parts
         if question is not None:
             state.questions.append(question)

@@ -37,6 +37,12 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     QUALITY: (GOOD, BAD),
     COVERAGE: (ALL, MORE),
 }
+#: The key that gives each answer.
+KEYS = {
+    **dict.fromkeys((SAME, BOX, GOOD, ALL), "y"),
+    **dict.fromkeys((DIFFERENT, NO_BOX, NO_MORE, BAD, MORE), "n"),
+    SCENE: "s",
+}
 #: Smallest width and height of a box, in pixels; anything smaller is drawn by accident.
 SMALLEST_SIDE = 2.0
 #: Assumed width and height, in pixels, of a picture of unknown size.
@@ -81,7 +87,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question about an image. `mentions` are ids: both of a link, all of a chain, else the representative.
+    """A question about an image. `mentions` are ids: two or more of a link, all of a chain, else the representative.
 
     `boxes` are the accepted ones, `box` the one to be judged. `barred` are workers who must not be asked, because they
     answered this question before or drew the box. `reason` explains a review to the reviewer.
@@ -150,6 +156,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     skip_requirement: tuple[str, ...] = ("people", "clothing", "bodyparts")
     #: One person annotates alone: one opinion settles every question, and workers may judge their own boxes.
     solo: bool = False
+    #: Ask first whether three or more phrases that are likely the same thing all are; the paper asks in pairs only.
+    link_together: bool = True
     #: A chain goes to review if more workers than this answer "no more" where others want a box.
     cycle_limit: Count = 3
     #: Number of bad boxes in a row that sends a chain to review.
@@ -162,6 +170,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     test_questions: Count = 10
     test_share: Share = 0.8
     test_attempts: Count = 2
+    #: After a test, show which answers were wrong and why. Switch it off if workers could pass them on.
+    test_explained: bool = True
     #: Number of first items of a worker in a task, and the share of right answers (or good boxes) needed.
     first_items: Count = 30
     first_share: Share = 0.8
