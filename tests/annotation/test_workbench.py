@@ -553,13 +553,41 @@ def test_a_newer_schema_is_refused_and_an_older_one_is_brought_up(
 ) -> None:
     make_bench(images=1).close()
     ran = []
-    monkeypatch.setattr(schema, "MIGRATIONS", (lambda connection: ran.append(connection.dialect.name),))
+    step = lambda connection: ran.append(connection.dialect.name)  # noqa: E731
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, step))
     Workbench(place).close()
     Workbench(place).close()
     assert len(ran) == 1
     monkeypatch.undo()
     with pytest.raises(InputError, match="newer"):
         Workbench(place)
+
+
+def test_a_project_of_version_1_goes_on_as_it_began(make_bench: MakeBench, place: str) -> None:
+    bench = make_bench(images=2, known=20, link_together=False, test_questions=0, first_items=0, hidden_share=0.0)
+    ann = bench.add_worker("ann")
+    view = bench.next_task(ann, "link")
+    assert view is not None
+    bench.submit(ann, view.token, "same")
+    with schema.writing(bench.engine) as connection:
+        for statement in (
+            "ALTER TABLE images DROP COLUMN waiting",
+            "ALTER TABLE images DROP COLUMN disputed",
+            "ALTER TABLE known DROP COLUMN evidence",
+            "DROP TABLE voided",
+            "CREATE TABLE voided (judgment_id INTEGER PRIMARY KEY REFERENCES judgments (id), "
+            "decision_id INTEGER NOT NULL REFERENCES decisions (id))",
+            "UPDATE project SET value = '1' WHERE key = 'schema'",
+            "UPDATE project SET value = '{\"test_questions\": 0, \"first_items\": 0}' WHERE key = 'settings'",
+        ):
+            connection.exec_driver_sql(statement)
+    bench.close()
+    with Workbench(place) as opened:
+        assert opened.settings == Settings(link_together=False, test_questions=0, first_items=0)
+        assert opened.refresh() == 2
+        assert opened.check() == []
+        assert len(opened.take_back(ann, view.token)) == 1
+        assert opened.check() == []
 
 
 def test_a_project_is_made_once_and_wholly_or_not_at_all(place: str) -> None:

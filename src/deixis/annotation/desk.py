@@ -1,4 +1,4 @@
-"""Showing, answering, reporting and releasing one task, inside a transaction."""
+"""Showing, answering, reporting, releasing and taking back one task, inside a transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Row, bindparam, delete, exists, insert, select, update
 
-from deixis.annotation import schema, standing_store
+from deixis.annotation import schema, standing_store, taking_back
 from deixis.annotation.image_store import (
     all_fixes,
     decode_answer,
@@ -21,6 +21,7 @@ from deixis.annotation.image_store import (
 )
 from deixis.annotation.known import right_answer
 from deixis.annotation.standing_store import Rules, Standings
+from deixis.annotation.taking_back import StaleTask
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView, task_view
 from deixis.annotation.workflow_records import (
@@ -50,10 +51,6 @@ _KNOWN = select(schema.known.c.document, schema.known.c.truth, schema.known.c.te
     schema.known.c.id == bindparam("number")
 )
 _RECORD = insert(schema.judgments).returning(schema.judgments.c.id)
-
-
-class StaleTask(DeixisError):
-    """The worker no longer holds the task: the lease expired and somebody else answered, or it is no longer needed."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -149,6 +146,13 @@ class Desk:
         if item is not None:
             self._refuse_test_question(connection, item)
             self._put_back(connection, item, worker)
+
+    def take_back(self, connection: Connection, worker: int, token: str) -> int | None:
+        """Take back the worker's last answer. Returns the item that asks the question again, leased to this worker."""
+        answer = taking_back.void_last_answer(connection, worker, token, self._rules)
+        if answer.image_id is not None:
+            self.update_image(connection, answer.image_id)
+        return taking_back.lease_again(connection, worker, answer, self._clock(), self._rules.settings.lease_seconds)
 
     def _lock_item(self, connection: Connection, worker: int, token: str) -> Row[Any] | None:
         return connection.execute(_LOCK_HELD_ITEM, {"token": token, "worker": worker}).one_or_none()

@@ -16,7 +16,16 @@ from sqlalchemy.exc import DBAPIError
 
 from deixis.annotation import schema
 from deixis.annotation.workflow import ImageState, image_state
-from deixis.annotation.workflow_records import DRAWING, Answer, Document, Fix, Judgment, Question, Settings
+from deixis.annotation.workflow_records import (
+    DRAWING,
+    REVIEW,
+    Answer,
+    Document,
+    Fix,
+    Judgment,
+    Question,
+    Settings,
+)
 
 Value = TypeVar("Value")
 RETRIES = 10
@@ -99,6 +108,8 @@ def load_state(connection: Connection, image_id: int, settings: Settings) -> tup
     return document, image_state(document, judgments, fixes, settings)
 
 
+#: Columns of an image that are computed from its answers (`summary`).
+SUMMARY = ("finished", "mentions", "chains", "links", "waiting", "disputed")
 _TAKE = (
     update(schema.images)
     .where(schema.images.c.id == bindparam("image"))
@@ -108,7 +119,7 @@ _TAKE = (
 _SUMMARIZE = (
     update(schema.images)
     .where(schema.images.c.id == bindparam("image"))
-    .values({name: bindparam(f"new_{name}") for name in ("finished", "mentions", "chains", "links")})
+    .values({name: bindparam(f"new_{name}") for name in SUMMARY})
 )
 
 _FRESH = delete(schema.stale).where(schema.stale.c.image_id == bindparam("image"))
@@ -136,6 +147,8 @@ def summary(state: ImageState) -> dict[str, int | bool]:
         "mentions": len(state.mentions),
         "chains": len(state.chains),
         "links": state.links,
+        "waiting": sum(question.task == REVIEW for question in state.questions),
+        "disputed": state.disputed,
     }
 
 

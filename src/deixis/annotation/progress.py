@@ -14,9 +14,9 @@ from deixis.annotation.workflow_records import COVERAGE, REQUIREMENT, REVIEW, TA
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of one task.
 
-    `open`: open questions. `judgments`: answers about images; `voided`: those of them that were discarded because the
-    worker was suspended. `verification`: answers to verification questions, tests included. `proposed`: answers for
-    which a model had made a proposal; `accepted`: those of them that agree with the proposal.
+    `open`: open questions. `judgments`: answers about images; `voided`: those of them that were discarded, because the
+    worker was suspended or took them back. `verification`: answers to verification questions, tests included.
+    `proposed`: answers for which a model had made a proposal; `accepted`: those of them that agree with the proposal.
     """
 
     open: int = 0
@@ -67,9 +67,11 @@ class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Built once, because they run with every answer.
+_TAKEN_BACK = schema.voided.c.judgment_id.is_not(None) & schema.voided.c.decision_id.is_(None)
 _ANSWERED = (
     select(schema.judgments.c.task, func.count())
-    .where(schema.judgments.c.worker_id == bindparam("worker"))
+    .outerjoin(schema.voided, schema.voided.c.judgment_id == schema.judgments.c.id)
+    .where(schema.judgments.c.worker_id == bindparam("worker"), ~_TAKEN_BACK)
     .group_by(schema.judgments.c.task)
 )
 _TESTED = select(func.count()).where(
@@ -130,6 +132,7 @@ def measure_progress(connection: Connection) -> Progress:
     voided_judgments = (
         select(log.c.task, func.count())
         .join(schema.voided, schema.voided.c.judgment_id == log.c.id)
+        .where(log.c.image_id.is_not(None))
         .group_by(log.c.task)
     )
     voided = {row[0]: row[1] for row in connection.execute(voided_judgments)}
@@ -154,7 +157,9 @@ def measure_agreement(connection: Connection) -> dict[str, float]:
     log = schema.judgments
     several = (
         select(log.c.task, func.count(log.c.answer.distinct()).label("answers"))
+        .outerjoin(schema.voided, schema.voided.c.judgment_id == log.c.id)
         .where(log.c.image_id.is_not(None), log.c.task.in_((REQUIREMENT, COVERAGE)))
+        .where(schema.voided.c.judgment_id.is_(None))
         .group_by(log.c.image_id, log.c.key, log.c.task)
         .having(func.count() > 1)
         .subquery()

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, exists, insert, select
 
 from deixis.annotation import schema
 from deixis.annotation.image_store import (
+    SUMMARY,
     all_fixes,
     decode_document,
     decode_question,
@@ -127,13 +128,13 @@ def inspect_image(connection: Connection, name: str, settings: Settings) -> Imag
 def _history(connection: Connection, number: int) -> list[Event]:
     log, fixes, people = schema.judgments, schema.fixes, schema.workers
     judged = connection.execute(
-        select(log, people.c.name, schema.voided.c.decision_id)
+        select(log, people.c.name, schema.voided.c.judgment_id.label("void"))
         .join(people, people.c.id == log.c.worker_id)
         .outerjoin(schema.voided, schema.voided.c.judgment_id == log.c.id)
         .where(log.c.image_id == number)
     )
     events = [
-        Event(row.created, row.name, row.key, msgspec.Raw(row.answer), row.comment, row.decision_id is not None)
+        Event(row.created, row.name, row.key, msgspec.Raw(row.answer), row.comment, row.void is not None)
         for row in judged
     ]
     fixed = connection.execute(
@@ -212,7 +213,7 @@ def image_states(
 ) -> Iterator[tuple[int, Document, ImageState, dict[str, int | bool]]]:
     """For every image: its id, document, the state rebuilt from the log, and the summary stored in the tables."""
     images = schema.images
-    columns = (images.c.finished, images.c.mentions, images.c.chains, images.c.links)
+    columns = [images.c[name] for name in SUMMARY]
     last = 0
     while True:
         query = select(images.c.id, images.c.document, *columns)

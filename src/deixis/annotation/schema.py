@@ -61,6 +61,9 @@ images = Table(
     Column("mentions", Integer, nullable=False, default=0),
     Column("chains", Integer, nullable=False, default=0),
     Column("links", Integer, nullable=False, default=0),
+    # Questions that wait for a reviewer, and questions on which workers disagree.
+    Column("waiting", Integer, nullable=False, default=0),
+    Column("disputed", Integer, nullable=False, default=0),
 )
 
 # Images with newly voided judgments: their items must be recomputed.
@@ -85,6 +88,8 @@ known = Table(
     Column("document", LargeBinary, nullable=False),
     Column("question", LargeBinary, nullable=False),
     Column("truth", LargeBinary, nullable=False),
+    # Boxes that explain the truth to a worker who erred.
+    Column("evidence", LargeBinary),
     Index("known_task", "task", "test", "id"),
 )
 
@@ -172,12 +177,13 @@ decisions = Table(
     Column("created", Float, nullable=False),
 )
 
-# Discarded judgments of suspended workers. They stay in the log but are not used.
+# Discarded judgments: of suspended workers, or taken back by the worker (without a decision). They stay in the log but
+# are not used.
 voided = Table(
     "voided",
     metadata,
     Column("judgment_id", ForeignKey("judgments.id"), primary_key=True),
-    Column("decision_id", ForeignKey("decisions.id"), nullable=False),
+    Column("decision_id", ForeignKey("decisions.id")),
 )
 
 fixes = Table(
@@ -209,8 +215,32 @@ sessions = Table(
     Column("expires", Float, nullable=False),
 )
 
+
+def _migrate_to_2(connection: Connection) -> None:
+    """Answers that are taken back, counts for the list of images, reasons after a test, links asked together."""
+    sqlite = connection.dialect.name == "sqlite"
+    if sqlite:
+        make = (
+            "CREATE TABLE voided (judgment_id INTEGER NOT NULL PRIMARY KEY REFERENCES judgments (id), "
+            "decision_id INTEGER REFERENCES decisions (id))"
+        )
+        copy = "INSERT INTO voided SELECT judgment_id, decision_id FROM old_voided"
+        steps = ["ALTER TABLE voided RENAME TO old_voided", make, copy, "DROP TABLE old_voided"]
+    else:
+        steps = ["ALTER TABLE voided ALTER COLUMN decision_id DROP NOT NULL"]
+    steps.append(f"ALTER TABLE known ADD COLUMN evidence {'BLOB' if sqlite else 'BYTEA'}")
+    steps += [f"ALTER TABLE images ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0" for name in ("waiting", "disputed")]
+    # The counts are computed when the images are.
+    steps.append("INSERT INTO stale SELECT id FROM images WHERE id NOT IN (SELECT image_id FROM stale)")
+    for step in steps:
+        connection.exec_driver_sql(step)
+    # A project goes on as it began: in pairs.
+    settings = msgspec.json.decode(get_value(connection, "settings") or "{}", type=dict[str, Any])
+    set_value(connection, "settings", msgspec.json.encode({**settings, "link_together": False}).decode())
+
+
 #: Step n (from 0) migrates a database from version n + 1 to version n + 2.
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = ()
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_migrate_to_2,)
 
 
 #: Part of every message about a damaged project, which cannot be rebuilt from anything else.

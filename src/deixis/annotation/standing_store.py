@@ -12,7 +12,8 @@ from deixis.annotation.workflow_records import DRAWING, Settings
 
 #: Number of latest outcomes that are read. Older ones no longer influence the result.
 LATEST = 200
-_BARRED = (Standing.FAILED, Standing.SUSPENDED)
+#: Standings in which a worker gets no more items of the task.
+BARRED = (Standing.FAILED, Standing.SUSPENDED)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def update_standing(connection: Connection, worker: int, task: str, rules: Rules
     """Update a worker's standing after a new outcome. A suspension voids the worker's answers."""
     standings = Standings(connection, worker, rules)
     before, since = standings.of(task), standings.since(task)
-    if before in _BARRED:
+    if before in BARRED:
         return before
     if before == Standing.TEST:
         after = standing_in_test(_outcomes(connection, worker, task, True, since), rules.settings)
@@ -76,7 +77,7 @@ def update_standing(connection: Connection, worker: int, task: str, rules: Rules
     else:
         after = standing_at_work(task, _outcomes(connection, worker, task, False, since), rules.settings)
     if after != before:
-        if after in _BARRED:
+        if after in BARRED:
             suspend(connection, worker, task, after, "too many wrong answers", now)
         else:
             _set_standing(connection, worker, task, after)
