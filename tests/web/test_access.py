@@ -73,7 +73,8 @@ def test_nobody_answers_sees_or_gives_back_anothers_task(make_site: MakeSite) ->
 
 def test_a_task_tells_nothing_but_what_must_be_seen(make_site: MakeSite) -> None:
     """Hidden verification questions look like others, and no answer, key or image id is told."""
-    site = make_site(known=True, test_questions=0, first_items=0, hidden_share=0.5, alarm=1e9)
+    rules = {"test_questions": 0, "first_items": 0, "hidden_share": 0.5, "alarm": 1e9, "link_together": False}
+    site = make_site(known=True, **rules)
     worker = site.join("ann")
     shapes: dict[bool, set[Any]] = {True: set(), False: set()}
     for _ in range(12):

@@ -147,7 +147,7 @@ def test_a_person_qualifies_does_every_task_and_the_export_has_it(
             break
         if heading:
             if "test passed" in heading:
-                passed.add(heading.partition(":")[0])
+                passed.add(heading.partition(" · ")[0])
             elif not passed:
                 keep(person, "test")
             page.keyboard.press("Enter")
@@ -359,6 +359,63 @@ def test_comments_skips_reports_and_help_by_keyboard(drawing: Person) -> None:
     person.wait_for_task(third)
     reasons = {entry.reason for entry in person.site.bench.review_queue()}
     assert {"n is for nothing", "upside down"} <= reasons
+
+
+def test_answers_are_taken_back_one_after_the_other(drawing: Person) -> None:
+    person, page = drawing, drawing.page
+    page.goto(f"{person.site.address}/work?task=link")
+    person.wait_for_task()
+    assert page.is_disabled("#take-back")
+    seen = []
+    for _ in range(2):
+        seen.append((page.get_attribute("#work", "data-token"), page.inner_text("#captions")))
+        page.keyboard.press("n")
+        person.wait_for_task(seen[-1][0] or "")
+    before = person.site.bench.standings(person.number)["link"].answered
+    page.reload()
+    person.wait_for_task()
+    for token, captions in reversed(seen):
+        shown = page.get_attribute("#work", "data-token") or ""
+        page.keyboard.press("b")
+        person.wait_for_task(shown)
+        assert page.inner_text("#captions") == captions
+        assert page.get_attribute("#work", "data-token") != token
+    assert person.site.bench.standings(person.number)["link"].answered == before - 2
+    assert page.is_disabled("#take-back")
+
+
+def test_on_a_phone_the_picture_keeps_its_size_and_the_answers_stay_in_sight(
+    browser: Any, make_site: MakeSite, corpora: tuple[Path, Path]
+) -> None:
+    site = make_site(images=1, solo=True)
+    person = Person(browser, site, truths_of(corpora), has_touch=True, is_mobile=True)
+    page = person.page
+    page.set_viewport_size({"width": 390, "height": 700})
+    person.join("ann", "worker")
+
+    def wide() -> bool:
+        return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+    while not site.bench.next_tasks(person.number, "drawing", 2):
+        view = site.bench.next_task(person.number)
+        assert view is not None
+        page.goto(f"{site.address}/work?task={view.task}")
+        person.wait_for_task()
+        below = page.evaluate("document.querySelector('.answers').getBoundingClientRect().bottom - innerHeight")
+        assert below <= 0, view.task
+        assert wide()
+        keep(person, f"phone-{view.task}")
+        site.bench.submit(person.number, person.view().token, person.truths[view.image].right_answer(person.view()))
+    page.goto(f"{site.address}/work?task=drawing")
+    person.wait_for_task()
+    height = "document.getElementById('stage').getBoundingClientRect().height"
+    before = page.evaluate(height)
+    person.draw_by_mouse(Box(60, 50, 160, 150))
+    assert page.evaluate(height) == before > 250
+    assert wide()
+    keep(person, "phone-drawing")
+    assert person.faults == []
+    person.context.close()
 
 
 def test_a_server_that_goes_away_and_comes_back_loses_nothing(drawing: Person) -> None:

@@ -118,6 +118,54 @@ def test_a_person_qualifies_and_learns_only_how_far_it_is(make_site: MakeSite, c
     assert ann.tasks("link") == []
 
 
+def test_after_a_test_one_learns_what_was_wrong_and_why(make_site: MakeSite, corpora: tuple[Path, Path]) -> None:
+    site, truths = make_site(known=True, test_questions=4, first_items=5), truths_of(corpora)
+    ann, bob = site.join("ann"), site.join("bob")
+    wrong: list[str] = []
+    for _ in range(4):
+        assert ann.get("/api/work/mistakes", params={"task": "quality"}).json() == [], "not before its end"
+        task = ann.tasks("quality")[0]
+        right = right_answer(site, truths, task, 1)
+        wrong += [task["token"]] if right == "bad" else []
+        ann.post("/api/work/answer", {"token": task["token"], "answer": "good", "only": "quality"}).raise_for_status()
+    shown = ann.get("/api/work/mistakes", params={"task": "quality"}).json()
+    assert [entry["token"] for entry in shown] == wrong != []
+    for entry in shown:
+        assert (entry["answer"], entry["right"]) == ("Good", "Bad")
+        assert "yellow box is not tight" in entry["reason"]
+        assert len(entry["evidence"]) == 1
+        assert entry["evidence"][0] != entry["box"]
+        assert ann.get(f"/api/work/pictures/{entry['token']}").status_code == 200
+        assert bob.get(f"/api/work/pictures/{entry['token']}").status_code == 409
+    assert bob.get("/api/work/mistakes", params={"task": "quality"}).json() == []
+    assert ann.get("/api/work/mistakes", params={"task": "x"}).status_code == 400
+
+
+def test_a_project_can_keep_the_answers_of_its_tests_to_itself(make_site: MakeSite) -> None:
+    site = make_site(known=True, test_questions=1, first_items=5, test_explained=False)
+    ann = site.join("ann")
+    for _ in range(2):
+        task = ann.tasks("link")[0]
+        ann.post("/api/work/answer", {"token": task["token"], "answer": "same", "only": "link"})
+        assert ann.get("/api/work/mistakes", params={"task": "link"}).json() == []
+
+
+def test_the_last_answer_is_taken_back_and_asked_again(make_site: MakeSite) -> None:
+    site = make_site()
+    ann, bob = site.join("ann"), site.join("bob")
+    task = ann.tasks("link")[0]
+    ann.post("/api/work/answer", {"token": task["token"], "answer": "same", "only": "link"})
+    assert bob.post("/api/work/take-back", {"token": task["token"]}).status_code == 409
+    again = ann.post("/api/work/take-back", {"token": task["token"], "only": "link"}).json()
+    assert again["tasks"][0]["captions"] == task["captions"]
+    assert again["standings"]["link"]["answered"] == 0
+    reply = ann.post("/api/work/answer", {"token": again["tasks"][0]["token"], "answer": "different"})
+    assert reply.json()["standings"]["link"]["answered"] == 1
+    assert ann.post("/api/work/take-back", {"token": "x"}).status_code == 409
+    assert ann.post("/api/work/take-back", {"token": task["token"], "only": "x"}).status_code == 400
+    assert site.bench.check() == []
+
+
 def test_an_answer_sent_twice_counts_once_and_a_lost_task_is_told(make_site: MakeSite) -> None:
     site = make_site()
     ann = site.join("ann")

@@ -4,32 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from deixis.annotation.workflow_records import (
-    ANSWERS,
-    CHAIN,
-    COVERAGE,
-    DRAWING,
-    LINK,
-    QUALITY,
-    REQUIREMENT,
-    REVIEW,
-    Answer,
-    Document,
-    Question,
-    by_id,
-)
+from deixis.annotation.workflow_records import ANSWERS, Answer, Document, Question, by_id
 from deixis.corpus import Box
-
-#: The instruction of each task.
-PROMPTS = {
-    LINK: "Do the two highlighted phrases refer to the same thing, or the same group of things, in the picture?",
-    CHAIN: "Do all the highlighted phrases refer to the same thing, or the same group of things?",
-    REQUIREMENT: "Can a box be drawn around what the highlighted phrase refers to?",
-    DRAWING: "Draw one box around one thing the highlighted phrase refers to that has no box yet.",
-    QUALITY: "Is the new box tight around the whole of one thing the phrase refers to, and the only box around it?",
-    COVERAGE: "Does everything the highlighted phrase refers to have a box?",
-    REVIEW: "Look at the picture and its annotations, and correct them.",
-}
 
 
 class CaptionView(msgspec.Struct, frozen=True):
@@ -50,7 +26,6 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     test: bool
     image: str
-    prompt: str
     answers: tuple[str, ...]
     width: int
     height: int
@@ -80,7 +55,6 @@ def task_view(
         task=question.task,
         test=test,
         image=document.image.id,
-        prompt=PROMPTS[question.task],
         answers=ANSWERS.get(question.task, ()),
         width=document.image.width,
         height=document.image.height,

@@ -16,10 +16,11 @@ from typing import Protocol, Self
 import msgspec
 from sqlalchemy import Connection, select, update
 
-from deixis.annotation import reviews, schema, standing_store
+from deixis.annotation import reviews, schema, standing_store, task_rules
 from deixis.annotation.corpus_export import Export, export_corpus
-from deixis.annotation.desk import Desk, Receipt, ShownTask, StaleTask
+from deixis.annotation.desk import Desk, Receipt, ShownTask
 from deixis.annotation.image_store import lock_image, with_retries
+from deixis.annotation.mistakes import Mistake, tested_document, wrong_test_answers
 from deixis.annotation.progress import (
     OwnStanding,
     Progress,
@@ -30,6 +31,7 @@ from deixis.annotation.progress import (
     worker_reports,
 )
 from deixis.annotation.queue import held_items, lease_next
+from deixis.annotation.taking_back import StaleTask
 from deixis.annotation.trust import Standing
 from deixis.annotation.views import TaskView
 from deixis.annotation.workers import Decision, add_worker, all_decisions, role_of, worker_number
@@ -76,6 +78,7 @@ class Workbench:
             with schema.damage(where), schema.reading(self.engine) as connection:
                 self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
                 self._rules = standing_store.load_rules(connection, self.settings)
+                self.task_rules = task_rules.load_rules(connection)
                 self._desk = Desk(self._rules, clock)
         except BaseException:
             self.engine.dispose()
@@ -157,6 +160,21 @@ class Workbench:
         receipt, shown_tasks = with_retries(self.engine, attempt)
         return receipt, [self._with_proposal(shown) for shown in shown_tasks]
 
+    def take_back(self, worker: int, token: str, task: str | None = None, count: int = 1) -> list[TaskView]:
+        """Take back the worker's last answer, given by the token of its task, until somebody builds on it.
+
+        The answer stays in the log but does not count. Returns the next tasks, with the same question first.
+
+        Raises:
+            StaleTask: it is not the last answer, or another answer or a correction depends on it.
+        """
+
+        def attempt(connection: Connection) -> list[ShownTask]:
+            again = self._desk.take_back(connection, worker, token)
+            return self._lease(connection, worker, task, count, again)
+
+        return [self._with_proposal(shown) for shown in with_retries(self.engine, attempt)]
+
     def release(self, worker: int, token: str) -> None:
         """Give a task back unanswered; it goes to other workers. Test questions cannot be given back.
 
@@ -175,12 +193,23 @@ class Workbench:
         with schema.quick_reading(self.engine) as connection:
             return own_standings(connection, worker, self._rules)
 
+    def mistakes(self, worker: int, task: str) -> list[Mistake]:
+        """The wrong answers of the worker's last finished attempt at the test of a task (`test_explained`)."""
+        with schema.reading(self.engine) as connection:
+            return wrong_test_answers(connection, worker, task, self._rules)
+
     def picture_of(self, worker: int, token: str) -> tuple[Image, bool]:
-        """The image of a task the worker holds, and whether it comes from the corpus of verification questions."""
+        """The image of a task that the worker holds, or of an answered test question.
+
+        Also says whether it comes from the corpus of verification questions.
+        """
         with schema.quick_reading(self.engine) as connection:
             item = self._desk.held_item(connection, worker, token)
             if item is None:
-                raise StaleTask("you no longer hold this task")
+                document = tested_document(connection, worker, token)
+                if document is None:
+                    raise StaleTask("you no longer hold this task")
+                return document.image, True
             return self._desk.document_of(connection, item)[0].image, item.known_id is not None
 
     def refresh(self) -> int:
@@ -244,7 +273,10 @@ class Workbench:
         with schema.reading(self.engine) as connection:
             return reviews.differences(connection, self.settings)
 
-    def _lease(self, connection: Connection, worker: int, task: str | None, count: int) -> list[ShownTask]:
+    def _lease(
+        self, connection: Connection, worker: int, task: str | None, count: int, first: int | None = None
+    ) -> list[ShownTask]:
+        """The tasks that the worker holds, and as many new ones as are missing. The item `first` comes first."""
         now = self._clock()
         for number in connection.execute(_SOME_STALE).scalars().all():
             self._refresh(connection, number)
@@ -253,7 +285,9 @@ class Workbench:
             if task not in allowed:
                 raise DeixisError(f"{task!r} is not a task of worker {worker}; choose from {', '.join(allowed)}")
         tasks = (task,) if task is not None else TASKS
-        numbers = held_items(connection, worker, tasks, self._rules, now)[:count]
+        held = [item for item in held_items(connection, worker, tasks, self._rules, now) if item != first]
+        numbers = ([] if first is None else [first]) + held
+        numbers = numbers[:count]
         while len(numbers) < count:
             number = lease_next(connection, worker, tasks, self._rules, now, self._chance)
             if number is None:

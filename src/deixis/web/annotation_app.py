@@ -16,7 +16,6 @@ from deixis.annotation import schema
 from deixis.annotation.accounts import Account, Accounts
 from deixis.annotation.workbench import StaleTask, Workbench
 from deixis.annotation.workers import ROLES
-from deixis.annotation.workflow_records import TASKS
 from deixis.corpus import TYPES
 from deixis.errors import DeixisError
 from deixis.vision.palette import PALETTE
@@ -29,7 +28,6 @@ from deixis.web.security import Hosts
 from deixis.web.sessions import Sessions
 from deixis.web.shell import body, make_app, page, reply
 from deixis.web.state import bench_of
-from deixis.web.task_wording import WORDING
 
 #: Limit on the requests of one worker (per second, burst); fast work stays far below it.
 WORKER_RATE, WORKER_BURST = 20.0, 100
@@ -74,6 +72,7 @@ REQUESTS = (
     Joining,
     work_routes.Answered,
     work_routes.Returned,
+    work_routes.TakenBack,
     review_routes.Fixed,
     admin_routes.Invited,
     admin_routes.Decided,
@@ -140,7 +139,7 @@ async def openapi(request: Request, worker: work_routes.Worker) -> Response:
 
 @pages.get("/work", include_in_schema=False)
 def work_page(request: Request) -> Response:
-    return _page(request, "work.html", "worker", tasks=[(task, WORDING[task]) for task in TASKS])
+    return _page(request, "work.html", "worker", tasks=bench_of(request).task_rules)
 
 
 @pages.get("/review", include_in_schema=False)
@@ -151,7 +150,7 @@ def review_page(request: Request) -> Response:
 
 @pages.get("/admin", include_in_schema=False)
 def admin_page(request: Request) -> Response:
-    tasks = [(task, WORDING[task].title) for task in TASKS]
+    tasks = {task: rules.title for task, rules in bench_of(request).task_rules.items()}
     return _page(request, "admin.html", "reviewer", tasks=tasks, formats=admin_routes.EXPORTS, roles=ROLES)
 
 

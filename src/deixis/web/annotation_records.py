@@ -60,6 +60,25 @@ class Received(msgspec.Struct, frozen=True):
     standings: dict[str, OwnStanding]
 
 
+class WrongAnswer(msgspec.Struct, frozen=True):
+    """A wrong answer in a test: what was asked, answered or drawn, what would have been right, and why.
+
+    `answer` and `right` are labels of buttons. `evidence` are boxes that show why.
+    """
+
+    token: str
+    width: Size
+    height: Size
+    captions: list[list[Piece]]
+    boxes: list[Box]
+    box: Box | None
+    answer: str
+    drawn: Box | None
+    right: str
+    reason: str
+    evidence: list[Box]
+
+
 class NamedMention(msgspec.Struct, frozen=True):
     id: str
     mention: Mention
@@ -102,7 +121,7 @@ class Link(msgspec.Struct, frozen=True):
     path: str
 
 
-REPLIES = (Joined, Empty, Tasks, Received, Review, ReviewedImage, Overview, WorkerReport, Link)
+REPLIES = (Joined, Empty, Tasks, Received, WrongAnswer, Review, ReviewedImage, Overview, WorkerReport, Link)
 
 _PROBLEMS = {
     400: "The request does not fit the state of the project; `error` says why.",
@@ -110,7 +129,7 @@ _PROBLEMS = {
     403: "The role is not sufficient, or the request does not come from a page of this server.",
     404: "There is no such picture.",
     408: "The request did not come in time.",
-    409: "The task is not this worker's any more, or was answered differently before.",
+    409: "The task is not this worker's any more, was answered differently before, or cannot be taken back any more.",
     413: "The request is too large.",
     415: "The request is not JSON.",
     421: "The server does not go by this name.",

@@ -13,16 +13,15 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from deixis.annotation.accounts import Account
 from deixis.annotation.views import CaptionView, TaskView
-from deixis.annotation.workflow_records import TASKS, Answer
+from deixis.annotation.workflow_records import KEYS, TASKS, Answer
 from deixis.corpus import Box
 from deixis.errors import DeixisError, InputError
 from deixis.vision.typesetting import stands_close
-from deixis.web.annotation_records import Received, Tasks, file_replies, replies
+from deixis.web.annotation_records import Received, Tasks, WrongAnswer, file_replies, replies
 from deixis.web.openapi import json_body
 from deixis.web.sessions import needs
 from deixis.web.shell import body, reply
 from deixis.web.state import bench_of, picture_reply, shelf_of
-from deixis.web.task_wording import WORDING
 
 router = APIRouter(prefix="/api/work")
 
@@ -45,6 +44,13 @@ class Returned(msgspec.Struct, forbid_unknown_fields=True):
 
     token: str
     comment: Annotated[str, msgspec.Meta(max_length=2000)] = ""
+    only: str | None = None
+
+
+class TakenBack(msgspec.Struct, forbid_unknown_fields=True):
+    """The token of the task whose answer is taken back."""
+
+    token: str
     only: str | None = None
 
 
@@ -91,9 +97,43 @@ def report(request: Request, worker: Worker, sent: Annotated[Returned, Depends(b
     return _next_tasks(request, worker.worker, only)
 
 
+@router.post(
+    "/take-back",
+    responses=replies(Tasks, 408, 409, 413, 415),
+    openapi_extra=json_body(TakenBack),
+    response_class=Response,
+)
+def take_back(request: Request, worker: Worker, sent: Annotated[TakenBack, Depends(body(TakenBack))]) -> Response:
+    """Take back the last answer, until somebody builds on it. The same question is the first of the next tasks."""
+    only = _check_task(sent.only)
+    views = bench_of(request).take_back(worker.worker, sent.token, only, AHEAD)
+    return reply(_state(request, worker.worker, views))
+
+
+@router.get("/mistakes", responses=replies(WrongAnswer, many=True), response_class=Response)
+def mistakes(request: Request, worker: Worker, task: str) -> Response:
+    """The wrong answers of the last finished test of a task, and why they were wrong."""
+    rules = bench_of(request).task_rules[_check_task(task) or task]
+    shown = []
+    for mistake in bench_of(request).mistakes(worker.worker, task):
+        labels = rules.labels_of(mistake.view)
+        task_fields = _task_fields(request, worker.worker, mistake.view)
+        shown.append(
+            WrongAnswer(
+                **{name: task_fields[name] for name in ("token", "width", "height", "captions", "boxes", "box")},
+                answer=labels[mistake.answer] if isinstance(mistake.answer, str) else "",
+                drawn=None if isinstance(mistake.answer, str) else _rounded(mistake.answer),
+                right=labels.get(mistake.right, ""),
+                reason=rules.reasons.get(mistake.right, ""),
+                evidence=[_rounded(box) for box in mistake.evidence],
+            )
+        )
+    return reply(shown)
+
+
 @router.get("/pictures/{token}", responses=file_replies("image/*", 404, 409), response_class=Response)
 def picture(request: Request, worker: Worker, token: str) -> Response:
-    """The picture of a task that the worker holds."""
+    """The picture of a task that the worker holds, or of an answered test question."""
     return picture_reply(request, *bench_of(request).picture_of(worker.worker, token))
 
 
@@ -121,13 +161,14 @@ def _task_fields(request: Request, worker: int, view: TaskView) -> dict[str, Any
             width, height = shown.width, shown.height
         except InputError:
             width = height = 0
-    wording = WORDING[view.task]
+    rules = bench_of(request).task_rules[view.task]
+    labels = rules.labels_of(view)
     return {
         "token": view.token,
         "task": view.task,
         "test": view.test,
-        "prompt": view.prompt,
-        "answers": [(word, *wording.answers[word]) for word in view.answers],
+        "prompt": rules.question_of(view),
+        "answers": [(word, labels[word], KEYS[word]) for word in view.answers],
         "width": width,
         "height": height,
         "captions": [pieces(caption) for caption in view.captions],

@@ -2,7 +2,7 @@
 
 import { BoxEditor } from "./box_editor.js";
 import { ask, make, Refused, tell, typing } from "./shell.js";
-import { Stage, zoomControls } from "./stage.js";
+import { boxShape, shape, Stage, zoomControls } from "./stage.js";
 
 const find = (id) => document.getElementById(id);
 const script = document.querySelector('script[src$="work.js"]');
@@ -23,6 +23,16 @@ const introduced = new Set();
 // Pictures that are loaded ahead, kept alive until they are shown.
 const ahead = new Map();
 
+// Tokens of the latest answers, which can be taken back one after the other, also after the page is loaded again.
+const answered = {
+  all: () => JSON.parse(sessionStorage.getItem("answered") ?? "[]"),
+  keep: (tokens) => sessionStorage.setItem("answered", JSON.stringify(tokens.slice(-20))),
+  last: () => answered.all().at(-1),
+  push: (token) => answered.keep([...answered.all(), token]),
+  pop: () => answered.keep(answered.all().slice(0, -1)),
+  clear: () => answered.keep([]),
+};
+
 const pictureOf = (task) => `/api/work/pictures/${task.token}`;
 const only = () => find("only").value || null;
 
@@ -38,8 +48,8 @@ async function follow(state) {
   );
   const again = Object.keys(standings).find((name) => (
     standings[name].standing === "test" && before[name]?.test_answered > 0 && standings[name].test_answered === 0));
-  if (settled) showVerdict(settled, () => begin(task));
-  else if (again) showAgain(again, () => begin(task));
+  showTakeBack();
+  if (settled || again) await showResult(settled ?? again, Boolean(again), () => begin(task));
   else begin(task);
 }
 
@@ -72,7 +82,7 @@ async function show(task) {
     : "";
   find("prompt").textContent = task.prompt;
   find("captions").replaceChildren(
-    ...task.captions.map((pieces) => make("p", {}, ...pieces.map(([text, marked]) => (marked ? make("mark", {}, text) : text)))),
+    ...task.captions.map((pieces) => make("p", {}, ...marked(pieces))),
   );
   find("comment").value = "";
   find("comment-row").hidden = true;
@@ -89,10 +99,18 @@ async function show(task) {
     ...(task.box ? [[task.box, "judged"]] : []),
     ...(Array.isArray(task.proposal) ? [[task.proposal, "proposed", "proposal"]] : []),
   ]);
-  find("work").setAttribute("aria-busy", "false");
   find("work").dataset.token = task.token;
-  busy = false;
+  setBusy(false);
   stage.root.focus({ preventScroll: true });
+}
+
+/** A caption whose highlighted pieces are marked. */
+function marked(pieces) {
+  return pieces.map(([text, highlighted]) => (highlighted ? make("mark", {}, text) : text));
+}
+
+function showTakeBack() {
+  find("take-back").disabled = !answered.last();
 }
 
 function showAnswers(task) {
@@ -158,18 +176,35 @@ function introduce(task) {
   showCard(titles[task.task], [own, make("p", {}, text)], "Begin the test", () => show(task));
 }
 
-function showVerdict(name, act) {
-  const passed = !["failed the test", "suspended"].includes(standings[name].standing);
-  const text = passed
-    ? "Well done. From now on your answers count."
-    : "Too many answers differed from the known ones. The other tasks are still open to you.";
-  showCard(`${titles[name]}: ${passed ? "test passed" : "test not passed"}`, [make("p", {}, text)], "Go on", act);
+/** The end of an attempt at a test: whether it was passed, and which answers were wrong. */
+async function showResult(name, again, act) {
+  const passed = !again && !["failed the test", "suspended"].includes(standings[name].standing);
+  const [heading, text, button] = passed
+    ? ["test passed", "Well done. From now on your answers count.", "Go on"]
+    : again
+      ? ["test not passed yet", "Too many answers were wrong. There is another attempt, with other questions.", "Try again"]
+      : ["test not passed", "Too many answers were wrong. The other tasks are still open to you.", "Go on"];
+  const wrong = await ask(`/api/work/mistakes?task=${name}`).catch(() => []);
+  const content = [make("p", {}, text)];
+  if (wrong.length) content.push(make("h2", {}, "What was wrong"), make("div", { class: "examples" }, ...wrong.map(mistake)));
+  if (!passed) content.push(make("h2", {}, "The rules"), rules[name].cloneNode(true));
+  showCard(`${titles[name]} · ${heading}`, content, button, act);
 }
 
-/** An attempt at the test is over, and another is left. */
-function showAgain(name, act) {
-  const text = "Too many answers differed from the known ones. There is another attempt, with other questions.";
-  showCard(`${titles[name]}: not passed yet`, [rules[name].cloneNode(true), make("p", {}, text)], "Try again", act);
+/** A wrong answer of a test: the picture with what was asked and what would have been right. */
+function mistake({ token, width, height, captions, boxes, box, answer, drawn, right, reason, evidence }) {
+  const marks = [
+    ...boxes.map((own) => boxShape(own, "done")),
+    ...[box, drawn].filter(Boolean).map((own) => boxShape(own, "judged")),
+    ...evidence.map((own) => boxShape(own, "evidence")),
+  ];
+  const picture = shape("image", { href: `/api/work/pictures/${token}`, width, height, preserveAspectRatio: "none" });
+  return make("figure", { class: "wrong" },
+    shape("svg", { viewBox: `0 0 ${width || 1} ${height || 1}`, role: "img", "aria-label": reason }, picture, ...marks),
+    make("figcaption", {},
+      ...captions.map((pieces) => make("p", { class: "caption" }, ...marked(pieces))),
+      make("p", {}, drawn ? "You drew the yellow box." : `Your answer: ${answer}.`, right ? ` Right: ${right}.` : ""),
+      make("p", {}, reason)));
 }
 
 function showNothing() {
@@ -180,27 +215,58 @@ function showNothing() {
   if (lost.length) {
     content.push(make("p", {}, `You do not work on these any more: ${lost.map(([name]) => titles[name]).join(", ")}.`));
   }
+  if (answered.last()) {
+    content.push(make("p", {}, make("button", { type: "button", onclick: takeBack }, "Take back my last answer")));
+  }
   showCard("Nothing to do", content, "Look again", load);
 }
 
+/** Whether an answer is on its way: until then nothing else is sent. */
+function setBusy(waiting) {
+  busy = waiting;
+  find("work").setAttribute("aria-busy", String(waiting));
+}
+
 /** Send something about the current task and go on to the next; on a refusal stay. */
-async function pass(path, sent) {
+async function pass(path, sent, done = () => {}) {
   if (busy || !current) return;
-  busy = true;
-  find("work").setAttribute("aria-busy", "true");
+  setBusy(true);
   try {
-    await follow(await ask(path, { token: current.token, only: only(), ...sent }));
+    const state = await ask(path, { token: current.token, only: only(), ...sent });
+    done();
+    await follow(state);
   } catch (problem) {
     if (!(problem instanceof Refused)) throw problem;
-    busy = false;
-    find("work").setAttribute("aria-busy", "false");
+    setBusy(false);
     tell(problem.message);
     // Gone to somebody else in the meantime: there is a next one.
     if (problem.status === 409) await load();
   }
 }
 
-const send = (answer) => pass("/api/work/answer", { answer, comment: find("comment").value });
+function send(answer) {
+  const { token } = current ?? {};
+  return pass("/api/work/answer", { answer, comment: find("comment").value }, () => answered.push(token));
+}
+
+async function takeBack() {
+  const token = answered.last();
+  if (busy || !token) return;
+  setBusy(true);
+  try {
+    const state = await ask("/api/work/take-back", { token, only: only() });
+    answered.pop();
+    tell("Your last answer is taken back.", 3);
+    ({ standings } = state);
+    await follow(state);
+  } catch (problem) {
+    if (!(problem instanceof Refused)) throw problem;
+    setBusy(false);
+    answered.clear();
+    showTakeBack();
+    tell(problem.message);
+  }
+}
 
 function sendBox() {
   if (editor.box) send(editor.box);
@@ -235,6 +301,7 @@ function addComment() {
 }
 
 const onKey = {
+  b: takeBack,
   c: addComment,
   x: () => find("skip").click(),
   r: () => find("report").click(),
@@ -276,6 +343,7 @@ for (const [id, act] of Object.entries(onClick)) {
     stage.root.focus();
   });
 }
+find("take-back").addEventListener("click", takeBack);
 find("skip").addEventListener("click", () => pass("/api/work/skip", {}));
 find("add-comment").addEventListener("click", addComment);
 find("help").addEventListener("click", showHelp);
