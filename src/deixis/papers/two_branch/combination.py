@@ -1,4 +1,4 @@
-"""Eq. 8 of two-branch networks: image-sentence distance and region-phrase distance together."""
+"""Eq. 8: image-sentence distance and region-phrase distance combined."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Floats = NDArray[np.floating[Any]]
 def combined_distances(global_distances: Floats, region_phrase: Floats, *, region_weight: float = 0.2) -> Floats:
     """Eq. 8: (1 − α) d + α d_rp, of plain distances; α = `region_weight`.
 
-    d_rp is the mean distance of a sentence's phrases to their nearest regions. Where a sentence has no phrases (NaN),
-    d stands alone.
+    d_rp is the mean distance of a sentence's phrases to their nearest regions. A sentence without phrases (NaN) has d
+    alone.
     """
     mixed = (1 - region_weight) * global_distances + region_weight * region_phrase
     return np.where(np.isnan(region_phrase), global_distances, mixed)

@@ -1,8 +1,7 @@
-"""Pictures with sentences and regions with phrases in one embedding network: recipes of the kind `joint`.
+"""One embedding network for image-sentence and region-phrase pairs: recipes of the kind `joint`.
 
-Beyond paper 1, which trains one network for each (sections 4 and 5) and says that its attempts at one for both failed.
-The same layers embed pictures and regions, sentences and phrases, but each pair of them has a normalization of its own:
-most regions of a batch are background, so that means and variances common to both would be right for neither.
+Not in the paper, which trains a network for each (sections 4 and 5) and reports that training one for both failed. Here
+all layers are shared except batch norm: most regions of a batch are background, so shared statistics would fit neither.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from deixis.training.runs import read_weights
 from deixis.training.sampling import SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, SizedBatches, compute_all
 
-#: What of the weights is the sentences' own.
+#: Names of the weights that only sentences use.
 NORMS, CENTRE = "sentence_norms.", "sentence_centre"
 
 
@@ -50,12 +49,12 @@ class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     phrase_loss: LossRecipe
     phrase_sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
     phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
-    #: Proposals that are ranked, the best so many of each picture.
+    #: Number of proposals per picture that are ranked, best first.
     regions: Annotated[int, Meta(ge=1)] = 200
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.alone()  # What either of them refuses is refused here.
+        self.alone()  # Checks both recipes.
 
     @property
     def learns_from_boxes(self) -> bool:
@@ -63,22 +62,22 @@ class JointRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fie
 
     def alone(self) -> tuple[SentenceRecipe, PhraseRecipe]:
         """The two recipes that it joins."""
-        own = {name: getattr(self, name) for name in TwoBranchRecipe.__struct_fields__}
-        sentences = SentenceRecipe(**own, sampler=self.sampler)
+        shared = {name: getattr(self, name) for name in TwoBranchRecipe.__struct_fields__}
+        sentences = SentenceRecipe(**shared, sampler=self.sampler)
         return sentences, PhraseRecipe(
-            **(own | {"loss": self.phrase_loss}), regions=self.regions, sampler=self.phrase_sampler
+            **(shared | {"loss": self.phrase_loss}), regions=self.regions, sampler=self.phrase_sampler
         )
 
 
 class JointBatch(NamedTuple):
-    """A batch of each; None where this step has none."""
+    """A batch of each kind; None where a step has none."""
 
     sentences: Batch | None
     phrases: Batch | None
 
 
 class JointModule(nn.Module):
-    """One network, what of it is the sentences' own, and both losses, which may learn temperatures."""
+    """The shared network, the batch norms of sentences, and both losses, which may have temperatures to learn."""
 
     def __init__(self, sentences: SentenceTask, phrases: PhraseTask) -> None:
         super().__init__()
@@ -89,15 +88,15 @@ class JointModule(nn.Module):
         self.loss, self.phrase_loss = sentences.module.loss, phrases.module.loss
 
 
-def share_layers(own: TwoBranchEmbedding, other: TwoBranchEmbedding) -> nn.ModuleDict:
-    """Give a network the layers of another, all but its normalizations, which are returned."""
-    own.encoder, norms = other.encoder, nn.ModuleDict()
-    for side, branch, layers in (("images", own.images, other.images), ("texts", own.texts, other.texts)):
-        for number, layer in enumerate(layers):
+def share_layers(network: TwoBranchEmbedding, other: TwoBranchEmbedding) -> nn.ModuleDict:
+    """Replace the layers of a network by those of another, except its batch norms, which are returned."""
+    network.encoder, norms = other.encoder, nn.ModuleDict()
+    for side, branch, layers in (("images", network.images, other.images), ("texts", network.texts, other.texts)):
+        for index, layer in enumerate(layers):
             if isinstance(layer, nn.BatchNorm1d):
-                norms[side] = branch[number]
+                norms[side] = branch[index]
             else:
-                branch[number] = layer
+                branch[index] = layer
     return norms
 
 
@@ -109,7 +108,7 @@ class JointTask:
         self.module = JointModule(sentences, phrases)
 
     def batches(self, epoch: int) -> Batches[JointBatch]:
-        """Every pair of both once; as many steps as the one has batches that has more, the other's spread evenly."""
+        """Every pair once. The kind with more batches sets the number of steps; the other's are spread evenly."""
         both = self.sentences.batches(epoch), self.phrases.batches(epoch)
         steps = max(map(len, both))
         return Batches(steps, map(JointBatch, *(spread_evenly(batches, steps) for batches in both)))
@@ -117,12 +116,12 @@ class JointTask:
     def loss(self, batch: JointBatch, gather: Gather = compute_all) -> Loss:
         total = torch.zeros((), device=self.phrases.device)
         parts: dict[str, Tensor | float] = {}
-        for name, task, own, weight in (
+        for name, task, part_batch, weight in (
             ("sentences", self.sentences, batch.sentences, 1.0),
             ("phrases", self.phrases, batch.phrases, self._weight),
         ):
-            if own is not None:
-                loss = task.loss(own, gather)
+            if part_batch is not None:
+                loss = task.loss(part_batch, gather)
                 total = total + weight * loss.total
                 parts |= {f"{name}.{part}": value for part, value in loss.parts.items()}
         return Loss(total, parts)
@@ -134,14 +133,14 @@ class JointTask:
 
     def describe(self, batch: JointBatch) -> str:
         both = (self.sentences, batch.sentences), (self.phrases, batch.phrases)
-        return "; ".join(task.describe(own) for task, own in both if own is not None)
+        return "; ".join(task.describe(part) for task, part in both if part is not None)
 
     def save(self, folder: Path) -> None:
         self.sentences.save(folder)
 
 
 def spread_evenly(batches: SizedBatches[Batch], steps: int) -> Iterator[Batch | None]:
-    """The batches, and None between them, so that there are `steps`, as far apart as they can be.
+    """The batches with None between them, `steps` items in all, spread evenly.
 
     >>> list(spread_evenly(["a", "b"], 5))
     [None, None, 'a', None, 'b']

@@ -1,8 +1,8 @@
 """The losses of two-branch networks: eqs. 4 to 7 of Wang et al. (TPAMI 2018), on unit embeddings and masks.
 
 `ranking_loss` has the first two sums of eq. 6, `neighbourhood_loss` is one of its last two (eqs. 4, 5),
-`logistic_loss` is eq. 7. `RankingLoss` and `LogisticLoss` are these as a recipe sets them, with parts to log. Which
-pairs match is the sampler's business (`deixis.training.sampling`).
+`logistic_loss` is eq. 7. `RankingLoss` and `LogisticLoss` are the same with a recipe's settings and parts to log. The
+sampler decides which pairs match (`phrase_sampling.py`, `deixis.training.sampling`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def logistic_loss(logits: Tensor, labels: Tensor, mask: Tensor | None = None) ->
 
 def pairwise_distance(rows: Tensor, others: Tensor) -> Tensor:
     """Euclidean distances `(rows, others)` of unit vectors: d² = 2 − 2 cos."""
-    # The root has no slope at 0; the floor gives it none.
+    # The gradient of the root is infinite at 0; below the floor it is 0.
     return (2 - 2 * cosines(rows, others)).clamp(min=1e-12).sqrt()
 
 
@@ -129,10 +129,10 @@ class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid
 
 
 class RankingLoss(nn.Module):
-    """Eq. 6 with the weights of a recipe; sums of weight 0, or without masks in the batch, are left out.
+    """Eq. 6 with the weights of a recipe. Sums with weight 0, or without masks in the batch, are skipped.
 
-    Algorithm 1 names K for the two cross-modal sums; the two sums of the constraints keep as many. The part `triplets`
-    counts the cross-modal triplets with a loss above 0 (the paper's means: 5,378 and 10,756 per batch).
+    Algorithm 1 gives K for the two cross-modal sums; the two sums of the constraints use the same K. The part
+    `triplets` counts the cross-modal triplets with a loss above 0 (the paper's means: 5,378 and 10,756 per batch).
     """
 
     def __init__(self, recipe: RankingRecipe) -> None:

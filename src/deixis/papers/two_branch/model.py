@@ -1,4 +1,4 @@
-"""Trained two-branch networks as models: features and words in, embeddings and scores out, in NumPy."""
+"""Trained two-branch networks as models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deixis.training.feature_model import BLOCK, Array, EmbeddingModel
 
 
 class TwoBranchModel(EmbeddingModel):
-    """The embedding network: embeds, and localizes by the cosine of region and phrase."""
+    """The embedding network. Phrases are localized by the cosine of region and phrase."""
 
     def __init__(self, network: TwoBranchEmbedding, text: TextFeatures, device: torch.device) -> None:
         super().__init__(text, device)
@@ -31,14 +31,14 @@ class TwoBranchModel(EmbeddingModel):
     def _in_blocks(self, function: Callable[[Tensor], Tensor], rows: Array) -> Array:
         parts = []
         for start in range(0, len(rows), BLOCK):
-            # A copy, since a view of a store's file cannot be written to.
+            # A copy: PyTorch refuses read-only memory-maps.
             block = torch.from_numpy(np.array(rows[start : start + BLOCK])).to(self._device)
             parts.append(function(block.float() if block.is_floating_point() else block).cpu().numpy())
         return np.concatenate(parts)
 
 
 class SimilarityModel(TwoBranchModel):
-    """The similarity network: scores pairs and localizes by the same logit. Its branches share no common space."""
+    """The similarity network. It scores pairs; its branches do not share a space, so it does not embed."""
 
     network: SimilarityNetwork
     lacks = frozenset({"embed_images", "embed_texts"})
@@ -64,7 +64,7 @@ class SimilarityModel(TwoBranchModel):
 
 
 class JointModel(TwoBranchModel):
-    """Two networks of the same layers: one embeds whole pictures and sentences, the other localizes phrases."""
+    """Two networks that share their layers: one embeds pictures and sentences, the other localizes phrases."""
 
     def __init__(self, network: TwoBranchEmbedding, phrases: TwoBranchModel, device: torch.device) -> None:
         super().__init__(network, phrases.text, device)

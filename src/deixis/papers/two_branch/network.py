@@ -1,8 +1,8 @@
-"""Two-branch networks (paper 1, section 3): images and texts in one space, or a learned similarity of the two.
+"""Two-branch networks (section 3): images and texts in one space, or a learned similarity of the two.
 
-`TwoBranchEmbedding` (3.2.1) sends each side through its branch to unit vectors, whose distance is what ranks.
-`SimilarityNetwork` (3.3) has the same branches, multiplies their outputs element by element and sends the product
-through further layers to one logit. Losses and sampling are in the learning room.
+`TwoBranchEmbedding` (section 3.2.1) maps each side through its branch to unit vectors; their distance ranks.
+`SimilarityNetwork` (section 3.3) has the same branches, multiplies their outputs element by element and maps the
+product through further layers to one logit. Losses are in `loss.py`, Algorithm 1 is in `phrase_sampling.py`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from deixis.training.masked_norm import MaskedBatchNorm, MaskedSequential
 
 Widths = Annotated[tuple[Width, ...], Meta(min_length=1)]
 
-#: Outputs of the layers over the product (section 4.3). With fewer layers the last ones stay, as the paper names no
-#: widths for its remark on one and two.
+#: Widths of the layers over the product (section 4.3). The paper also tries one and two layers and gives no widths:
+#: then the last ones are used.
 FUSION_WIDTHS = (512, 256, 1)
-#: Numbers that one block of products may hold in `score_all`: 64 MB in float32.
+#: Products in memory at a time in `score_all`: 64 MB in float32.
 BLOCK = 1 << 24
 
 
 class EmbeddingRecipe(Struct, tag="embedding", tag_field="kind", frozen=True, forbid_unknown_fields=True):
-    """Widths of the fully connected layers of each branch; one width is the paper's linear structure.
+    """Widths of the fully connected layers of each branch; a single width is the paper's linear structure.
 
-    The defaults are those for phrases; for sentences the paper has (2048, 512) and dropout 0.5, and (1024, 512) for
-    texts after an LSTM.
+    The defaults are for phrases. For sentences the paper has (2048, 512) and dropout 0.5; for texts read by an LSTM,
+    (1024, 512).
     """
 
     image: Widths = (1024, 512)
     text: Widths = (1024, 512)
     dropout: Share = 0.0
-    #: Image or region features count by their direction alone, less the mean one of the training data.
+    #: Use only the direction of image or region features, minus the mean direction of the training data.
     centred: bool = False
     recurrent: RecurrentRecipe | None = None
 
@@ -50,7 +50,7 @@ class SimilarityRecipe(EmbeddingRecipe, tag="similarity", tag_field="kind", froz
 
 
 class Branch(MaskedSequential):
-    """FC–ReLU–dropout–…–FC–BN (3.2.1); a single FC stands alone (4.2, "linear"). The caller normalizes."""
+    """FC, ReLU, dropout, …, FC, BN (section 3.2.1); the linear branch of section 4.2 is one FC. Not normalized yet."""
 
     def __init__(self, inputs: int, widths: tuple[int, ...], dropout: float) -> None:
         layers: list[nn.Module] = []
@@ -64,12 +64,12 @@ class Branch(MaskedSequential):
 
 
 class TwoBranchEmbedding(nn.Module):
-    """Images and texts as unit vectors of one space.
+    """Images and texts as unit vectors of one space (section 3.2.1).
 
     Args:
-        image_dim: of the image or region features.
-        text_dim: of the text features; for a recurrent branch the number of token ids, padding included.
-        word_vectors: (text_dim, word) what the word vectors of a recurrent branch are at first.
+        image_dim: size of the image or region features.
+        text_dim: size of the text features; for a recurrent branch the number of token ids, padding included.
+        word_vectors: `(text_dim, word)` initial word vectors of a recurrent branch.
     """
 
     def __init__(
@@ -81,16 +81,16 @@ class TwoBranchEmbedding(nn.Module):
         if word_vectors is not None and recipe.recurrent is None:
             raise DeixisError("word vectors were given to a text branch that reads no token ids")
         self.dim = recipe.image[-1]
-        #: What `centred` takes away; who trains fills it in.
+        #: The mean direction that `centred` subtracts; set by the task.
         self.centre = nn.Buffer(torch.zeros(image_dim)) if recipe.centred else None
         self.encoder = RecurrentEncoder(text_dim, recipe.recurrent, word_vectors) if recipe.recurrent else None
         self.images = Branch(image_dim, recipe.image, recipe.dropout)
         self.texts = Branch(self.encoder.dim if self.encoder else text_dim, recipe.text, recipe.dropout)
 
     def embed_images(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Features `(images, image_dim)` to unit embeddings `(images, dim)`; batch norm leaves out what is masked."""
+        """Features `(images, image_dim)` to unit embeddings `(images, dim)`; batch norm ignores masked rows."""
         if self.centre is not None:
-            # About as large, number by number, as what the first layer's initial weights are made for.
+            # Scaled to unit variance, which the first layer's initialization assumes.
             images = centred(images, self.centre) * len(self.centre) ** 0.5
         return functional.normalize(self.images(images, mask), dim=-1)
 
@@ -100,7 +100,7 @@ class TwoBranchEmbedding(nn.Module):
 
 
 class SimilarityNetwork(TwoBranchEmbedding):
-    """The branches, their element-wise product, and FC layers with ReLU between them; p_ij of eq. 7 is a logit."""
+    """The branches, their element-wise product, and FC layers with ReLU between them (section 3.3); p_ij is a logit."""
 
     def __init__(
         self, image_dim: int, text_dim: int, recipe: SimilarityRecipe, word_vectors: Tensor | None = None
@@ -113,23 +113,23 @@ class SimilarityNetwork(TwoBranchEmbedding):
         self.fusion = nn.Sequential(*layers[:-1])
 
     def compare(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Logits (…) of embedded images and texts (…, dim), pair by pair, broadcast."""
+        """Logits `(…)` of embedded images and texts `(…, dim)`, pair by pair; the shapes broadcast."""
         logits: Tensor = self.fusion(images * texts)
         return logits.squeeze(-1)
 
     def score_pairs(self, images: Tensor, texts: Tensor) -> Tensor:
-        """Logits (pairs,) of features, the first image with the first text and so on."""
+        """Logits `(pairs,)` of features: the first image with the first text, and so on."""
         return self.compare(self.embed_images(images), self.embed_texts(texts))
 
     @torch.no_grad()
     def score_all(self, images: Tensor, texts: Tensor, block: int = BLOCK) -> Tensor:
-        """Logits (images, texts) of every image with every text, at most `block` numbers of products at a time."""
-        image_rows, text_rows = self.embed_images(images), self.embed_texts(texts)
-        columns = max(1, min(len(text_rows), block // self.dim))
+        """Logits `(images, texts)` of every image with every text, at most `block` products at a time."""
+        embedded_images, embedded_texts = self.embed_images(images), self.embed_texts(texts)
+        columns = max(1, min(len(texts), block // self.dim))
         rows = max(1, block // (self.dim * columns))
-        scores = image_rows.new_empty(len(image_rows), len(text_rows))
-        for top in range(0, len(image_rows), rows):
-            part = image_rows[top : top + rows, None]
-            for left in range(0, len(text_rows), columns):
-                scores[top : top + rows, left : left + columns] = self.compare(part, text_rows[left : left + columns])
+        scores = embedded_images.new_empty(len(images), len(texts))
+        for top in range(0, len(images), rows):
+            for left in range(0, len(texts), columns):
+                pairs = embedded_images[top : top + rows, None], embedded_texts[left : left + columns]
+                scores[top : top + rows, left : left + columns] = self.compare(*pairs)
         return scores

@@ -1,7 +1,7 @@
-"""Mini-batches of regions and phrases: Algorithm 1 of paper 1, step by step (its numbers stand beside the code).
+"""Mini-batches of regions and phrases: Algorithm 1 for a whole batch at once; `reference.py` has it triplet by triplet.
 
-Readings are in `deixis.training.sampling`; of step 3.c.ii the second region is one of the same picture, as printed,
-so there is none without positive region augmentation.
+Readings are in `deixis.training.sampling`. In step 3.c.ii the second region is from the same picture, as printed, so
+without positive region augmentation there is none.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from deixis.training.task import Batches
 
 
 class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps of Algorithm 1, and two departures from it.
+    """Steps of Algorithm 1, and two options that the paper does not have.
 
-    `positives`: the drawn box alone, or step 2. `neighbourhood`: step 3.c, or its random control. `negatives` "batch"
-    tells a phrase also from the target regions of pictures without that phrase, which the paper does not. `candidates`:
-    how many negative regions of the picture are looked at for a pair, drawn at random; None is all, as in the paper.
+    Attributes:
+        positives: "single" uses the ground-truth box alone, "augmented" is step 2.
+        neighbourhood: "sampling" is step 3.c, "random" its control.
+        negatives: "batch" (not in the paper) also contrasts a phrase with target regions of pictures without it.
+        candidates: number of random negative regions per pair; None (as in the paper): all.
     """
 
     batch: Annotated[int, Meta(ge=2)] = 100
@@ -48,7 +50,7 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Phrases(Protocol):
-    """What is needed of `deixis.training.pair_data.PhraseData`: pair p has rows[offsets[p] : offsets[p + 1]]."""
+    """The part of `deixis.training.pair_data.PhraseData` that is used; pair p has rows[offsets[p] : offsets[p + 1]]."""
 
     @property
     def region_boxes(self) -> Tensor: ...  # (regions, 4)
@@ -71,10 +73,10 @@ class Phrases(Protocol):
 
 
 class _Targets(NamedTuple):
-    """Texts and regions of a batch that stand in matching pairs; the first of each are those of the pairs `base`.
+    """Texts and regions of the matching pairs of a batch; first those of the pairs `base`, then second matches.
 
-    A text or region that was added has an owner, the place in `base` of the pair it is a second match for. The first
-    `text_pairs` texts match their owner's region (step 3.a), the first `region_pairs` regions their owner's text (3.b).
+    The owner of a text or region is the index in `base` of the pair that it matches. The first `text_pairs` texts match
+    their owner's region (step 3.a), the first `region_pairs` regions their owner's text (step 3.b).
     """
 
     base: Numbers
@@ -90,18 +92,17 @@ class PhraseSampler:
     """Batches of region-phrase pairs.
 
     Args:
-        token_ids: `(strings, longest)`, where strings are read word by word.
+        token_ids: `(strings, longest)` for a recurrent text branch.
     """
 
     def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, token_ids: Tensor | None = None) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
         self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
-        drawn = as_numbers(data.pair_region)
-        # Step 3.a: "not both associated with the same ground truth region"; two chains may share a drawn box.
-        boxes = data.region_boxes.cpu().numpy().astype(np.float64)[drawn]
-        places = np.column_stack([image, boxes])
-        self.target: Numbers = np.unique(places, axis=0, return_inverse=True)[1].reshape(-1)
+        ground_truth = as_numbers(data.pair_region)
+        # Step 3.a: "not both associated with the same ground truth region"; two chains may share a box.
+        boxes = data.region_boxes.cpu().numpy().astype(np.float64)[ground_truth]
+        self.target: Numbers = np.unique(np.column_stack([image, boxes]), axis=0, return_inverse=True)[1].reshape(-1)
         self.choices = Choices(as_numbers(data.pair_chain), self.string)
         self.picture_choices = Choices(image, self.string) if recipe.negatives == "batch" else None
         self.negative_rows, self.negative_offsets = as_numbers(data.negative_rows), as_numbers(data.negative_offsets)
@@ -109,8 +110,8 @@ class PhraseSampler:
             self.positive_rows = as_numbers(data.positive_rows)
             self.positive_offsets = as_numbers(data.positive_offsets)
         else:
-            self.positive_rows, self.positive_offsets = drawn, np.arange(len(drawn) + 1)
-        self._numbering = np.empty(len(data.region_boxes), np.int64)
+            self.positive_rows, self.positive_offsets = ground_truth, np.arange(len(ground_truth) + 1)
+        self._index = np.empty(len(data.region_boxes), np.int64)
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
         """For the embedding network."""
@@ -123,53 +124,52 @@ class PhraseSampler:
     def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:
         targets, statistics = self._targets(base, following, random)
         negatives, real = self._negative_regions(targets.base, random)  # step 3.b
-        rows, place = self._number(np.concatenate([targets.regions, negatives[real]]))
-        candidates = np.zeros_like(negatives)
-        candidates[real] = place[len(targets.regions) :]
+        rows, index = self._unique(np.concatenate([targets.regions, negatives[real]]))
+        target_index, negative_index = np.split(index, [len(targets.regions)])
         statistics |= {"negative_regions": float(real.sum()), "rows": float(len(rows))}
-        place = place[: len(targets.regions)]
-        images, texts, target_rows = self._send(rows), self._send(targets.strings), self._send(place)
-        # A row of the mask for every text, though only those of `base` have negatives.
+        images, texts = self._send(rows), self._send(targets.strings)
+        # One row per text, though only those of `base` have negatives; padding goes to a last column, cut off below.
+        candidates = np.full_like(negatives, len(rows))
+        candidates[real] = negative_index
         negative = torch.zeros(len(texts), len(rows) + 1, dtype=torch.bool, device=self.device)
-        at = self._send(np.where(real, candidates, len(rows)))
-        negative[: len(at)].scatter_(1, at, True)
+        negative[: len(candidates)].scatter_(1, self._send(candidates), True)
         batch = RankingBatch(
             images=images,
             image_mask=torch.ones_like(images, dtype=torch.bool),
             texts=texts,
             text_mask=torch.ones_like(texts, dtype=torch.bool),
-            contrast=self._contrast(targets, place, negative[:, :-1]),
+            contrast=self._contrast(targets, target_index, negative[:, :-1]),
             pairs=base,
             statistics=as_statistics(statistics, self.device),
-            targets=target_rows,
+            targets=self._send(target_index),
             token_ids=self._token_ids(targets.strings, texts),
         )
         return batch if self.picture_choices is None else self._with_other_pictures(batch, targets)
 
     def _with_other_pictures(self, batch: RankingBatch, targets: _Targets) -> RankingBatch:
-        """The batch with the target regions of pictures without a phrase among the candidates of that phrase."""
+        """The batch with further candidates for each phrase: the target regions of pictures without that phrase."""
         assert self.picture_choices is not None
         assert batch.targets is not None
         pairs = len(targets.base)
-        spoken = np.ones((len(targets.strings), pairs), bool)
-        spoken[:pairs] = self.picture_choices.has(targets.base, targets.strings[:pairs]).T
-        negative = torch.cat([batch.contrast.negative_images, self._send(~spoken)], 1)
-        everyone = torch.arange(len(batch.images), device=self.device)
+        mentioned = np.ones((len(targets.strings), pairs), bool)
+        mentioned[:pairs] = self.picture_choices.has(targets.base, targets.strings[:pairs]).T
+        negative = torch.cat([batch.contrast.negative_images, self._send(~mentioned)], 1)
+        all_images = torch.arange(len(batch.images), device=self.device)
         return batch._replace(
             contrast=batch.contrast._replace(negative_images=negative),
-            candidates=torch.cat([everyone, batch.targets[:pairs]]),
+            candidates=torch.cat([all_images, batch.targets[:pairs]]),
         )
 
     def _targets(
         self, base: Numbers, following: Numbers, random: np.random.Generator
     ) -> tuple[_Targets, dict[str, float]]:
         first, last = self.positive_offsets[base], self.positive_offsets[base + 1]
-        place = random.integers(first, last)  # step 2
-        regions, strings = self.positive_rows[place], self.string[base]
-        everyone, count = np.arange(len(base)), len(base)
+        chosen = random.integers(first, last)  # step 2
+        regions, strings = self.positive_rows[chosen], self.string[base]
+        owners, count = np.arange(len(base)), len(base)
         statistics = {"pairs": float(count)}
         if self.recipe.neighbourhood == "none":
-            return _Targets(base, strings, everyone, regions, everyone, count, count), statistics
+            return _Targets(base, strings, owners, regions, owners, count, count), statistics
         regions_seen, second_text, alone = second_matches(regions, strings, self.choices.count(base))  # step 3.c.i
         phrases_seen, second_region, lone = second_matches(strings, regions, last - first)  # step 3.c.ii
         statistics |= {
@@ -181,30 +181,30 @@ class PhraseSampler:
         text_pairs, region_pairs = count + len(second_text), count + len(second_region)
         if self.recipe.neighbourhood == "random":
             more = following[: max(text_pairs, region_pairs) - count]
-            place = random.integers(self.positive_offsets[more], self.positive_offsets[more + 1])
-            base, regions = np.concatenate([base, more]), np.concatenate([regions, self.positive_rows[place]])
-            everyone = np.arange(len(base))
-            return _Targets(base, self.string[base], everyone, regions, everyone, text_pairs, region_pairs), statistics
+            chosen = random.integers(self.positive_offsets[more], self.positive_offsets[more + 1])
+            base, regions = np.concatenate([base, more]), np.concatenate([regions, self.positive_rows[chosen]])
+            owners = np.arange(len(base))
+            return _Targets(base, self.string[base], owners, regions, owners, text_pairs, region_pairs), statistics
         other_text = self.choices.another(base[second_text], random)
-        other_place = other_than(place[second_region], first[second_region], last[second_region], random)
+        other_region = other_than(chosen[second_region], first[second_region], last[second_region], random)
         return _Targets(
             base,
             np.concatenate([strings, self.string[other_text]]),
-            np.concatenate([everyone, second_text]),
-            np.concatenate([regions, self.positive_rows[other_place]]),
-            np.concatenate([everyone, second_region]),
+            np.concatenate([owners, second_text]),
+            np.concatenate([regions, self.positive_rows[other_region]]),
+            np.concatenate([owners, second_region]),
             text_pairs,
             region_pairs,
         ), statistics
 
-    def _contrast(self, targets: _Targets, place: Numbers, negative_images: Tensor) -> Contrast:
-        """Masks on the data's device, which nothing here waits for.
+    def _contrast(self, targets: _Targets, target_index: Numbers, negative_images: Tensor) -> Contrast:
+        """The masks of a batch.
 
         Args:
-            place: `(regions,)` rows of the batch where the targets' regions are.
-            negative_images: `(texts, rows of the batch)`.
+            target_index: `(regions,)` where the targets' regions are in the batch.
+            negative_images: `(texts, images of the batch)`.
         """
-        pairs, regions, texts = len(targets.base), len(place), len(targets.strings)
+        pairs, regions, texts = len(targets.base), len(target_index), len(targets.strings)
         target = self.target[targets.base]
         named = self.choices.has(targets.base, targets.strings)
         matching = named | (target[:, None] == target[targets.text_owner])  # (pairs, texts)
@@ -218,10 +218,10 @@ class PhraseSampler:
         )
         if self.recipe.neighbourhood != "sampling":
             return contrast
-        # Eq. 4: regions described by the same text. What describes a region that is in no pair is not known.
+        # Eq. 4: regions described by the same text. Regions that are in no pair have no known text.
         related = matching[:, :pairs] | matching[:, :pairs].T
         described = related[targets.region_owner][:, targets.region_owner]
-        distinct = place[:, None] != place
+        distinct = target_index[:, None] != target_index
         # Eq. 5: texts of the same visual data.
         owner_target, strings = target[targets.text_owner], targets.strings
         alike = (owner_target[:, None] == owner_target) & (strings[:, None] != strings)
@@ -234,11 +234,11 @@ class PhraseSampler:
         )
 
     def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Rows of the same picture with IoU < 0.3, padded (pairs, longest), and which of them are real."""
-        place, lengths = concatenated_ranges(self.negative_offsets[base], self.negative_offsets[base + 1])
+        """Regions of the same picture with IoU < 0.3, padded `(pairs, longest)`, and which of them are real."""
+        positions, lengths = concatenated_ranges(self.negative_offsets[base], self.negative_offsets[base + 1])
         real = np.arange(lengths.max(initial=0)) < lengths[:, None]
         padded = np.zeros(real.shape, np.int64)
-        padded[real] = self.negative_rows[place]
+        padded[real] = self.negative_rows[positions]
         limit = self.recipe.candidates
         if limit is None or real.shape[1] <= limit:
             return padded, real
@@ -246,27 +246,27 @@ class PhraseSampler:
         return np.take_along_axis(padded, order, 1), np.take_along_axis(real, order, 1)
 
     def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
-        place, lengths = concatenated_ranges(self.positive_offsets[base], self.positive_offsets[base + 1])
+        positions, lengths = concatenated_ranges(self.positive_offsets[base], self.positive_offsets[base + 1])
         text = np.repeat(np.arange(len(base)), lengths)
         first, last = self.negative_offsets[base][text], self.negative_offsets[base + 1][text]
-        # To stay balanced, a phrase whose box fills the picture, with no region to tell it from, gives no pair.
+        # A phrase whose box fills the picture has no negative region. It gives no pair, so that labels stay balanced.
         paired = first < last
-        positive, text = self.positive_rows[place[paired]], text[paired]
+        positive, text = self.positive_rows[positions[paired]], text[paired]
         negative = self.negative_rows[random.integers(first[paired], last[paired])]
-        rows, numbered = self._number(np.concatenate([positive, negative]))
+        rows, index = self._unique(np.concatenate([positive, negative]))
         unpaired = len(base) - len(np.unique(text))
-        images, texts, places = self._send(rows), self._send(self.string[base]), self._send(numbered)
-        number = torch.arange(len(places), device=self.device)
-        statistics = {"pairs": float(len(numbered)), "phrases_without_negative": float(unpaired)}
+        images, texts, image = self._send(rows), self._send(self.string[base]), self._send(index)
+        is_positive = torch.arange(len(image), device=self.device) < len(positive)
+        statistics = {"pairs": float(len(index)), "phrases_without_negative": float(unpaired)}
         return PairBatch(
             images=images,
             image_mask=torch.ones_like(images, dtype=torch.bool),
             texts=texts,
             text_mask=torch.ones_like(texts, dtype=torch.bool),
-            image=places,
+            image=image,
             text=self._send(np.concatenate([text, text])),
-            labels=torch.where(number < len(positive), 1.0, -1.0),
-            pair_mask=torch.ones_like(places, dtype=torch.bool),
+            labels=torch.where(is_positive, 1.0, -1.0),
+            pair_mask=torch.ones_like(image, dtype=torch.bool),
             pairs=base,
             statistics=as_statistics(statistics, self.device),
             token_ids=self._token_ids(self.string[base], texts),
@@ -275,13 +275,13 @@ class PhraseSampler:
     def _token_ids(self, texts: Numbers, rows: Tensor) -> Tensor | None:
         return None if self.token_ids is None else self.token_ids.of(texts, rows)
 
-    def _number(self, rows: Numbers) -> tuple[Numbers, Numbers]:
-        """The different rows, and for each given row its place among them; as `np.unique`, without sorting."""
-        places = np.arange(len(rows))
-        self._numbering[rows] = places
-        different = rows[self._numbering[rows] == places]
-        self._numbering[different] = places[: len(different)]
-        return different, self._numbering[rows]
+    def _unique(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        """The different rows, and the index of each given row among them; `np.unique` without sorting."""
+        positions = np.arange(len(rows))
+        self._index[rows] = positions
+        different = rows[self._index[rows] == positions]
+        self._index[different] = positions[: len(different)]
+        return different, self._index[rows]
 
     def _send(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)

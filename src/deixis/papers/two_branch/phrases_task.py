@@ -1,4 +1,4 @@
-"""Region-phrase embedding and similarity (paper 1, section 4): recipes of the kind `phrases`."""
+"""Training on regions and phrases (section 4): recipes of the kind `phrases`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deixis.training.validation import LocalizationCheck
 
 
 class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: Proposals that are ranked, the best so many of each picture.
+    #: Number of proposals per picture that are ranked, best first.
     regions: Annotated[int, Meta(ge=1)] = 200
     sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
 
@@ -42,7 +42,7 @@ class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PhraseTask(TwoBranchTask):
-    """Validated by phrase localization among the proposals of the validation split."""
+    """Validated by phrase localization among the proposals."""
 
     def __init__(
         self,
@@ -99,13 +99,13 @@ class PhrasesKind(TwoBranchKind[PhraseRecipe]):
         return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
 
     def protocols(self, evaluation: Evaluation[PhraseRecipe]) -> Sequence[RunProtocol]:
-        # The similarity network compares every pair of phrase and region: too many over all pictures for `presence`.
+        # `presence` scores every phrase with every region of all pictures, too many pairs for the similarity network.
         if isinstance(evaluation.recipe.model, SimilarityRecipe):
             return [phrase_localization]
         return [phrase_localization, phrase_presence]
 
     def published_batch(self, recipe: PhraseRecipe) -> Mapping[str, str]:
-        """Section 4.5, of batches of 100 pairs."""
+        """Section 4.5, for batches of 100 pairs."""
         if recipe.sampler.batch != 100:
             return {}
         if isinstance(recipe.model, SimilarityRecipe):

@@ -1,4 +1,4 @@
-"""Image-sentence embedding and similarity (paper 1, section 5): recipes of the kind `sentences`."""
+"""Training on images and sentences (section 5): recipes of the kind `sentences`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from deixis.training.validation import retrieval_figures
 
 class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sampler: SentenceSamplerRecipe = SentenceSamplerRecipe()
-    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    #: Also evaluate region-phrase ranking on ground-truth boxes. They are not used for training.
     drawn_regions: bool = False
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class SentenceRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SentenceTask(TwoBranchTask):
-    """Validated by retrieval in both directions on the validation split."""
+    """Validated by retrieval in both directions."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""Learning the two-branch networks of paper 1, whatever their pairs are: sentences (section 5) or phrases (section 4).
+"""What training on sentences (section 5) and on phrases (section 4) have in common.
 
-`deixis.papers.two_branch.sentences_task` and `deixis.papers.two_branch.phrases_task` say what the pairs are and how
-they are validated.
+`sentences_task.py` and `phrases_task.py` add the pairs, the sampler and the validation.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ from deixis.training.runs import read_log, read_weights
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches, Gather, Loss, compute_all
 
-#: Rows of visual features worked on together: 32,768 of 1,280 float32 are 168 MB.
+#: Visual features processed together: 32,768 of 1,280 float32 are 168 MB.
 ROWS = 1 << 15
 Batch = RankingBatch | PairBatch
 
 
 class TwoBranchRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sections that sentences and phrases share."""
+    """Settings that recipes for sentences and for phrases share."""
 
     text: TextRecipe
     model: EmbeddingRecipe | SimilarityRecipe
     loss: LossRecipe
-    #: Begin a recurrent branch with the vectors that `text.vectors` names.
+    #: Initialize the words of a recurrent branch with `text.vectors`.
     word_vectors: bool = False
 
     def __post_init__(self) -> None:
@@ -54,7 +53,7 @@ class TwoBranchRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TwoBranchTask(ABC):
-    """A `Task`: the network, its loss, and the visual and text features that its batches name rows of."""
+    """A `Task`: the network, its loss, and the visual and text features that batches index."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class TwoBranchTask(ABC):
         self.module = TwoBranchModule(recipe, visual_dim, text.dim, vectors).to(device)
 
     def set_centre(self) -> None:
-        """Give the network the mean direction of the training data's visual features, if it centres them."""
+        """Set the mean direction of the training data's visual features, if the network centres them."""
         if self.module.network.centre is not None:
             self.module.network.centre.copy_(mean_direction(torch.split(self.visual, ROWS)))
 
@@ -85,19 +84,19 @@ class TwoBranchTask(ABC):
 
     @abstractmethod
     def sampled(self, epoch: int) -> Batches[RankingBatch] | Batches[PairBatch]:
-        """An epoch's batches as the sampler makes them."""
+        """The batches of an epoch as the sampler makes them."""
 
     def batches(self, epoch: int) -> Batches[Any]:
-        loss, made = self.recipe.loss, self.sampled(epoch)
+        loss, sampled = self.recipe.loss, self.sampled(epoch)
         if isinstance(loss, RankingRecipe) and any(loss.weights[2:]) and epoch > loss.constraints_after:
-            return made
+            return sampled
 
         def unconstrained(batch: Batch) -> Batch:
             if isinstance(batch, PairBatch):
                 return batch
             return batch._replace(contrast=Contrast(*batch.contrast[:4]))
 
-        return Batches(len(made), map(unconstrained, made))
+        return Batches(len(sampled), map(unconstrained, sampled))
 
     @abstractmethod
     def validate(self) -> Mapping[str, float]: ...
@@ -134,7 +133,7 @@ class TwoBranchTask(ABC):
 
 
 class TwoBranchModule(nn.Module):
-    """The network and the loss, which may learn a temperature."""
+    """The network, and the loss, which may have a temperature to learn."""
 
     network: TwoBranchEmbedding
 
@@ -158,7 +157,7 @@ R = TypeVar("R", bound=TwoBranchRecipe)
 
 
 class TwoBranchKind(Kind[R]):
-    """What the kinds `sentences`, `phrases` and `joint` have in common."""
+    """Base class of the kinds `sentences`, `phrases` and `joint`."""
 
     distributed = True
 
@@ -167,7 +166,7 @@ class TwoBranchKind(Kind[R]):
         prefix = "network."
         stored = read_weights(folder)
         weights = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
-        # The first layer of the image branch gives the size of its input.
+        # The input size is that of the image branch's first layer.
         network = make_network(recipe.model, weights["images.0.weight"].shape[1], text.dim)
         network.load_state_dict(weights)
         model_type = SimilarityModel if isinstance(recipe.model, SimilarityRecipe) else TwoBranchModel
