@@ -1,4 +1,4 @@
-"""Each paper's README names files and functions that exist: `loss.py`: `ranking_loss`."""
+"""The READMEs of the papers name files, functions and methods that exist: `loss.py`: `ranking_loss`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ import deixis
 
 PAPERS = Path(deixis.__file__).parent / "papers"
 FOLDERS = sorted(path.parent for path in PAPERS.glob("*/__init__.py"))
-#: `file.py`: `name`, `name`
-REFERENCE = re.compile(r"`((?:fast/)?[a-z_]+\.py)`(?:: ((?:`[A-Za-z_]+`(?:, )?)+))?")
+#: `file.py`: `name` (`method`), `name`; or a link to a file of another folder in place of `file.py`
+FILE = r"(?:`((?:fast/)?[a-z_]+\.py)`|\[`[a-z_/]+\.py`\]\(([^)]+\.py)\))"
+NAMES = r"(?:: ((?:`[A-Za-z_]+`(?: \((?:`[a-z_]+`(?:, )?)+\))?(?:, )?)+))?"
+REFERENCE = re.compile(FILE + NAMES)
 
 
 def names_in(path: Path) -> set[str]:
+    """Functions, classes, methods and fields of a module."""
     return {
-        node.name
+        node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else node.name
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
     }
 
 
@@ -28,13 +32,27 @@ def names_in(path: Path) -> set[str]:
 def test_the_equation_table_names_what_exists(folder: Path) -> None:
     text = (folder / "README.md").read_text(encoding="utf-8")
     table = [line for line in text.splitlines() if line.startswith("| ") and ".py" in line]
-    assert len(table) >= 5, "there is a table of equations and functions"
+    assert len(table) >= 10, "there is a table of equations and functions"
     references = REFERENCE.findall(text)
     assert references
-    for file, names in references:
-        assert (folder / file).is_file(), f"{folder.name}/{file}"
-        missing = set(re.findall(r"[A-Za-z_]+", names)) - names_in(folder / file)
-        assert not missing, f"{folder.name}/{file} has no {missing}"
+    for own, linked, names in references:
+        file = (folder / (own or linked)).resolve()
+        assert file.is_file(), f"{folder.name}: {own or linked}"
+        missing = set(re.findall(r"[A-Za-z_]+", names)) - names_in(file)
+        assert not missing, f"{folder.name}: {own or linked} has no {missing}"
+
+
+#: The numbered equations of each paper (DVSA: of its supplement).
+EQUATIONS = {"entities_cca": 2, "two_branch": 8, "hm_lstm": 10, "concepts_order": 4, "dvsa": 1}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_equation_table_has_every_numbered_equation(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    named = set[int]()
+    for first, joint, last in re.findall(r"eqs?\. (\d+)(?: (to|and) (\d+))?", text):
+        named |= set(range(int(first), int(last) + 1)) if joint == "to" else {int(first), int(last or first)}
+    assert set(range(1, EQUATIONS[folder.name] + 1)) <= named
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)

@@ -22,6 +22,7 @@ from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import Correspondences, read_correspondences
 from deixis.papers.hm_lstm.loss import contrastive_loss
 from deixis.papers.hm_lstm.network import HMLSTM
+from deixis.papers.hm_lstm.reference import best_regions
 from deixis.papers.hm_lstm.task import HMBatch, HMLSTMKind, HMLSTMRecipe, HMTask, phrase_bank
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Treebank, chunk_tree, corpus_texts
@@ -306,10 +307,10 @@ def test_a_phrase_goes_with_the_region_of_its_picture_that_fits_it_best(
             phrases = network.embed_nodes(plan, plan.phrase)
             image = int(data.image_of[caption])
             rows = network.embed_visual(data.visual[data.offsets[image] : data.offsets[image + 1]].float())
-            best = (phrases @ rows.T).max(1)
+            regions, confidences = best_regions(rows, phrases)
             own = slice(*data.mention_offsets[caption : caption + 2].tolist())
-            assert found.region[0, own].tolist() == best.indices.tolist()
-            torch.testing.assert_close(found.confidence[0, own], best.values, atol=1e-5, rtol=0)
+            assert found.region[0, own].tolist() == regions
+            assert found.confidence[0, own].tolist() == pytest.approx(confidences, abs=1e-5)
 
 
 def test_or_with_the_one_expected_to_overlap_it_most(text: dict[str, str], corpus: Corpus, store: FeatureStore) -> None:

@@ -1,7 +1,6 @@
-"""The H-LSTM node by node, as the paper prints it (section 3.2.1, eqs. 2-8).
+"""The H-LSTM node by node (section 3.2.1, eqs. 2 to 8), and correspondences as printed (section 3.3).
 
-Slow, and easy to check against the paper. `tree_lstm.py` computes the same for whole batches, level by level; the tests
-hold it to this version.
+Slow, and easy to check against the paper; the tests hold `tree_lstm.py` and `correspondences.py` to it.
 """
 
 from __future__ import annotations
@@ -53,6 +52,21 @@ def node_states(
 
     visit(tree)
     return states
+
+
+def best_regions(v: Tensor, h: Tensor) -> tuple[list[int], list[float]]:
+    """Section 3.3: for each phrase the region of its image with the largest s_ij = v_i · h_j, and that confidence.
+
+    Args:
+        v: `(regions, d)` unit embeddings of the image and its regions.
+        h: `(phrases, d)` unit embeddings of its noun phrases.
+    """
+    regions, confidences = [], []
+    for h_j in h:
+        s = [float(v_i @ h_j) for v_i in v]
+        regions.append(s.index(max(s)))
+        confidences.append(max(s))
+    return regions, confidences
 
 
 def is_noun_phrase(node: Tree) -> bool:

@@ -38,7 +38,7 @@ from deixis.papers.hm_lstm.correspondences import (
     tree_data,
 )
 from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE, Plan
-from deixis.papers.hm_lstm.loss import contrastive_loss
+from deixis.papers.hm_lstm.loss import contrastive_loss, total_loss
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.features import MeanFeatures, TextRecipe, text_features
@@ -250,14 +250,15 @@ class HMTask:
         )
         by_root = contrastive_loss(visual[:sentences], texts[:sentences], batch.root_contrast, margin)
         by_phrase = contrastive_loss(visual[sentences:], texts[sentences:], batch.phrase_contrast, margin)
-        roots = by_root.sum() / count
-        phrases = self.recipe.loss.phrase_weight * (batch.weights * by_phrase).sum() / count
-        parts = {"roots": roots, "noun_phrases": phrases}
+        weights = self.recipe.loss.phrase_weight * batch.weights
+        total = total_loss(by_root, by_phrase, weights) / count
+        roots = by_root.detach().sum() / count
+        parts = {"roots": roots, "noun_phrases": total.detach() - roots}
         difference, decay = network.encoder.difference, self.recipe.loss.difference_decay
         if difference is None or not decay:
-            return Loss(roots + phrases, parts)
+            return Loss(total, parts)
         decayed = decay * difference.square().sum()
-        return Loss(roots + phrases + decayed, {**parts, "difference": decayed})
+        return Loss(total + decayed, {**parts, "difference": decayed})
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module.network, self.held_out
