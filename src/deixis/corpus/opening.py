@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from deixis.corpus.formats import FORMATS, get_format, native
@@ -41,9 +42,7 @@ def open_corpus(
     """
     scenes, colon, count = str(path).partition(":")
     if scenes == "scenes" and count.isdecimal() == bool(colon) and not Path(path).exists():
-        from deixis.corpus.scenes import scenes_corpus
-
-        return scenes_corpus(int(count)) if colon else scenes_corpus()
+        return _scenes(int(count) if colon else None)
     tree = open_tree(path)
     name = format or detect_format(tree)
     corpus = _read_cached(tree, name) if cache else get_format(name).read(tree)
@@ -51,6 +50,14 @@ def open_corpus(
     # The name is written to text files, so it must be valid UTF-8.
     file_stem = os.fsencode(tree.path.stem).decode(errors="replace")
     return Corpus(corpus, name=corpus.name or file_stem, pictures=stored_pictures)
+
+
+@lru_cache(maxsize=2)
+def _scenes(count: int | None) -> Corpus:
+    """The embedded corpus. A corpus is immutable, so one can be shared."""
+    from deixis.corpus.scenes import scenes_corpus
+
+    return scenes_corpus() if count is None else scenes_corpus(count)
 
 
 def detect_format(tree: FileTree) -> str:
