@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test test-all check bench clean
+.PHONY: install demo test-unit test test-all check bench clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -14,12 +14,22 @@ demo: install
 
 # Options for pytest: make test PYTEST_ARGS="-x tests/corpus"
 PYTEST_ARGS ?=
+# A file's tests stay in one process, which makes its fixtures once.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# What needs neither a trained model nor a package beyond the base installation and pytest.
+UNIT_TESTS := tests/adapters tests/corpus tests/metrics tests/text tests/test_doctests.py tests/test_files.py tests/test_model.py
 
+# Under a minute: for while you write.
+test-unit: $(VENV)/.installed-unit
+	$(PYTEST) -m "not slow" $(UNIT_TESTS) $(PYTEST_ARGS)
+
+# Under six minutes on two cores: before you commit.
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
+# Everything, also what takes minutes.
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .
@@ -34,9 +44,8 @@ bench: $(VENV)/.installed-bench
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
 
-# Debian and Ubuntu ship Python without ensurepip: where `python3 -m venv` cannot make pip, the package that can is
-# installed (as root, or through sudo), or its name is told. The stamp comes last, so that a set-up that was cut off is
-# made anew.
+# Debian and Ubuntu ship Python without ensurepip. Where `python3 -m venv` cannot install pip, python3-venv is installed
+# (as root, or through sudo), or the message names it. The stamp comes last, so that an interrupted set-up is repeated.
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "Deixis needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 …"; exit 1; }
@@ -48,23 +57,28 @@ $(VENV)/.made:
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-# Python compiles what is imported when it is; compiling all that is installed takes longer than the rest.
+# Python compiles modules when they are imported; compiling everything that is installed takes longer than the rest.
 $(VENV)/.installed: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis into $(VENV) …"
 	$(PIP) install --no-compile -c constraints.txt -e .
 	@touch $@
 
+$(VENV)/.installed-unit: $(SOURCES) | $(VENV)/.made
+	@echo "Installing Deixis and pytest into $(VENV) …"
+	$(PIP) install -c constraints.txt -e '.[unit]'
+	@touch $@ $(VENV)/.installed
+
 $(VENV)/.installed-test: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis and its test tools into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test]'
-	@touch $@ $(VENV)/.installed
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-unit
 
 $(VENV)/.installed-check: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis, its test tools and its checkers into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test,check]'
-	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-unit $(VENV)/.installed-test
 
 $(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis, its test tools and what its benchmarks compare it with into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test,benchmarks]'
-	@touch $@ $(VENV)/.installed $(VENV)/.installed-test
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-unit $(VENV)/.installed-test

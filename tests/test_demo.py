@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 from deixis.cli.demo_walk import MODEL, Outcome, run_demo
 from deixis.metrics.results import load
 
-SCENES = 160
+SCENES = 96
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +29,9 @@ def test_the_matcher_is_far_above_chance(demo: tuple[Outcome, dict[str, list[Seq
     test = load(demo[0].results[0])
     recall = test.metrics["text_to_image"]
     assert isinstance(recall, dict)
-    # Among 20 images chance is 50.
-    assert isinstance(recall["r@10"], float)
-    assert recall["r@10"] > 75
+    # Among 12 images chance is 42.
+    assert isinstance(recall["r@5"], float)
+    assert recall["r@5"] > 65
 
 
 def test_what_is_said_is_what_the_result_files_hold(demo: tuple[Outcome, dict[str, list[Sequence[str]]]]) -> None:

@@ -20,8 +20,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
 pytest.importorskip("ray.data", reason="Ray Data is not installed (extra `ray`)")
 
 ROOT = Path(__file__).parents[2]
-#: One cluster for all; and Ray, not we, warns of what it uses.
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
+#: Ray warns of its own dependencies.
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(280)]
 IMAGES, SIZE = 96, 4
 
 #: A driver that tells how many images are done, to be killed.
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Three machines of one processor each, and one that only directs; every one has processes of its own."""
+    """Two machines of one CPU each, and a head node; each has processes of its own."""
     from ray.cluster_utils import Cluster
 
     memory = 100 << 20
@@ -58,7 +58,7 @@ def cluster() -> Iterator[Any]:
             "_system_config": missed | {"health_check_timeout_ms": 3000, "health_check_failure_threshold": 3},
         }
         started = Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(3):
+        for _ in range(2):
             started.add_node(num_cpus=1, object_store_memory=memory)
         ray.init(address=started.address, log_to_driver=False, logging_level="ERROR")
         yield started
@@ -131,6 +131,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
     assert folder_bytes(out) == whole
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_killed_in_the_middle_changes_no_byte(
     tmp_path: Path, cluster: Any, whole: dict[str, bytes]
 ) -> None:

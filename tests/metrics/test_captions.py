@@ -108,6 +108,7 @@ def test_unpaired_captions_are_refused(candidates: Any, references: Any, message
         caption_scores(candidates, references)
 
 
+@pytest.mark.slow
 def test_five_thousand_images_take_seconds() -> None:
     generator = np.random.default_rng(0)
     vocabulary = [f"word{number}" for number in range(3000)]

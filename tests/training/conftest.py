@@ -13,25 +13,25 @@ from deixis.training import runs, trainer
 from deixis.training.task import Loss
 from tests.training.recording import Replaying, needs_gpu
 
+write_curves = runs.write_curves
 
-@pytest.fixture
-def quick_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+
+@pytest.fixture(scope="package", autouse=True)
+def _quick_runs() -> Iterator[None]:
     """Runs in one thread, without waiting for the disk (a killed process leaves what it wrote) and without curves."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(runs, "write_curves", lambda folder: None)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(runs, "write_curves", lambda folder: None)
+        torch.set_num_threads(1)
+        yield
     torch.set_num_threads(threads)
 
 
 @pytest.fixture
-def with_curves(quick_runs: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quick runs that draw their curves after all."""
-    monkeypatch.setattr(runs, "write_curves", runs_write_curves)
-
-
-runs_write_curves = runs.write_curves
+def with_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs draw their curves after all."""
+    monkeypatch.setattr(runs, "write_curves", write_curves)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gpu)])

@@ -95,7 +95,6 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     store: FeatureStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    quick_runs: None,
 ) -> None:
     recipe = check_recipe({"name": name, **VARIANTS[name]}, name)
     figures = run_recipe(RecipeFile("", recipe), corpus, [store], tmp_path / "run", CPU).figures

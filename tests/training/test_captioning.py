@@ -71,7 +71,7 @@ def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureSt
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_runs: None) -> None:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
 
 

@@ -29,7 +29,6 @@ from tests.stores import drawn_store, make_store, random_boxes
 from tests.training.made_text import made_text
 from tests.training.recording import same_steps
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
 SCHEDULE: dict[str, Any] = {"epochs": 5, "learning_rate": 1e-3, "validate_every": 5}
 BRANCHES = {"kind": "embedding", "image": [16, 8], "text": [16, 8], "dropout": 0.5}
 SENTENCES: dict[str, Any] = {
@@ -96,9 +95,9 @@ KINDS: dict[str, dict[str, Any]] = {
         "features": None,
         "mismatched": None,
         "looking": {"side": 64, "dim": 16, "queries": 2, "relating": 1},
-        "images": 8,
+        "images": 4,
         "captions": 2,
-        "schedule": {**ORDER["schedule"], "epochs": 6, "averaging": 0.9},
+        "schedule": {**ORDER["schedule"], "epochs": 3, "averaging": 0.9},
     },
     "alignment": ALIGNMENT,
     "alignment by its mean": {**ALIGNMENT, "model": {**ALIGNMENT["model"], "score": "mean"}, "fragment_weight": 1.0},

@@ -23,7 +23,6 @@ from deixis.papers.concepts_order.task import ConceptsOrderKind, ConceptsOrderRe
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.twins import corpus_twins
-from deixis.training import runs as run_files
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.run_models import load_run
@@ -56,10 +55,8 @@ ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _quick_and_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of its own, and no curves."""
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files, "write_curves", lambda folder: None)
         patch.setenv("DEIXIS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

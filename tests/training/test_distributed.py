@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,6 @@ from tests.training.made_text import made_text
 from tests.training.ranks import small_corpus
 
 ROOT = Path(__file__).parents[2]
-#: What the processes do is done once for all.
-pytestmark = pytest.mark.xdist_group("ranks")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 SCHEDULE = {"epochs": 2, "learning_rate": 0.02, "optimizer": "sgd", "momentum": 0.5, "clip": {"kind": "norm", "at": 1}}
 RECURRENT = {"word": 6, "hidden": 7, "bidirectional": True, "pooling": "max", "dropout": 0.3}
@@ -188,34 +187,54 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "DEIXIS_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
 
 
-#: How many processes train each recipe.
+#: How many processes train each recipe. The slow ones are variants of a kind that another recipe trains.
 COUNTS = dict.fromkeys(RECIPES, (1, 2)) | {"infonce": (1, 2, 4), "pictures": (1, 4)}
+SLOW = ("phrases-similarity", "pictures", "pictures-fine")
+
+Job = tuple[str, int, list[Any]]
 
 
-@pytest.fixture(scope="module")
-def returned(folder: Path, stores: list[str], environment: dict[str, str]) -> dict[str, list[Any]]:
-    """By job what each of its processes returned; runs are in the folders of that name."""
+def training_jobs(names: Iterable[str], folder: Path, stores: list[str]) -> dict[str, Job]:
     recipes = {**RECIPES, "hm-lstm": {**RECIPES["hm-lstm"], "text": made_text(folder, small_corpus())}}
-    jobs: dict[str, tuple[str, int, list[Any]]] = {
+    return {
         f"{name} {count}": ("train", count, [recipes[name], str(folder / f"{name} {count}"), stores])
-        for name, counts in COUNTS.items()
-        for count in counts
+        for name in names
+        for count in COUNTS[name]
     }
-    jobs |= {f"layers {rows} {count}": ("layers", count, [rows]) for rows in (7, 3) for count in (1, 2, 4)}
-    jobs |= {f"one row {count}": ("one_row", count, []) for count in (1, 2)}
-    jobs |= {f"masked {count}": ("masked", count, []) for count in (1, 2)}
-    jobs |= {f"network {count}": ("network", count, []) for count in (1, 3)}
-    jobs["cca"] = ("train", 2, [LINEAR, str(folder / "cca"), stores])
+
+
+def run_jobs(jobs: dict[str, Job], environment: dict[str, str]) -> dict[str, list[Any]]:
+    """By job what each of its processes returned."""
     command = [sys.executable, "-W", "error", "-m", "tests.training.ranks", json.dumps([*jobs.values()])]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return dict(zip(jobs, msgspec.json.decode(done.stdout, type=list[list[Any]]), strict=True))
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.fixture(scope="module")
+def returned(folder: Path, stores: list[str], environment: dict[str, str]) -> dict[str, list[Any]]:
+    """By job what each of its processes returned; runs are in the folders of that name."""
+    jobs = training_jobs(RECIPES.keys() - set(SLOW), folder, stores)
+    jobs |= {f"layers {rows} {count}": ("layers", count, [rows]) for rows in (7, 3) for count in (1, 2, 4)}
+    jobs |= {f"one row {count}": ("one_row", count, []) for count in (1, 2)}
+    jobs |= {f"masked {count}": ("masked", count, []) for count in (1, 2)}
+    jobs |= {f"network {count}": ("network", count, []) for count in (1, 3)}
+    jobs["cca"] = ("train", 2, [LINEAR, str(folder / "cca"), stores])
+    return run_jobs(jobs, environment)
+
+
+@pytest.fixture(scope="module")
+def slow_returned(folder: Path, stores: list[str], environment: dict[str, str]) -> dict[str, list[Any]]:
+    return run_jobs(training_jobs(SLOW, folder, stores), environment)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in COUNTS]
+)
 def test_one_global_batch_gives_the_losses_and_weights_of_one_process(
-    name: str, folder: Path, returned: dict[str, list[Any]]
+    name: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
+    returned = request.getfixturevalue("slow_returned" if name in SLOW else "returned")
     alone = folder / f"{name} 1"
     expected, right = steps_of(alone), read_weights(alone)
     for count in COUNTS[name]:
@@ -269,6 +288,7 @@ def test_what_cannot_be_shared_is_refused(returned: dict[str, list[Any]]) -> Non
     assert all("of the kind 'cca', which one process trains" in fault for fault in returned["cca"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX systems")
 def test_a_run_goes_on_from_its_last_checkpoint_when_a_process_dies(
     folder: Path, stores: list[str], environment: dict[str, str], returned: dict[str, list[Any]]

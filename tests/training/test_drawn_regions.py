@@ -36,7 +36,6 @@ def test_a_region_is_a_picture_without_regions(
     store: FeatureStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    quick_runs: None,
 ) -> None:
     """Captioners do so when they are asked to, aligners wherever there is a store of drawn regions."""
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))

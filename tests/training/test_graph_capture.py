@@ -35,7 +35,6 @@ from tests.stores import make_store
 from tests.training.generated_pairs import generated_sentences
 from tests.training.recording import same_steps
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
 IMAGES, DIM = 120, 24
 SETTINGS: dict[str, Any] = {
     "name": "recorded",

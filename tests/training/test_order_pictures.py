@@ -25,7 +25,6 @@ from deixis.papers.concepts_order.pictures_task import (
 )
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
-from deixis.training import runs as run_files
 from deixis.training.augmentation import mirrored_words
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
@@ -53,7 +52,7 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
     whole = open_corpus("scenes")
-    return whole.with_images([image for split in ("train", "val", "test") for image in tuple(whole.split(split))[:20]])
+    return whole.with_images([image for split in ("train", "val", "test") for image in tuple(whole.split(split))[:10]])
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +143,6 @@ def test_concepts_learn_from_words_alone_and_are_told_where_they_are_seen(
     corpus: Corpus, words: ConceptVocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
     recipe = check_recipe({**SETTINGS, "vocabulary": {"file": str(tmp_path / "words.tsv")}}, "order")
     task = order_pictures.OrderPicturesKind().task(recipe, corpus, [], CPU)  # type: ignore[arg-type]
     loss = task.loss(next(iter(task.batches(1))))
@@ -185,7 +183,6 @@ def test_a_finished_run_looks_matches_and_tells(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
     recipe = check_recipe(SETTINGS, "order")
     run = tmp_path / "run"
     run_recipe(RecipeFile("", recipe), corpus, [], run, CPU)

@@ -38,8 +38,6 @@ from deixis.training.runs import RunFolder, read_log, read_model, read_plan, rea
 from tests.training.test_trainer import interrupt_after, same_outcome
 from tests.training.toy import CPU, ToyTask, plan, toy_run
 
-pytestmark = pytest.mark.usefixtures("quick_runs")
-
 
 def test_a_run_of_another_recipe_is_refused_and_kept(tmp_path: Path) -> None:
     toy_run(tmp_path / "run")

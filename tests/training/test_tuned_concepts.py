@@ -18,7 +18,6 @@ from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.task import ConceptsOrderKind
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
-from deixis.training import runs as run_files
 from deixis.training.evaluating import evaluate_run
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import RecipeFile, check_recipe, load_recipe
@@ -74,9 +73,7 @@ def settings(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.fixture(scope="module")
 def run(settings: dict[str, Any], corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files, "write_curves", lambda folder: None)
-        run_recipe(RecipeFile("", check_recipe(settings, "tuned")), corpus, [], folder, CPU)
+    run_recipe(RecipeFile("", check_recipe(settings, "tuned")), corpus, [], folder, CPU)
     return folder
 
 
@@ -120,7 +117,6 @@ def test_a_matching_model_stands_on_the_run_and_not_on_its_recipe(
     run: Path, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path))
-    monkeypatch.setattr(run_files, "write_curves", lambda folder: None)
     recipe: Any = check_recipe(
         {
             "name": "cnp",

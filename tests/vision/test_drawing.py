@@ -127,7 +127,7 @@ def test_scale_is_page_pixels_a_picture_pixel() -> None:
             draw_annotations(corpus, "wedding", scale=scale)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(corpora())
 def test_any_corpus_can_be_drawn(corpus: Corpus) -> None:
     with_pictures = Corpus(corpus, pictures=OnePicture(37, 53))

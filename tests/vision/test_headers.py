@@ -184,7 +184,7 @@ def test_common_tiffs_pass(mode: str, compression: str | None) -> None:
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "CMYK", "I;16", "I", "F"])
-@pytest.mark.parametrize("size", [(1500, 900), (900, 1500), (3_000_000, 1), (1, 3_000_000)])
+@pytest.mark.parametrize("size", [(150, 90), (90, 150), (30_000, 1), (1, 30_000)])
 def test_conversion_in_bands_equals_conversion_at_once(
     mode: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +198,7 @@ def test_conversion_in_bands_equals_conversion_at_once(
         picture = Pillow.fromarray(values[..., : 2 if mode == "LA" else 1].squeeze(2 if mode == "P" else ()), mode)
     format = "PNG" if mode in ("RGBA", "LA", "P") else "TIFF"
     data = encode(picture, format, **({"transparency": 3} if mode == "P" else {}))
+    monkeypatch.setattr("deixis.vision.reading.BAND_PIXELS", 10_000)
     in_bands = np.asarray(decode_picture(data, name="x"))
     monkeypatch.setattr("deixis.vision.reading.BAND_PIXELS", 10**9)
     np.testing.assert_array_equal(in_bands, np.asarray(decode_picture(data, name="x")))
