@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deixis.cli import app
+from deixis.metrics.paper_tables import PAPERS
 from deixis.metrics.results import CorpusReference, Protocol, json_schema, make_result, save
 
 RUNNER = CliRunner()
@@ -76,14 +78,17 @@ def test_table_prints_only_tables_with_our_results_unless_asked(folder: Path) ->
     assert json.loads(output("table", "--results", folder, "--json"))["tables"][0]["table"] == "entities-cca/table5"
 
 
-def test_the_page_for_the_docs_holds_every_table_and_is_the_same_each_time(folder: Path) -> None:
-    page = folder.parent / "docs" / "results.md"
-    output("table", "--all", "--results", folder, "--out", page)
-    first = page.read_bytes()
-    output("table", "--all", "--results", folder, "--out", page, "--force")
-    assert page.read_bytes() == first
-    assert first.startswith(b"# Results\n")
-    assert first.count(b"\n### Table ") == 26
+def test_the_pages_hold_every_table_link_to_the_files_and_are_the_same_each_time(folder: Path) -> None:
+    pages = folder.parent / "docs" / "results"
+    output("pages", "--results", folder, "--out", pages)
+    first = {page.name: page.read_text("utf-8") for page in pages.iterdir()}
+    output("pages", "--results", folder, "--out", pages, "--force")
+    assert {page.name: page.read_text("utf-8") for page in pages.iterdir()} == first
+    assert set(first) >= {"index.md", *(f"{paper}.md" for paper in PAPERS)}
+    assert sum(text.count("\n## Table ") for text in first.values()) == 26
+    links = re.findall(r"\]\(([^)]+\.json)\)", first["entities-cca.md"])
+    assert links
+    assert all((pages / link).exists() for link in links)
 
 
 def test_papers_tables_need_no_folder_of_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_a_row_that_cannot_be_filled_is_named_with_the_file(rows: list[str], mes
 def test_results_that_name_no_row_have_a_table_of_their_own() -> None:
     comparison = compare({"a.json": result(rows=[]), "b.json": result(41.25, rows=[], corpus=None)})
     text = markdown(comparison, [])
-    assert "| Figure | flickr8k test [1] | no corpus [2] |" in text
+    assert "| Metric | flickr8k test [1] | no corpus [2] |" in text
     assert "| `image_to_text.r@1` | 30 | 41.25 |" in text
     assert "Other results" not in markdown(comparison, TABLE5, with_others=False)
     assert [entry["files"] for entry in as_data(comparison, [])["others"]] == [("a.json",), ("b.json",)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +14,6 @@ from deixis.cli.output_files import check_free, system_faults
 from deixis.errors import DeixisError
 
 app = typer.Typer(no_args_is_help=True, help="Show result files, and our results beside the papers' tables.")
-
-
-_PREFACE = """# Results
-
-Made by `{command}` from the result files under `{folder}`; not edited by hand.
-Each row is as the paper prints it, with ours under it in bold: a single run, or the mean ± the standard deviation over
-seeds. Recalls are percentages. The number in brackets leads to the note that says how ours came about.
-"""
 
 
 @app.command()
@@ -142,14 +135,39 @@ def table(
         text = msgspec.json.format(data, indent=2).decode() + "\n"
     else:
         text = markdown(comparison, tables, with_others=others)
-        if everything:
-            command = f"deixis results table --all{f' --out {out.as_posix()}' if out else ''}"
-            text = _PREFACE.format(command=command, folder=folder.as_posix()) + "\n" + text
     if out is None:
         sys.stdout.write(text)
     else:
         with system_faults(out):
             write_text(out, text)
+
+
+@app.command("pages")
+def write_pages(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of the pages.")],
+    results: Annotated[Path, typer.Option(metavar="FOLDER", help="The folder of result files.")] = Path("results"),
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write our results beside the papers' tables as Markdown pages, one per paper, with links to the result files.
+
+    Example: deixis results pages --out docs/results --force
+    """
+    from deixis.cli.output import print_json
+    from deixis.files import write_text
+    from deixis.metrics.result_tables import compare, pages
+    from deixis.metrics.results import load_folder
+
+    check_free(out, force)
+    command = f"deixis results pages --out {out.as_posix()}"
+    written = pages(compare(load_folder(results)), command, Path(os.path.relpath(results, out)).as_posix())
+    with system_faults(out):
+        for name, text in written.items():
+            write_text(out / name, text)
+    if as_json:
+        print_json({"out": str(out), "pages": list(written)})
+    else:
+        typer.echo(f"Wrote {len(written)} pages to {out}")
 
 
 def _facts(result: Any) -> list[tuple[str, str]]:

@@ -101,15 +101,53 @@ def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_other
     """The tables with their notes and, with `with_others`, the results that name no row."""
     parts = []
     for paper in PAPERS:
-        own = [table for table in tables if table.paper == paper]
-        if own:
+        of_paper = [table for table in tables if table.paper == paper]
+        if of_paper:
             parts.append(f"## {paper}: {_text(paper_title(paper))}")
-            parts += [_table(comparison, table) for table in own]
+            parts += [_table(comparison, table) for table in of_paper]
     if with_others and comparison.others:
         parts.append("## Other results")
-        names = sorted({entry.first.protocol.name for entry in comparison.others})
-        parts += [_others(name, [e for e in comparison.others if e.first.protocol.name == name]) for name in names]
+        parts += _by_protocol(comparison.others)
     return "\n\n".join(parts) + "\n"
+
+
+def pages(comparison: Comparison, command: str, files: str) -> dict[str, str]:
+    """Markdown pages by file name: one per paper, one for results of no paper, and an index of them.
+
+    Args:
+        command: the command that writes the pages, which each page names.
+        files: the path from a page to the folder of result files; every row of ours links to its files.
+    """
+    intro = f"Written by `{command}`; do not edit. {_PAGE_INTRO}"
+    folders = {_folder(entry) for entry in comparison.others}
+    written, listed = {}, []
+    for name in [*PAPERS, *sorted(folders - {*PAPERS})]:
+        title = paper_title(name) if name in PAPERS else f"Other results: {name}"
+        others = [entry for entry in comparison.others if _folder(entry) == name]
+        tables = [table for table in paper_tables().values() if table.paper == name]
+        sections = [_table(comparison, table, files) for table in tables] + _by_protocol(others, files)
+        text = "\n\n".join([f"# {_text(title)}", intro, *sections])
+        written[f"{name}.md"] = text.replace("\n### ", "\n## ") + "\n"
+        counts = f"{len(tables)} tables, " * bool(tables) + f"{len(others)} results of no table" * bool(others)
+        listed.append(f"- [{_text(title)}]({name}.md): {counts.removesuffix(', ')}")
+    written["index.md"] = "\n\n".join(["# Results", intro, "\n".join(listed)]) + "\n"
+    return written
+
+
+_PAGE_INTRO = (
+    "Rows of the papers are as printed; ours are below them in bold, with links to their result files by seed: a "
+    "single run, or the mean ± the standard deviation over seeds. Recalls are percentages, and ties count against the "
+    "model. A result file has the recipe, the corpus, the protocol, the versions and the command."
+)
+
+
+def _folder(entry: Entry) -> str:
+    return entry.files[0].partition("/")[0]
+
+
+def _by_protocol(entries: Sequence[Entry], files: str | None = None) -> list[str]:
+    names = sorted({entry.first.protocol.name for entry in entries})
+    return [_others(name, [e for e in entries if e.first.protocol.name == name], files) for name in names]
 
 
 def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> dict[str, Any]:
@@ -141,8 +179,8 @@ def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others
     }
 
 
-def _table(comparison: Comparison, table: PaperTable) -> str:
-    """One paper's table: each row as printed, ours under it, then the notes."""
+def _table(comparison: Comparison, table: PaperTable, files: str | None = None) -> str:
+    """One paper's table: each row as printed, ours under it with links to `files`, or with notes below the table."""
     entries = comparison.of_table(table)
     grouped = any(row.group for row in table.rows)
     head = ["Part"] * grouped + ["Row"] + [_head(key) for key in table.keys]
@@ -156,7 +194,8 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
             places = [_place(row, key) for key in table.keys]
             if any(place in figures for place in places):
                 cells = [_ours(figures.get(place), digits) for place, digits in zip(places, decimals, strict=True)]
-                lines.append([""] * grouped + [f"↳ Deixis [{entries.index(entry) + 1}]", *cells])
+                label = f"[{entries.index(entry) + 1}]" if files is None else _links(entry, files)
+                lines.append([""] * grouped + [f"↳ Deixis {label}", *cells])
     number = table.id.removeprefix("table").removeprefix("-")
     parts = [f"### Table {number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
     if table.corpus:
@@ -165,29 +204,53 @@ def _table(comparison: Comparison, table: PaperTable) -> str:
         parts.insert(1, f"Paper: {_text(table.corpus)}. Deixis: {ours_text}.")
     if table.note:
         parts.append(f"Note: {_text(table.note)}")
-    parts += _notes(entries)
+    if files is None:
+        parts += _notes(entries)
     return "\n\n".join(parts)
 
 
-def _others(protocol: str, entries: Sequence[Entry]) -> str:
-    """Results of one protocol that name no row; entries or figures, whichever are fewer, are the columns."""
+def _links(entry: Entry, folder: str) -> str:
+    """A link to each result file, named by its seed."""
+    names = [str(result.seed) if result.seed is not None else "file" for result in entry.results]
+    return " ".join(f"[{name}]({folder}/{file})" for name, file in zip(names, entry.files, strict=True))
+
+
+def _others(protocol: str, entries: Sequence[Entry], files: str | None = None) -> str:
+    """Results of one protocol that name no row; entries or figures, whichever are fewer, are the columns.
+
+    With links to `files`, counts and breakdowns are left to the files.
+    """
     figures = [entry.figures() for entry in entries]
+    if files is not None:
+        figures = [
+            {name: value for name, value in every.items() if _is_main(name) and name not in entry.first.counts}
+            for every, entry in zip(figures, entries, strict=True)
+        ]
     members: dict[str, set[str]] = {}
     for name in (name for own in figures for name in own):
         whole, member = _breakdown(name)
         members.setdefault(whole, set()).add(member)
     long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}
     names = list(dict.fromkeys(name for own in figures for name in own if _breakdown(name)[0] not in long))
-    grid = [["Figure", *(f"{_maker(entry)} [{number}]" for number, entry in enumerate(entries, 1))]]
+    makers = [
+        f"{_maker(entry)} [{number}]" if files is None else f"{_name(entry)} {_links(entry, files)}"
+        for number, entry in enumerate(entries, 1)
+    ]
+    grid = [["Metric", *makers]]
     grid += [[_code(name), *(_figure(own.get(name), None) for own in figures)] for name in names]
     if len(entries) > len(names):
         grid = [list(column) for column in zip(*grid, strict=True)]
         grid[0][0] = "Result"
     parts = [f"### {_text(protocol)}", _grid(grid[0], grid[1:], texts=1)]
-    if long:
+    if long and files is None:
         left = ", ".join(f"{_code(whole)} ({count:,})" for whole, count in long.items())
         parts.append(f"In the files alone: {left}.")
-    return "\n\n".join([*parts, *_notes(entries)])
+    return "\n\n".join([*parts, *(_notes(entries) if files is None else [])])
+
+
+def _is_main(name: str) -> bool:
+    """Whether a figure is shown on pages: breakdowns and statistics of training batches are only in the files."""
+    return not _breakdown(name)[0] and not name.startswith("batch.")
 
 
 def _breakdown(name: str) -> tuple[str, str]:
@@ -311,6 +374,12 @@ def _decimals(cells: Iterable[str]) -> int:
 def _head(key: str) -> str:
     parts = [_HEADS.get(part, re.sub(r"^r@", "R@", part)) for part in key.split(".") if part not in _UNSAID]
     return _text(" ".join(parts))
+
+
+def _name(entry: Entry) -> str:
+    """The recipe's name or, without a recipe, the name of the file."""
+    recipe = entry.first.recipe
+    return _text(recipe.name if recipe else entry.files[0].rpartition("/")[2].removesuffix(".json"))
 
 
 def _maker(entry: Entry) -> str:
