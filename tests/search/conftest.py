@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from deixis.base.bundle_export import Networks, export_bundle, write_bundle
+from deixis.base.bundle_export import export_bundle, write_bundle
+from deixis.base.bundle_graphs import Networks
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe

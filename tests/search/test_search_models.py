@@ -13,10 +13,10 @@ import torch
 from PIL import Image as Pillow
 from torch.nn import functional as F
 
-from deixis.adapters.bundles import MANIFEST, PICTURES, TEXTS, WEIGHTS
+from deixis.adapters.bundles import BACKBONE, MANIFEST, PICTURES, TEXTS, WEIGHTS
 from deixis.adapters.weight_files import WeightFile, write_weights
 from deixis.base.bundle_export import export_bundle
-from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
+from deixis.base.bundle_graphs import backbone_graph, picture_graph, text_graph, write_graph
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError, InputError
 from deixis.loading import load_search_model
@@ -92,13 +92,14 @@ def test_every_text_branch_becomes_the_same_graph(cell: Any, pooling: Any, bidir
     with torch.no_grad():
         embedded, told = tower.with_words(torch.from_numpy(ids))
     wanted = F.normalize(embedded).numpy()
-    write_text_graph(tower, kept(tower, "texts.", tmp_path, "float32"), tmp_path / TEXTS)
-    rows, words = run_graph(tmp_path / TEXTS, "rows", "words", ids=ids, lengths=lengths)
+    modules, graph = torch.nn.ModuleDict({"texts": tower}), text_graph(tower)
+    write_graph(tmp_path / TEXTS, modules, graph, kept(tower, "texts.", tmp_path, "float32"))
+    rows, words = run_graph(tmp_path / TEXTS, "rows", "words", ids=ids)
     assert np.allclose(rows, wanted, atol=1e-5)
     assert np.allclose(words[ids != 0], (told.vectors * told.weights[:, None]).numpy(), atol=1e-5)
     assert not words[ids == 0].any()
-    write_text_graph(tower, kept(tower, "texts.", tmp_path, "mixed"), tmp_path / TEXTS)
-    (rows,) = run_graph(tmp_path / TEXTS, "rows", ids=ids, lengths=lengths)
+    write_graph(tmp_path / TEXTS, modules, graph, kept(tower, "texts.", tmp_path, "mixed"))
+    (rows,) = run_graph(tmp_path / TEXTS, "rows", ids=ids)
     assert ((rows * wanted).sum(1) > 0.999).all()
 
 
@@ -112,8 +113,11 @@ def test_a_tower_of_any_side_becomes_the_same_graph(side: int, tmp_path: Path) -
         maps = tower.backbone.map((torch.from_numpy(batch).float() - 127) / 128)
         wanted, few = F.normalize(tower.pooled(maps)).numpy(), tower.few_cells(tower.embed_cells(maps)).numpy()
     tower.backbone.fuse()
-    write_picture_graph(tower, kept(tower, "pictures.", tmp_path, "float32"), tmp_path / PICTURES)
-    rows, cells = run_graph(tmp_path / PICTURES, "rows", "cells", pictures=batch)
+    modules, weights = torch.nn.ModuleDict({"pictures": tower}), kept(tower, "pictures.", tmp_path, "float32")
+    write_graph(tmp_path / BACKBONE, modules, backbone_graph(tower.backbone), weights)
+    write_graph(tmp_path / PICTURES, modules, picture_graph(tower), weights)
+    (seen,) = run_graph(tmp_path / BACKBONE, "map", pictures=batch)
+    rows, cells = run_graph(tmp_path / PICTURES, "rows", "cells", map=seen)
     assert np.allclose(rows, wanted, atol=1e-5)
     assert cells.shape == (3, tower.cell_count, 5)
     assert np.allclose(cells, few, atol=1e-5)

@@ -1,11 +1,20 @@
-"""What lies in a bundle: a model for search, grounding and describing that needs nothing but its folder.
+"""The files of a bundle: a model for search, grounding and describing that needs nothing but its folder.
 
-manifest.json         name, weights' hash, settings of the networks, size and SHA-256 of every other file
-weights.safetensors   all weights, each once, under PyTorch's names; normalizations folded into their convolutions
-pictures.onnx         bytes (batch, 3, side, side) → unit rows and cells; its weights are places in weights.safetensors
-texts.onnx            token ids (batch, longest), lengths (batch,) → unit rows and weighted words; likewise
+manifest.json         name, hash of the weights, settings of the networks, size and SHA-256 of every other file
+weights.safetensors   all weights, each once, under PyTorch's names; batch norm folded into the convolutions
+backbone.onnx         bytes (batch, 3, height, width) → maps of strides 8, 16 and 32, and that of the last convolution
+pictures.onnx         that last map, of pictures of the manifest's side → unit embeddings and cells
+texts.onnx            token ids (batch, longest) → unit embeddings and weighted words
+proposals.onnx        the maps of one picture → the boxes that compete to be its regions, types and scores
+regions.onnx          the maps and the chosen boxes → encoded regions
+phrases.onnx          encoded regions and the phrases of sentences → logits and boxes of each phrase
+caption_start.onnx    the last map → logits of the first word, states
+caption_step.onnx     words and states → logits of the next word, states
 vocabulary.tsv        the words of the text branch; grounding.tsv and captioner.tsv where theirs are others
 README.md             the model card, where there is one
+
+The weights of a graph are places in weights.safetensors. A bundle that does not ground or describe lacks those graphs;
+one whose grounding network has another backbone has that in grounding_backbone.onnx.
 """
 
 from __future__ import annotations
@@ -21,16 +30,17 @@ from msgspec import Meta
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write, open_regular, read_json
 
-MANIFEST, WEIGHTS, PICTURES, TEXTS, CARD = (
-    "manifest.json",
-    "weights.safetensors",
-    "pictures.onnx",
-    "texts.onnx",
-    "README.md",
-)
+MANIFEST, WEIGHTS, CARD = "manifest.json", "weights.safetensors", "README.md"
+BACKBONE, PICTURES, TEXTS = "backbone.onnx", "pictures.onnx", "texts.onnx"
+PROPOSALS, REGIONS, PHRASES = "proposals.onnx", "regions.onnx", "phrases.onnx"
+GROUNDING_BACKBONE = "grounding_backbone.onnx"
+CAPTION_START, CAPTION_STEP = "caption_start.onnx", "caption_step.onnx"
 VOCABULARY, GROUNDING_VOCABULARY, CAPTIONER_VOCABULARY = "vocabulary.tsv", "grounding.tsv", "captioner.tsv"
 #: The bundle that comes with the package, and the prefix of any other's name.
 DEFAULT, ONNX = "deixis-base", "onnx:"
+#: The version before this one, which had no graphs for grounding and describing.
+OLD_VERSION = 3
+DAMAGED = "is damaged, or of another version of Deixis; export it again"
 #: How weights are kept; `mixed` has float16 for convolutions and vectors, and int8 for all other matrices.
 Weights = Literal["float32", "float16", "mixed"]
 
@@ -94,7 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: What earlier versions fitted, which is not used.
     relevance: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     deixis: Literal["bundle"] = "bundle"
-    version: Literal[3] = 3
+    version: Literal[4] = 4
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -143,12 +153,39 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         stream.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
 
 
+class _Version(msgspec.Struct):
+    version: int = 0
+
+
+def required_files(manifest: Manifest) -> set[str]:
+    """The files that a bundle with this manifest must have."""
+    names = {WEIGHTS, BACKBONE, PICTURES, TEXTS, VOCABULARY}
+    if manifest.grounding is not None:
+        names |= {PROPOSALS, REGIONS, PHRASES}
+    if manifest.captioner is not None:
+        names |= {CAPTION_START, CAPTION_STEP}
+    return names
+
+
 def read_bundle(folder: Path) -> Bundle:
     """Open a folder; one that is no bundle is an `InputError`."""
     path = folder / MANIFEST
     if not os.path.lexists(path):
         raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one")
-    manifest = read_json(path, Manifest, "is damaged, or of another version of Deixis; export it again")
-    if missing := {WEIGHTS, PICTURES, TEXTS, VOCABULARY} - manifest.files.keys():
+    if read_json(path, _Version, DAMAGED).version == OLD_VERSION:
+        raise InputError(folder, f"is a bundle of an earlier Deixis; convert it with `deixis export upgrade {folder}`")
+    manifest = read_json(path, Manifest, DAMAGED)
+    if missing := required_files(manifest) - manifest.files.keys():
         raise InputError(path, f"names no {', '.join(sorted(missing))}")
     return Bundle(folder, manifest)
+
+
+def read_old_bundle(folder: Path) -> Bundle:
+    """Open a bundle of this or the earlier version, to write its graphs anew: only weights and words are of use."""
+    fields = read_json(folder / MANIFEST, dict[str, Any], DAMAGED)
+    if fields.get("version") == OLD_VERSION:
+        fields["version"] = OLD_VERSION + 1
+    try:
+        return Bundle(folder, msgspec.convert(fields, Manifest))
+    except msgspec.ValidationError as fault:
+        raise InputError(folder / MANIFEST, f"{DAMAGED} ({fault})") from None

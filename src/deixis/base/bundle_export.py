@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,27 +18,29 @@ from torch import nn
 from deixis.adapters.bundles import (
     CAPTIONER_VOCABULARY,
     GROUNDING_VOCABULARY,
-    PICTURES,
-    TEXTS,
     VOCABULARY,
     WEIGHTS,
     Manifest,
     Relevance,
     Weights,
     file_record,
+    read_old_bundle,
     write_manifest,
 )
 from deixis.adapters.weight_files import Array, WeightFile, write_weights
 from deixis.base.base_task import DeixisBaseRecipe, load_grounder
-from deixis.base.bundle_graphs import write_picture_graph, write_text_graph
+from deixis.base.bundle_graphs import Networks, write_graphs
+from deixis.base.bundle_model import bundle_words
+from deixis.base.bundle_networks import bundle_captioner, bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.pictures_task import PictureRecipe, load_text_tower
-from deixis.base.text_tower import TextTower, TowerRecipe
+from deixis.base.text_tower import TowerRecipe
 from deixis.errors import DeixisError
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.captioner_task import CaptioningRecipe
 from deixis.text.features import TokenIds
 from deixis.text.vocabulary import Vocabulary
+from deixis.training.loading_limits import loading
 from deixis.training.run_models import load_run, read_recipe
 from deixis.training.runs import read_model, read_plan, read_weights
 from deixis.vision import TOWER as TOWER_PREFIX
@@ -46,16 +48,6 @@ from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.tower import PictureTower
 
 CPU = torch.device("cpu")
-
-
-class Networks(NamedTuple):
-    """What goes into a bundle; every backbone's normalizations are folded."""
-
-    tower: PictureTower
-    texts: TextTower
-    vocabulary: Vocabulary
-    grounder: GroundingModel | None = None
-    captioner: CaptionerModel | None = None
 
 
 def export_bundle(
@@ -129,10 +121,7 @@ def write_bundle(
         words[CAPTIONER_VOCABULARY] = speaks.vocabulary
     out.mkdir(parents=True, exist_ok=True)
     write_weights(out / WEIGHTS, arrays, weights)
-    placed = WeightFile(out / WEIGHTS)
-    write_picture_graph(tower, placed, out / PICTURES)
-    write_text_graph(networks.texts, placed, out / TEXTS)
-    files = [WEIGHTS, PICTURES, TEXTS, *_write_words(out, words)]
+    files = [WEIGHTS, *write_graphs(out, networks, WeightFile(out / WEIGHTS)), *_write_words(out, words)]
     records = {each: file_record(out / each) for each in files}
     manifest = Manifest(
         name=name,
@@ -149,6 +138,26 @@ def write_bundle(
         thresholds=thresholds,
     )
     write_manifest(out, manifest)
+    return manifest
+
+
+def upgrade_bundle(folder: Path) -> Manifest:
+    """Write the graphs of a bundle anew, in place, from its weights; one of the earlier version becomes one of this."""
+    bundle = read_old_bundle(folder)
+    manifest = bundle.manifest
+    with loading(folder):
+        tower = bundle_tower(bundle)
+        tower.backbone.fuse()
+        grounder = None if manifest.grounding is None else bundle_grounder(bundle)
+        if grounder is not None:
+            grounder.network.proposer.backbone.fuse()
+        captioner = None if manifest.captioner is None else bundle_captioner(bundle)
+        networks = Networks(tower, bundle_texts(bundle), bundle_words(bundle, VOCABULARY), grounder, captioner)
+    names = write_graphs(folder, networks, WeightFile(bundle.file(WEIGHTS)))
+    files = {name: record for name, record in manifest.files.items() if not name.endswith(".onnx")}
+    files |= {name: file_record(folder / name) for name in names}
+    manifest = msgspec.structs.replace(manifest, files=files)
+    write_manifest(folder, manifest)
     return manifest
 
 

@@ -1,173 +1,268 @@
-"""The two graphs of a bundle, written layer by layer from the networks: a batch of any size, texts of any length.
+"""The graphs of a bundle, exported from its PyTorch networks; weights stay in the bundle's one file of weights.
 
-A recurrence is one node, told the texts' lengths, so that padding never reaches a state that counts.
+There is a graph of the backbone, for pictures of any size, and one of each head (`deixis.adapters.bundles`). A weight
+is external data: a place in the file. Weights kept in fewer bits than float32 are turned into float32 by nodes of the
+graph, which onnxruntime computes once, when it opens it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from deixis.adapters.onnx_graph import Graph
-from deixis.adapters.weight_files import WeightFile
+from deixis.adapters.bundles import (
+    BACKBONE,
+    CAPTION_START,
+    CAPTION_STEP,
+    GROUNDING_BACKBONE,
+    PHRASES,
+    PICTURES,
+    PROPOSALS,
+    REGIONS,
+    TEXTS,
+)
+from deixis.adapters.weight_files import SCALE, WeightFile
+from deixis.base.grounding_model import GroundingModel
+from deixis.base.grounding_network import CANDIDATES, Captions, GroundingNetwork, Regions
 from deixis.base.text_tower import TextTower
+from deixis.corpus import TYPES
+from deixis.files import atomic_write
+from deixis.papers.dvsa.captioner_model import CaptionerModel
+from deixis.text.vocabulary import Vocabulary
 from deixis.vision.efficientnet_lite import EfficientNetLite
-from deixis.vision.tower import POOL, PictureTower
+from deixis.vision.onnx_export import Axes, export
+from deixis.vision.proposer import ProposerOutput, normalize
+from deixis.vision.tower import PictureTower
 
-#: The order of gates: ONNX's as places in PyTorch's (GRU: z, r, h of r, z, n; LSTM: i, o, f, c of i, f, g, o).
-_GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2)}
-
-
-def write_picture_graph(tower: PictureTower, weights: WeightFile, path: Path, prefix: str = "pictures.") -> None:
-    """Bytes `pictures` (batch, 3, side, side) to unit `rows` and, where the tower has any, unit `cells`.
-
-    Weights are the folded ones of the file.
-    """
-    graph = Graph(weights)
-    scaled = graph.node("Cast", "pictures", to=1)
-    scaled = graph.node("Div", graph.node("Sub", scaled, graph.value(127.0)), graph.value(128.0))
-    maps = _backbone(graph, tower.backbone, f"{prefix}backbone.", scaled, tower.side)
-    cells = graph.node("Flatten", graph.node("Transpose", maps, perm=[0, 2, 3, 1]), axis=3)
-    cells = graph.node("Reshape", cells, graph.value([-1, tower.map_side**2, tower.backbone.channels]))
-    looked = graph.node("Softmax", _linear(graph, f"{prefix}keys", cells), axis=1)
-    looked = graph.node("Transpose", looked, perm=[0, 2, 1])
-    attended = graph.node("MatMul", looked, _linear(graph, f"{prefix}values", cells))
-    attended = graph.node("Reshape", attended, graph.value([-1, tower.queries * tower.dim]))
-    # GELU: x/2 · (1 + erf(x/√2))
-    error = graph.node("Erf", graph.node("Div", attended, graph.value(2**0.5)))
-    half = graph.node("Mul", attended, graph.value(0.5))
-    activated = graph.node("Mul", half, graph.node("Add", error, graph.value(1.0)))
-    mean = graph.node("ReduceMean", cells, graph.value([1]), keepdims=0)
-    pooled = graph.node("Add", _linear(graph, f"{prefix}mean", mean), _linear(graph, f"{prefix}mix", activated))
-    outcomes: dict[str, tuple[str, Sequence[int | str]]] = {"rows": (_unit(graph, pooled), ("batch", tower.dim))}
-    if tower.fine:
-        outcomes["cells"] = _few_cells(graph, tower, f"{prefix}cells", cells), ("batch", tower.cell_count, tower.fine)
-    graph.save(path, {"pictures": ("uint8", ("batch", 3, tower.side, tower.side))}, outcomes)
+#: What `export` puts before the names of weights.
+_PREFIX = "network."
 
 
-def _few_cells(graph: Graph, tower: PictureTower, name: str, cells: str) -> str:
-    """`PictureTower.few_cells`."""
-    side = tower.map_side
-    found = _unit(graph, _linear(graph, name, cells), axis=2)
-    found = graph.node("Reshape", found, graph.value([-1, side, side, tower.fine]))
-    found = graph.node("Transpose", found, perm=[0, 3, 1, 2])
-    found = graph.node("AveragePool", found, kernel_shape=[POOL] * 2, strides=[POOL] * 2, ceil_mode=1)
-    found = graph.node("Reshape", found, graph.value([-1, tower.fine, tower.cell_count]))
-    return _unit(graph, graph.node("Transpose", found, perm=[0, 2, 1]), axis=2)
+class Networks(NamedTuple):
+    """What goes into a bundle; the batch norm of every backbone is folded."""
+
+    tower: PictureTower
+    texts: TextTower
+    vocabulary: Vocabulary
+    grounder: GroundingModel | None = None
+    captioner: CaptionerModel | None = None
+
+    def modules(self) -> nn.ModuleDict:
+        """The networks by the prefixes of their weights in the bundle."""
+        parts: dict[str, nn.Module] = {"pictures": self.tower, "texts": self.texts}
+        if self.grounder is not None:
+            parts["grounding"] = self.grounder.network
+        if self.captioner is not None:
+            parts["captioner"] = self.captioner.network
+        return nn.ModuleDict(parts).cpu().eval()
 
 
-def write_text_graph(texts: TextTower, weights: WeightFile, path: Path, prefix: str = "texts.") -> None:
-    """Token `ids` (batch, longest), padded at the end, and `lengths` (batch,) of at least 1, to unit `rows`.
+class Graph(NamedTuple):
+    """What is exported as one graph."""
 
-    Where the branch has them, also to `words` (batch, longest, fine): unit vectors times their weights, zero past a
-    text's end.
-    """
-    graph, encoder = Graph(weights), texts.encoder
-    recurrence = encoder.recurrence
-    ids = graph.node("Transpose", "ids", perm=[1, 0])
-    words = graph.node("Gather", graph.weight(f"{prefix}encoder.words.weight"), ids)  # (longest, batch, word)
-    lengths = graph.node("Cast", "lengths", to=6)
-    kind = "gru" if isinstance(recurrence, nn.GRU) else "lstm"
-    directions = 2 if recurrence.bidirectional else 1
-    options: dict[str, Any] = {
-        "hidden_size": recurrence.hidden_size,
-        "direction": "bidirectional" if recurrence.bidirectional else "forward",
+    function: Callable[..., Any]
+    inputs: Mapping[str, Tensor]
+    outputs: list[str]
+    axes: Axes
+
+
+def write_graphs(folder: Path, networks: Networks, weights: WeightFile) -> list[str]:
+    """Write the graphs of networks beside their weights; returns the names of the files."""
+    graphs = {
+        BACKBONE: backbone_graph(networks.tower.backbone),
+        PICTURES: picture_graph(networks.tower),
+        TEXTS: text_graph(networks.texts),
     }
-    if kind == "gru":
-        options["linear_before_reset"] = 1
-    gates = [
-        _gates(graph, kind, f"{prefix}encoder.recurrence.", name, directions)
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    ]
-    bias = graph.node("Concat", *gates[2:], axis=1)
-    states = graph.node(kind.upper(), words, *gates[:2], bias, lengths, outputs=2, **options)
-    dim = directions * recurrence.hidden_size
-    # (batch, longest, dim), zero after a text's end
-    flat = graph.node("Reshape", graph.node("Transpose", states, perm=[2, 0, 1, 3]), graph.value([0, 0, dim]))
-    embedded = _linear(graph, f"{prefix}project", _pooled(graph, states, flat, encoder.pooling, dim))
-    outcomes: dict[str, tuple[str, Sequence[int | str]]] = {
-        "rows": (_unit(graph, embedded), ("batch", texts.project.out_features))
+    if networks.grounder is not None:
+        network = networks.grounder.network
+        graphs |= _grounding(network)
+        if not _same_pyramid(network.proposer.backbone, networks.tower.backbone):
+            graphs[GROUNDING_BACKBONE] = backbone_graph(network.proposer.backbone, whole=False)
+    if networks.captioner is not None:
+        graphs |= _captioning(networks.captioner, networks.tower)
+    modules = networks.modules()
+    for name, graph in graphs.items():
+        write_graph(folder / name, modules, graph, weights)
+    return list(graphs)
+
+
+def write_graph(path: Path, modules: nn.ModuleDict, graph: Graph, weights: WeightFile) -> None:
+    """Write one graph of `modules`, whose names are the prefixes of their weights in the file."""
+    exported = export(modules, *graph, fold=False)
+    with atomic_write(path) as stream:
+        stream.write(with_shared_weights(exported, weights))
+
+
+def backbone_graph(network: EfficientNetLite, *, whole: bool = True) -> Graph:
+    """Bytes to the pyramid's maps and, if `whole`, the map of the last convolution."""
+
+    def see(pictures: Tensor) -> list[Tensor]:
+        levels = network.pyramid(normalize(pictures))
+        return [*levels, network.head(levels[-1])] if whole else levels
+
+    outputs = [*_LEVELS, "map"] if whole else _LEVELS
+    axes = {"pictures": {0: "batch", 2: "height", 3: "width"}}
+    axes |= {name: {0: "batch", 2: f"rows of {name}", 3: f"columns of {name}"} for name in outputs}
+    return Graph(see, {"pictures": torch.zeros(2, 3, 64, 64, dtype=torch.uint8)}, outputs, axes)
+
+
+_LEVELS = ["level_8", "level_16", "level_32"]
+
+
+def picture_graph(tower: PictureTower) -> Graph:
+    """The map of a picture of the tower's side to unit `rows` and, where the tower has any, unit `cells`."""
+
+    def embed(maps: Tensor) -> tuple[Tensor, ...]:
+        rows = F.normalize(tower.pooled(maps))
+        return (rows, tower.few_cells(tower.embed_cells(maps))) if tower.fine else (rows,)
+
+    outputs = ["rows", "cells"] if tower.fine else ["rows"]
+    example = {"map": torch.zeros(2, tower.backbone.channels, tower.map_side, tower.map_side)}
+    return Graph(embed, example, outputs, _batches("map", *outputs))
+
+
+def text_graph(texts: TextTower) -> Graph:
+    """Token `ids`, padded with 0 at the end, to unit `rows` and, where the branch has them, weighted `words`."""
+    outputs = ["rows", "words"] if texts.words is not None else ["rows"]
+    axes = {"ids": {0: "batch", 1: "longest"}, "rows": {0: "batch"}, "words": {0: "batch", 1: "longest"}}
+    ids = torch.tensor([[1, 2, 3], [1, 2, 0]])
+    return Graph(texts.query, {"ids": ids}, outputs, {name: axes[name] for name in ("ids", *outputs)})
+
+
+def _grounding(network: GroundingNetwork) -> dict[str, Graph]:
+    """Of one picture: the proposer's best anchors; regions that were chosen of them; phrases among these regions."""
+    side, strides = network.recipe.side, (8, 16, 32)
+    channels = network.proposer.backbone.pyramid_channels
+    cells = [-(-side // stride) for stride in strides]
+    levels = {
+        name: torch.zeros(1, count, size, size) for name, count, size in zip(_LEVELS, channels, cells, strict=True)
     }
-    if texts.words is not None:
-        shares = graph.node("Softmax", _where_inside(graph, _linear(graph, f"{prefix}weigh", flat)), axis=1)
-        vectors = _unit(graph, _linear(graph, f"{prefix}words", flat), axis=2)
-        shares = graph.node("Mul", shares, graph.value(texts.word_weight))
-        outcomes["words"] = graph.node("Mul", vectors, shares), ("batch", "longest", texts.words.out_features)
-    inputs = {"ids": ("int64", ("batch", "longest")), "lengths": ("int64", ("batch",))}
-    graph.save(path, inputs, outcomes)
+
+    def propose(*pyramid: Tensor) -> tuple[Tensor, ...]:
+        return candidates(network.proposer.read_pyramid(pyramid, side))
+
+    def encode(*inputs: Tensor) -> Tensor:
+        *pyramid, boxes, types = inputs
+        return network.encode_regions(pyramid, _all_real(boxes, types))
+
+    def point(encoded: Tensor, boxes: Tensor, *captions: Tensor) -> tuple[Tensor, Tensor]:
+        answer = network.point(encoded, _all_real(boxes, None), Captions(*captions))
+        return answer.scores, answer.boxes
+
+    regions = {"boxes": torch.rand(1, 5, 4).sort(-1).values, "types": torch.zeros(1, 5, len(TYPES))}
+    phrases = {
+        "tokens": torch.tensor([[[1, 2, 3, 1], [1, 2, 0, 0]]]),
+        "caption": torch.tensor([[0, 0, 1]]),
+        "start": torch.tensor([[0, 2, 0]]),
+        "end": torch.tensor([[1, 4, 2]]),
+    }
+    seen = {"encoded": torch.zeros(1, 5, network.recipe.width), "boxes": regions["boxes"]}
+    by_region = {name: {1: "regions"} for name in ("boxes", "types", "encoded")}
+    by_phrase = {name: {1: "phrases"} for name in ("caption", "start", "end")}
+    both = {name: {1: "phrases", 2: "regions"} for name in ("scores", "moved")}
+    outputs = ["boxes", "types", "scores"]
+    return {
+        PROPOSALS: Graph(propose, levels, outputs, {}),
+        REGIONS: Graph(encode, levels | regions, ["encoded"], by_region),
+        PHRASES: Graph(
+            point,
+            seen | phrases,
+            ["scores", "moved"],
+            {**by_region, **by_phrase, **both, "tokens": {1: "captions", 2: "words"}},
+        ),
+    }
 
 
-def _pooled(graph: Graph, states: str, flat: str, pooling: str, dim: int) -> str:
-    """One vector a text from the recurrence's outcomes and its states (batch, longest, dim)."""
-    if pooling == "last":
-        return graph.node("Reshape", graph.node("Transpose", f"{states}.1", perm=[1, 0, 2]), graph.value([-1, dim]))
-    if pooling == "mean":
-        total = graph.node("ReduceSum", flat, graph.value([1]), keepdims=0)
-        counts = graph.node("Unsqueeze", "lengths", graph.value([1]))
-        return graph.node("Div", total, graph.node("Cast", counts, to=1))
-    return graph.node("ReduceMax", _where_inside(graph, flat), graph.value([1]), keepdims=0)
+def candidates(output: ProposerOutput) -> tuple[Tensor, Tensor, Tensor]:
+    """The anchors that compete to be proposals, best first: boxes, types and scores."""
+    scores, anchors = output.logits.amax(-1).topk(min(CANDIDATES, output.logits.shape[1]), dim=1)
+    boxes = output.boxes.gather(1, anchors[..., None].expand(-1, -1, 4)).clamp(0, 1)
+    return boxes, output.logits.gather(1, anchors[..., None].expand(-1, -1, len(TYPES))), scores
 
 
-def _where_inside(graph: Graph, values: str) -> str:
-    """Values (batch, longest, …) of words, and the least number there is after a text's end."""
-    longest = graph.node("Squeeze", graph.node("Shape", "ids", start=1), graph.value([0]))
-    zero, one = (graph.value(np.array(number, np.int64)) for number in (0, 1))
-    counts = graph.node("Unsqueeze", "lengths", graph.value([1]))
-    inside = graph.node("Less", graph.node("Range", zero, longest, one), counts)  # (batch, longest)
-    inside = graph.node("Unsqueeze", inside, graph.value([2]))
-    return graph.node("Where", inside, values, graph.value(float(np.finfo(np.float32).min)))
+def _all_real(boxes: Tensor, types: Tensor | None) -> Regions:
+    """The regions of one picture, none of them padding."""
+    return Regions(boxes, boxes if types is None else types, boxes[..., 0] >= 0)
 
 
-def _backbone(graph: Graph, network: EfficientNetLite, prefix: str, pictures: str, side: int) -> str:
-    """The map of an EfficientNet-Lite whose normalizations are folded (`EfficientNetLite.map`)."""
-    x, side = _convolution(graph, network._conv_stem, f"{prefix}_conv_stem", pictures, side, activated=True)
-    for number, block in enumerate(network._blocks):
-        before, own = x, f"{prefix}_blocks.{number}."
-        if block._widens:
-            x, side = _convolution(graph, block._expand_conv, f"{own}_expand_conv", x, side, activated=True)
-        x, side = _convolution(graph, block._depthwise_conv, f"{own}_depthwise_conv", x, side, activated=True)
-        x, side = _convolution(graph, block._project_conv, f"{own}_project_conv", x, side, activated=False)
-        x = graph.node("Add", before, x) if block._adds else x
-    return _convolution(graph, network._conv_head, f"{prefix}_conv_head", x, side, activated=True)[0]
+def _captioning(model: CaptionerModel, tower: PictureTower) -> dict[str, Graph]:
+    """The map of a picture to the states after the start; a word and the states before it to those after it.
+
+    Both give the logits of the next word.
+    """
+    network = model.network
+
+    def begin(maps: Tensor) -> tuple[Tensor, ...]:
+        states = network.begin(tower.pooled(maps))
+        return network.output(states[0]), *states
+
+    def step(words: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        hidden, after = network.read(words[:, None], states)
+        return network.output(hidden[:, 0]), *after
+
+    count = 1 if isinstance(network.recurrence, nn.RNN) else 2
+    before = {f"state_{number}": torch.zeros(3, network.recurrence.hidden_size) for number in range(count)}
+    outputs = ["logits", *(f"next_{number}" for number in range(count))]
+    map_axes = {"map": {0: "batch", 2: "rows", 3: "columns"}}
+    maps = {"map": torch.zeros(2, tower.backbone.channels, 2, 2)}
+    words = {"words": torch.tensor([1, 2, 3])}
+    return {
+        CAPTION_START: Graph(begin, maps, outputs, map_axes | _batches(*outputs)),
+        CAPTION_STEP: Graph(step, words | before, outputs, _batches("words", *before, *outputs)),
+    }
 
 
-def _convolution(graph: Graph, layer: Any, name: str, x: str, side: int, *, activated: bool) -> tuple[str, int]:
-    """Padded as TensorFlow's "SAME" (ONNX: SAME_UPPER), then ReLU6; the outcome's name and side."""
-    kernel, stride = layer.kernel_size[0], layer.stride[0]
-    after = -(-side // stride)
-    missing = max((after - 1) * stride + kernel - side, 0)
-    first, last = (missing // 2, missing - missing // 2) if stride > 1 else (kernel // 2, kernel // 2)
-    x = graph.node(
-        "Conv",
-        x,
-        graph.weight(f"{name}.weight"),
-        graph.weight(f"{name}.bias"),
-        kernel_shape=[kernel] * 2,
-        strides=[stride] * 2,
-        pads=[first, first, last, last],
-        group=layer.groups,
+def _batches(*names: str) -> dict[str, dict[int, str]]:
+    return {name: {0: "batch"} for name in names}
+
+
+def _same_pyramid(one: EfficientNetLite, other: EfficientNetLite) -> bool:
+    """Whether two backbones with folded batch norm give the same maps; their last convolutions may differ."""
+    first, second = (
+        {name: value for name, value in network.state_dict().items() if not name.startswith(("_conv_head", "_fc"))}
+        for network in (one, other)
     )
-    return (graph.node("Clip", x, graph.value(0.0), graph.value(6.0)) if activated else x), after
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def _linear(graph: Graph, name: str, x: str) -> str:
-    weight = graph.node("Transpose", graph.weight(f"{name}.weight"), perm=[1, 0])
-    return graph.node("Add", graph.node("MatMul", x, weight), graph.weight(f"{name}.bias"))
+def with_shared_weights(graph: bytes, weights: WeightFile) -> bytes:
+    """A graph whose weights are places in a bundle's file of weights instead of values."""
+    import onnx
+    from onnx import TensorProto, helper
 
+    kinds = {"F32": TensorProto.FLOAT, "F16": TensorProto.FLOAT16, "I8": TensorProto.INT8}
+    model = onnx.load_from_string(graph)
+    values, converted = [], []
 
-def _unit(graph: Graph, rows: str, axis: int = 1) -> str:
-    length = graph.node("ReduceL2", rows, graph.value([axis]), keepdims=1)
-    return graph.node("Div", rows, graph.node("Max", length, graph.value(1e-12)))
+    def place(name: str) -> Any:
+        kind, shape, offset, length = weights.place(name)
+        tensor = TensorProto(name=name, data_type=kinds[kind], dims=shape, data_location=TensorProto.EXTERNAL)
+        where = {"location": weights.path.name, "offset": offset, "length": length}
+        for key, value in where.items():
+            tensor.external_data.add(key=key, value=str(value))
+        values.append(tensor)
+        return tensor
 
-
-def _gates(graph: Graph, kind: str, prefix: str, name: str, directions: int) -> str:
-    """Weights or biases of all gates in ONNX's order, `(directions, gates · hidden, …)`."""
-    order, both = _GATES[kind], []
-    for suffix in ("_l0", "_l0_reverse")[:directions]:
-        blocks = [graph.weight(f"{prefix}{name}{suffix}", place, len(order)) for place in order]
-        both.append(graph.node("Unsqueeze", graph.node("Concat", *blocks, axis=0), graph.value([0])))
-    return graph.node("Concat", *both, axis=0)
+    for initializer in model.graph.initializer:
+        name = initializer.name.removeprefix(_PREFIX)
+        if name == initializer.name:
+            values.append(initializer)
+        elif place(name).data_type == TensorProto.FLOAT:
+            values[-1].name = initializer.name
+        elif name + SCALE in weights:
+            place(name + SCALE)
+            converted.append(helper.make_node("Cast", [name], [f"{name} as float"], to=TensorProto.FLOAT))
+            converted.append(helper.make_node("Mul", [f"{name} as float", name + SCALE], [initializer.name]))
+        else:
+            converted.append(helper.make_node("Cast", [name], [initializer.name], to=TensorProto.FLOAT))
+    nodes = list(model.graph.node)
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(values)
+    model.graph.node.extend(converted + nodes)
+    model.producer_name, model.producer_version = "deixis", ""
+    return bytes(model.SerializeToString())

@@ -1,25 +1,32 @@
 """A bundle as a model: `deixis-base`, or one that `deixis export` wrote.
 
-It embeds and scores with onnxruntime. Grounding and describing run on PyTorch, which is imported when they are first
-asked for: opening a bundle to search starts fast.
+It runs on onnxruntime. On a GPU, grounding and describing run on PyTorch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from deixis.adapters.bundles import Bundle
+import msgspec
+
+from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, Bundle
+from deixis.adapters.onnx_captioner import CaptionerSettings, OnnxCaptioner
+from deixis.adapters.onnx_grounding import GroundingSettings, OnnxGrounder
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.search_model import Bytes
+from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
+from deixis.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
     from deixis.base.bundle_networks import BundleCaptioner
     from deixis.base.grounding_model import GroundingModel
+
+Settings = TypeVar("Settings")
 
 
 class SeenPicture(NamedTuple):
@@ -32,7 +39,7 @@ class SeenPicture(NamedTuple):
 
 
 class BundleModel(OnnxModel):
-    """Args: `device`, where grounding and describing run: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
+    """Args: `device`, where grounding and describing run: `cpu` or `auto`, which is the same, or `cuda`."""
 
     def __init__(self, bundle: Bundle, name: str = "", device: str = "auto") -> None:
         super().__init__(bundle, name)
@@ -78,17 +85,36 @@ class BundleModel(OnnxModel):
         return image if isinstance(image, SeenPicture) else super().opened(image)
 
     @cached_property
-    def _grounder(self) -> GroundingModel:
-        from deixis.base.bundle_networks import bundle_grounder
-        from deixis.training.loading_limits import loading
+    def _grounder(self) -> OnnxGrounder | GroundingModel:
+        if self._device == "cuda":
+            from deixis.base.bundle_networks import bundle_grounder
+            from deixis.training.loading_limits import loading
 
-        with loading(self.bundle.folder):
-            return bundle_grounder(self.bundle, self._device)
+            with loading(self.bundle.folder):
+                return bundle_grounder(self.bundle, self._device)
+        settings = bundle_settings(self.bundle, self._manifest.grounding, GroundingSettings)
+        return OnnxGrounder(self._run, settings, bundle_words(self.bundle, GROUNDING_VOCABULARY))
 
     @cached_property
-    def _captioner(self) -> BundleCaptioner:
-        from deixis.base.bundle_networks import BundleCaptioner
-        from deixis.training.loading_limits import loading
+    def _captioner(self) -> OnnxCaptioner | BundleCaptioner:
+        if self._device == "cuda":
+            from deixis.base.bundle_networks import BundleCaptioner
+            from deixis.training.loading_limits import loading
 
-        with loading(self.bundle.folder):
-            return BundleCaptioner(self.bundle, self._device)
+            with loading(self.bundle.folder):
+                return BundleCaptioner(self.bundle, self._device)
+        settings = bundle_settings(self.bundle, self._manifest.captioner, CaptionerSettings)
+        return OnnxCaptioner(self._run, settings, bundle_words(self.bundle, CAPTIONER_VOCABULARY))
+
+
+def bundle_words(bundle: Bundle, name: str) -> Vocabulary:
+    """The vocabulary of one network, which is that of the text branch where it has no file of its own."""
+    return Vocabulary.load(bundle.file(name if name in bundle.manifest.files else VOCABULARY))
+
+
+def bundle_settings(bundle: Bundle, settings: object, kind: type[Settings]) -> Settings:
+    """Settings of the manifest as a record; an `InputError` where they are none."""
+    try:
+        return msgspec.convert(settings, kind)
+    except msgspec.ValidationError as fault:
+        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None

@@ -1,20 +1,23 @@
-"""The networks of a bundle as PyTorch has them: for pointing and describing, and to go on training from."""
+"""The networks of a bundle in PyTorch: to ground and describe on a GPU, to fine-tune, to export again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-import msgspec
+import numpy as np
 import torch
 from PIL.Image import Image as Picture
 from PIL.Image import Resampling
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, MANIFEST, VOCABULARY, WEIGHTS, Bundle
+from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, VOCABULARY, WEIGHTS, Bundle
+from deixis.adapters.onnx_captioner import CaptionerSettings
+from deixis.adapters.search_model import Bytes
 from deixis.adapters.weight_files import SCALE, WeightFile
+from deixis.base.bundle_model import bundle_settings, bundle_words
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
@@ -22,8 +25,6 @@ from deixis.errors import DeixisError, InputError
 from deixis.model import Description, ImageFeatures
 from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe
 from deixis.papers.dvsa.captioner_model import CaptionerModel
-from deixis.text.vocabulary import Vocabulary
-from deixis.vision.backbones import as_bytes
 from deixis.vision.crops import squash
 from deixis.vision.efficientnet_lite import FOLLOWED_BY, VARIANTS, EfficientNetLite
 from deixis.vision.learned_proposals import checked_device
@@ -32,12 +33,10 @@ from deixis.vision.tower import PictureTower
 
 WORDS = "grounding.words.weight"
 
-Settings = TypeVar("Settings")
-
 
 def bundle_tower(bundle: Bundle) -> PictureTower:
     """The picture tower, in evaluation mode."""
-    model = _settings(bundle, bundle.manifest.towers, TowerRecipe)
+    model = bundle_settings(bundle, bundle.manifest.towers, TowerRecipe)
     network = EfficientNetLite(VARIANTS[model.backbone])
     tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
     return _filled(tower, bundle, "pictures.", network).eval()
@@ -46,7 +45,7 @@ def bundle_tower(bundle: Bundle) -> PictureTower:
 def bundle_texts(bundle: Bundle) -> TextTower:
     """The text branch, in evaluation mode."""
     words = len(bundle_words(bundle, VOCABULARY))
-    tower = TextTower(_settings(bundle, bundle.manifest.towers, TowerRecipe), words)
+    tower = TextTower(bundle_settings(bundle, bundle.manifest.towers, TowerRecipe), words)
     return _filled(tower, bundle, "texts.").eval()
 
 
@@ -54,7 +53,7 @@ def bundle_grounder(bundle: Bundle, device: str = "cpu") -> GroundingModel:
     """What points at phrases; a bundle that has no such thing is a `DeixisError`."""
     if bundle.manifest.grounding is None:
         raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not point at phrases")
-    recipe = _settings(bundle, bundle.manifest.grounding, GroundingRecipe)
+    recipe = bundle_settings(bundle, bundle.manifest.grounding, GroundingRecipe)
     words = bundle_words(bundle, GROUNDING_VOCABULARY)
     weights = WeightFile(bundle.folder / WEIGHTS)
     width, word = weights.place("grounding.proposer.lateral.0.weight").shape[0], weights.place(WORDS).shape[1]
@@ -71,9 +70,9 @@ def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionerModel:
     if settings is None:
         raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not make sentences")
     words, channels = bundle_words(bundle, CAPTIONER_VOCABULARY), int(settings["channels"])
-    network = Captioner(channels, len(words), _settings(bundle, settings["model"], CaptionerRecipe))
+    network = Captioner(channels, len(words), bundle_settings(bundle, settings["model"], CaptionerRecipe))
     _filled(network, bundle, "captioner.")
-    decoding = _settings(bundle, settings["decoding"], DecodingRecipe)
+    decoding = bundle_settings(bundle, settings["decoding"], DecodingRecipe)
     return CaptionerModel(network, words, decoding, torch.zeros(1, channels), checked_device(device))
 
 
@@ -85,45 +84,19 @@ class BundleCaptioner:
         self._captioner, self._tower = bundle_captioner(bundle, device), bundle_tower(bundle)
         self._tower.backbone.fuse()
         self._tower.to(self._device)
-        self._view = caption_view(bundle)
+        self._view = bundle_settings(bundle, bundle.manifest.captioner, CaptionerSettings)
 
-    def prepare(self, picture: Picture) -> Tensor:
+    def prepare(self, picture: Picture) -> Bytes:
         """The picture as bytes `(3, side, side)`."""
-        return as_bytes(squash(picture, *self._view))
+        squashed = squash(picture, self._view.side, Resampling[self._view.resampling.upper()])
+        return np.array(squashed).transpose(2, 0, 1)
 
     @torch.inference_mode()
-    def describe(self, pixels: Tensor, count: int) -> list[Description]:
+    def describe(self, pixels: Bytes, count: int) -> list[Description]:
         """At most `count` sentences about a prepared picture, best first; scores are log probabilities."""
-        row = self._tower(normalize(pixels[None].to(self._device)))[0]
+        row = self._tower(normalize(torch.from_numpy(pixels)[None].to(self._device)))[0]
         side = self._view.side
         return self._captioner.describe(ImageFeatures(row.float().cpu().numpy(), None, None, (side, side)), count)
-
-
-class CaptionView(NamedTuple):
-    """Pictures as those were that a captioner's features were made of."""
-
-    side: int
-    resampling: Resampling
-
-
-def caption_view(bundle: Bundle) -> CaptionView:
-    told = bundle.manifest.captioner or {}
-    try:
-        return CaptionView(int(told["side"]), Resampling[str(told["resampling"]).upper()])
-    except KeyError as fault:
-        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None
-
-
-def bundle_words(bundle: Bundle, name: str) -> Vocabulary:
-    """The vocabulary of one network, which is that of the text branch where it has no file of its own."""
-    return Vocabulary.load(bundle.file(name if name in bundle.manifest.files else VOCABULARY))
-
-
-def _settings(bundle: Bundle, told: object, kind: type[Settings]) -> Settings:
-    try:
-        return msgspec.convert(told, kind)
-    except msgspec.ValidationError as fault:
-        raise InputError(bundle.folder / MANIFEST, f"is damaged, or of another version of Deixis ({fault})") from None
 
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 
 from deixis.adapters.bundles import VOCABULARY, Bundle, Manifest
-from deixis.base.bundle_export import Networks, write_bundle
-from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower, bundle_words
+from deixis.base.bundle_export import write_bundle
+from deixis.base.bundle_graphs import Networks
+from deixis.base.bundle_model import bundle_words
+from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.finetuning_task import LEAST, FinetuningTask, Heads, Looked, look
 from deixis.base.pictures_task import PictureRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe

@@ -159,7 +159,8 @@ class GroundingNetwork(nn.Module):
         phrases = self.encode_phrases(captions)
         together = (captions.caption[:, :, None] == captions.caption[:, None, :]) & _present(captions)[:, None, :]
         # A phrase always sees itself, so that padding has something to attend to.
-        together = together | torch.eye(together.shape[-1], dtype=torch.bool, device=together.device)
+        numbers = torch.arange(together.shape[-1], device=together.device)
+        together = together | (numbers[:, None] == numbers)
         for layer in self.caption_layers:
             phrases = layer(phrases, seen, regions.real[:, None, :], together)
         return self.match(phrases, seen, regions)

@@ -58,13 +58,27 @@ class TextTower(nn.Module):
 
     def words_of(self, states: Tensor, ids: Tensor) -> Words:
         """The words of texts, with their states `(words, state)` as vectors."""
-        assert self.weigh is not None, "a text branch without fine embeddings"
         mask = ids[:, : states.shape[1]] != 0
-        weights = self.weigh(states).squeeze(-1).float().masked_fill(~mask, -torch.inf).softmax(1)
-        weights = weights if self.training else weights * self.word_weight
-        return Words(states[mask], weights[mask], mask.nonzero()[:, 0], len(ids))
+        return Words(states[mask], self._word_weights(states, mask)[mask], mask.nonzero()[:, 0], len(ids))
+
+    def query(self, ids: Tensor) -> tuple[Tensor, ...]:
+        """What search compares with pictures: unit embeddings `(texts, dim)` and, where the branch has them, words.
+
+        Words `(texts, longest, fine)` are unit vectors times their weights, zero behind the end of a text.
+        """
+        pooled, states = self.encoder.with_states(ids)
+        embedded = F.normalize(self.embed(pooled))
+        if self.words is None:
+            return (embedded,)
+        return embedded, self.embed_words(states) * self._word_weights(states, ids != 0)[..., None]
+
+    def _word_weights(self, states: Tensor, mask: Tensor) -> Tensor:
+        """`(texts, longest)`, of one sum in every text; `mask` is true where there is a word."""
+        assert self.weigh is not None, "a text branch without fine embeddings"
+        weights: Tensor = self.weigh(states).squeeze(-1).float().masked_fill(~mask, -torch.inf).softmax(1)
+        return weights if self.training else weights * self.word_weight
 
     def embed_words(self, states: Tensor) -> Tensor:
-        """States `(words, state)` to unit embeddings `(words, fine)`."""
+        """States `(…, state)` to unit embeddings `(…, fine)`."""
         assert self.words is not None, "a text branch without fine embeddings"
         return F.normalize(self.words(self.dropout(states)).float(), dim=-1)

@@ -129,12 +129,8 @@ class TowerModel(EmbeddingModel):
     @torch.no_grad()
     def _read(self, texts: Sequence[Text]) -> Texts:
         ids = torch.from_numpy(self._text.transform([words_of(text) for text in texts])).to(self._device)
-        if not self.identity.cells:
-            return whole_texts(F.normalize(self._texts(ids)).cpu().numpy())
-        embedded, words = self._texts.with_words(ids)
-        weighted = torch.zeros(*ids.shape, self.identity.cell_dim, device=self._device)
-        weighted[ids != 0] = words.vectors * words.weights[:, None]
-        return Texts(F.normalize(embedded).cpu().numpy(), weighted.cpu().numpy())
+        rows, *words = (part.cpu().numpy() for part in self._texts.query(ids))
+        return Texts(rows, words[0]) if self.identity.cells else whole_texts(rows)
 
 
 class FineTowerModel(TowerModel):

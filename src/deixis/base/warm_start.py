@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from deixis.adapters.bundles import GROUNDING_VOCABULARY, VOCABULARY, Bundle, open_bundle
-from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower, bundle_words
+from deixis.base.bundle_model import bundle_words
+from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower
 from deixis.base.grounding_network import GroundingNetwork
 from deixis.base.pictures_task import TowerModule
 from deixis.errors import DeixisError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
@@ -155,6 +156,26 @@ def calibrate_bundle(
         typer.echo(f"Calibrated {manifest.name} in {bundle}")
 
 
+@app.command()
+def upgrade(
+    bundle: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle, which is changed in place.")],
+    as_json: Json = False,
+) -> None:
+    """Convert a bundle of an earlier version of Deixis. Its weights stay as they are, so indexes stay valid.
+
+    Example: deixis export upgrade my-model
+    """
+    _exporter()
+    from deixis.base.bundle_export import upgrade_bundle
+
+    with system_faults(bundle), busy("Exporting"):
+        manifest = upgrade_bundle(bundle)
+    if as_json:
+        print_json({"bundle": str(bundle), "manifest": manifest})
+    else:
+        typer.echo(f"Upgraded {manifest.name} in {bundle}")
+
+
 def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> Manifest:
     from deixis.corpus import open_corpus
     from deixis.search.calibration import calibrate
@@ -163,7 +184,9 @@ def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> M
 
 
 def require_onnx() -> None:
-    """Raise an error that says what to install if bundles cannot be written."""
+    """Raise an error that says what to install if bundles cannot be written. Call it before PyTorch is imported."""
+    # PyTorch's exporter warns of shapes that it cannot infer, on stderr.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if importlib.util.find_spec("onnx") is None:
         raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export]'")
 

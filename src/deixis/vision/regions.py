@@ -114,7 +114,7 @@ def _weights(maps: Maps, boxes: Tensor, bins: int, samples: int) -> tuple[Tensor
     start, extent = (low - boxes.new_tensor(maps.origin)) / maps.stride, (high - low) / maps.stride
     steps = (torch.arange(bins * samples, dtype=boxes.dtype, device=boxes.device) + 0.5) / (bins * samples)
     # (boxes, bins, samples, axis): where along the map each sample falls.
-    points = (start[:, None] + steps[:, None] * extent[:, None]).reshape(len(boxes), bins, samples, 2)
+    points = (start[:, None] + steps[:, None] * extent[:, None]).reshape(-1, bins, samples, 2)
     across, down = _bilinear(points[..., 0], columns), _bilinear(points[..., 1], rows)
     return across.mean(2).to(maps.values), down.mean(2).to(maps.values)
 

@@ -120,7 +120,7 @@ class PictureTower(nn.Module):
 
     def few_cells(self, cells: Tensor) -> Tensor:
         """Of `embed_cells`' unit vectors the directions of the means of neighbours, `(batch, cell_count, fine)`."""
-        grid = cells.transpose(1, 2).reshape(len(cells), -1, self.map_side, self.map_side)
+        grid = cells.transpose(1, 2).reshape(cells.shape[0], -1, self.map_side, self.map_side)
         means = F.avg_pool2d(grid, POOL, ceil_mode=True)
         return F.normalize(means.flatten(2).transpose(1, 2), dim=-1)
 

@@ -112,7 +112,9 @@ class Captioner(nn.Module):
     def begin(self, pictures: Tensor) -> State:
         """The states after the start token and the pictures `(pictures, channels)`: h_1, and c_1 of an LSTM."""
         cell: Any = self.recurrence
-        start = self.dropout(self.words(torch.full((len(pictures),), START, device=pictures.device)))
+        start = self.dropout(
+            self.words(torch.full(pictures.shape[:1], START, dtype=torch.int64, device=pictures.device))
+        )
         given = functional.linear(start, cell.weight_ih_l0, cell.bias_ih_l0) + cell.bias_hh_l0
         if self.centre is not None:
             width = self.centre.shape[1]

@@ -1,0 +1,148 @@
+"""Grounding with the graphs of a bundle: phrases to boxes in a picture, without PyTorch.
+
+It answers as `deixis.base.grounding_model`, which has the same networks in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from deixis.adapters.bundles import BACKBONE, GROUNDING_BACKBONE, PHRASES, PROPOSALS, REGIONS
+from deixis.adapters.graph_runner import ANY, Array, GraphRunner
+from deixis.corpus.boxes import suppress
+from deixis.model import Grounding, Localized, Mention, Text, Tokens, as_box, asked_phrases
+from deixis.text.vocabulary import PAD, Vocabulary
+from deixis.vision.crops import BILINEAR, squash
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+#: How much two proposals may overlap.
+OVERLAP = 0.6
+#: Intersection over union that makes a hit, and how many boxes are ranked by what they cover.
+HIT, RANKED = 0.5, 10
+_LEVELS = ("level_8", "level_16", "level_32")
+
+
+class GroundingSettings(msgspec.Struct, frozen=True):
+    """What is needed here of a `deixis.base.grounding_network.GroundingRecipe`."""
+
+    side: Annotated[int, Meta(ge=1, le=1024)]
+    regions: Annotated[int, Meta(ge=1, le=1000)]
+    width: Annotated[int, Meta(ge=1, le=65536)]
+    sharpness: Annotated[float, Meta(gt=0)] = 2.0
+
+
+class SeenRegions(NamedTuple):
+    """The proposals of a picture: every phrase that is asked for next takes milliseconds."""
+
+    size: tuple[int, int]
+    boxes: Array  # (1, regions, 4) in [0, 1]
+    encoded: Array  # (1, regions, width)
+
+
+class OnnxGrounder:
+    def __init__(self, run: GraphRunner, settings: GroundingSettings, vocabulary: Vocabulary) -> None:
+        self._run, self._settings, self._vocabulary = run, settings, vocabulary
+        own = GROUNDING_BACKBONE in run.bundle.manifest.files
+        self._backbone = GROUNDING_BACKBONE if own else BACKBONE
+
+    def look(self, picture: Picture) -> SeenRegions:
+        """Find and encode the regions of a picture."""
+        side = self._settings.side
+        pixels = np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1)[None]
+        shapes = dict.fromkeys(_LEVELS, (1, ANY, ANY, ANY))
+        pyramid = self._run(self._backbone, {"pictures": pixels}, shapes, side=side)
+        levels = dict(zip(_LEVELS, pyramid, strict=True))
+        boxes, types, scores = self._run(
+            PROPOSALS, levels, {"boxes": (1, ANY, 4), "types": (1, ANY, ANY), "scores": (1, ANY)}
+        )
+        kept = suppress(boxes[0], scores[0], OVERLAP, self._settings.regions)
+        regions = {"boxes": boxes[:, kept], "types": types[:, kept]}
+        shape = {"encoded": (1, len(kept), self._settings.width)}
+        (encoded,) = self._run(REGIONS, {**levels, **regions}, shape)
+        return SeenRegions(picture.size, regions["boxes"], encoded)
+
+    def ground(self, image: Picture | SeenRegions, phrases: str | Sequence[Text]) -> list[Grounding]:
+        """The best box of each phrase; scores are from 0 to 1."""
+        asked = asked_phrases(phrases)
+        seen = image if isinstance(image, SeenRegions) else self.look(image)
+        if not asked:
+            return []
+        boxes, logits = self._point(seen, [each.mention for each in asked])
+        # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
+        covered = rank_by_coverage(boxes, logits, 1.0, count=1)
+        best = covered.argmax(1)
+        size = np.array([*seen.size, *seen.size], np.float32)
+        return [
+            Grounding(
+                each.text,
+                each.start,
+                each.end,
+                as_box(round(side, 1) for side in (own[region] * size).tolist()),
+                round(min(float(scores[region]), 1.0), 4),
+            )
+            for each, own, scores, region in zip(asked, boxes, covered, best.tolist(), strict=True)
+        ]
+
+    def localize(self, picture: Picture, phrases: Sequence[Tokens]) -> Localized:
+        """All boxes of each phrase in the picture's pixels, and the chance newly covered by each."""
+        if not phrases:
+            return Localized(np.zeros((0, 0, 4), np.float32), np.zeros((0, 0), np.float32))
+        seen = self.look(picture)
+        boxes, logits = self._point(seen, phrases)
+        size = np.array([*seen.size, *seen.size], np.float32)
+        return Localized(boxes * size, rank_by_coverage(boxes, logits, self._settings.sharpness))
+
+    def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Array, Array]:
+        """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""
+        mentions = [Mention.of(phrase) for phrase in phrases]
+        # Phrases of one sentence are read together.
+        sentences = {sentence: row for row, sentence in enumerate(dict.fromkeys(each.sentence for each in mentions))}
+        tokens = np.full((1, len(sentences), max(map(len, sentences))), PAD, np.int64)
+        for sentence, row in sentences.items():
+            tokens[0, row, : len(sentence)] = self._vocabulary.encode(sentence)
+        spans = np.array([(sentences[each.sentence], each.start, each.end) for each in mentions], np.int64)
+        captions = dict(zip(("caption", "start", "end"), spans.T[:, None], strict=True))
+        inputs: dict[str, Any] = {"encoded": seen.encoded, "boxes": seen.boxes, "tokens": tokens, **captions}
+        shape = (1, len(mentions), seen.boxes.shape[1])
+        scores, boxes = self._run(PHRASES, inputs, {"scores": shape, "moved": (*shape, 4)})
+        return boxes[0].clip(0, 1), scores[0]
+
+
+def rank_by_coverage(boxes: Array, logits: Array, sharpness: float, *, count: int = RANKED) -> Array:
+    """`deixis.base.grounding_boxes.by_coverage` in NumPy, for boxes all of which are real.
+
+    Args:
+        boxes: `(phrases, regions, 4)`.
+        logits: `(phrases, regions)`.
+        sharpness: what logits are multiplied by.
+        count: after so many boxes the rest are ranked by their own probability.
+
+    Returns:
+        `(phrases, regions)`: the probability newly covered by each of the first boxes; below 0 for the rest.
+    """
+    powers = np.exp(sharpness * (logits - logits.max(-1, keepdims=True)))
+    chance: Array = powers / powers.sum(-1, keepdims=True)
+    low = np.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
+    high = np.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
+    inner = np.maximum(high - low, 0).prod(-1)
+    area = np.maximum(boxes[..., 2:] - boxes[..., :2], 0).prod(-1)
+    covers = (inner >= HIT * (area[:, :, None] + area[:, None, :] - inner)).astype(chance.dtype)
+    left = chance
+    ranked: Array = chance - 2
+    rows = np.arange(len(boxes))
+    least = np.full(len(boxes), np.inf, chance.dtype)
+    for turn in range(min(count, logits.shape[1])):
+        # The box's own chance decides between boxes that cover the same.
+        gain = (covers @ left[..., None])[..., 0] + chance.dtype.type(1e-4) * chance
+        best = np.where(ranked >= 0, -np.inf, gain if turn else logits).argmax(-1)
+        least = np.minimum(gain[rows, best], np.nextafter(least, chance.dtype.type(0)))
+        ranked[rows, best] = least
+        left = left * (1 - covers[rows, best])
+    return ranked

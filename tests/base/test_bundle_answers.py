@@ -1,0 +1,131 @@
+"""The graphs of a bundle answer as its networks do in PyTorch; NumPy ranks and searches as PyTorch does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image as Pillow
+
+from deixis.adapters.bundles import MANIFEST, OLD_VERSION, packaged_folder, read_bundle
+from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
+from deixis.adapters.onnx_grounding import rank_by_coverage
+from deixis.base.bundle_model import BundleModel
+from deixis.base.bundle_networks import BundleCaptioner, bundle_grounder
+from deixis.base.grounding_boxes import by_coverage
+from deixis.base.grounding_model import GroundingModel
+from deixis.corpus.scenes import scenes_corpus
+from deixis.errors import InputError
+from deixis.model import Mention
+from deixis.text.beam_search import State, beam_search
+from deixis.vision.reading import read_picture
+
+PHRASES = [
+    "a man",
+    "the large brown dog that runs beside the red car",
+    "zyxwv",
+    "two people on a very green lawn",
+    "sky",
+]
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Pillow.Image]:
+    corpus = scenes_corpus(4)
+    return [read_picture(corpus, image) for image in corpus]
+
+
+@pytest.fixture(scope="module")
+def model() -> BundleModel:
+    return BundleModel(read_bundle(packaged_folder()), "deixis-base")
+
+
+@pytest.fixture(scope="module")
+def grounder(model: BundleModel) -> GroundingModel:
+    return bundle_grounder(model.bundle)
+
+
+def test_it_grounds_as_pytorch_does(model: BundleModel, grounder: GroundingModel, pictures: list[Pillow.Image]) -> None:
+    """Phrases of one sentence, and phrases of unequal length, which are padded together."""
+    for picture in pictures[:2]:
+        ours_seen, theirs_seen = model.look(picture), grounder.look(picture)
+        for asked in ("A man in a red shirt throws a ball to a brown dog.", PHRASES, ["dog"]):
+            ours, theirs = model.ground(ours_seen, asked), grounder.ground(theirs_seen, asked)
+            assert [each.phrase for each in ours] == [each.phrase for each in theirs]
+            for own, other in zip(ours, theirs, strict=True):
+                # Boxes are rounded to a tenth of a pixel.
+                assert own.box == pytest.approx(other.box, abs=0.101)
+                assert own.score == pytest.approx(other.score, abs=1e-3)
+    assert model.ground(pictures[0], []) == []
+
+
+def test_it_localizes_as_pytorch_does(
+    model: BundleModel, grounder: GroundingModel, pictures: list[Pillow.Image]
+) -> None:
+    sentence = ("a", "dog", "beside", "a", "red", "car")
+    phrases = [Mention(sentence, 0, 2), Mention(sentence, 3, 6), ("a", "tree")]
+    for picture in pictures[2:]:
+        ours, theirs = model.localize(picture, phrases), grounder.localize(picture, phrases)
+        assert np.allclose(ours.boxes, theirs.boxes, atol=1e-3 * max(picture.size))
+        assert np.allclose(ours.scores, theirs.scores, atol=1e-3)
+    assert model.localize(pictures[0], []).scores.shape == (0, 0)
+
+
+def test_it_describes_as_pytorch_does(model: BundleModel, pictures: list[Pillow.Image]) -> None:
+    captioner = BundleCaptioner(model.bundle)
+    for picture, count in zip(pictures, (1, 3, 5, 8), strict=True):
+        ours, theirs = model.describe(picture, count), captioner.describe(captioner.prepare(picture), count)
+        assert len(ours) == count
+        assert [each.text for each in ours] == [each.text for each in theirs]
+        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+def test_a_picture_is_seen_once_for_all_questions(model: BundleModel, pictures: list[Pillow.Image]) -> None:
+    seen = model.look(pictures[0])
+    assert model.ground(seen, "a man") == model.ground(pictures[0], "a man")
+    assert model.describe(seen, 2) == model.describe(pictures[0], 2)
+    assert np.array_equal(model.score([seen], ["a man"]), model.score([pictures[0]], ["a man"]))
+
+
+def test_boxes_are_ranked_by_coverage_as_in_pytorch() -> None:
+    random = np.random.default_rng(0)
+    for regions in (1, 3, 40):
+        corners = np.sort(random.random((5, regions, 2, 2)), axis=2).reshape(5, regions, 4).astype(np.float32)
+        logits = random.normal(0, 3, (5, regions)).astype(np.float32)
+        for sharpness, count in ((1.0, 1), (2.0, 10)):
+            ours = rank_by_coverage(corners, logits, sharpness, count=count)
+            theirs = by_coverage(torch.from_numpy(corners), torch.from_numpy(logits), sharpness, count=count).numpy()
+            assert np.array_equal(ours.argsort(1), theirs.argsort(1))
+            assert np.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_sentences_are_searched_as_in_pytorch(width: int, seed: int) -> None:
+    """A model whose next word depends on the last one and on how many there were."""
+    words, end, start, longest = 6, 0, 1, 5
+    table = torch.randn(words, words, generator=torch.Generator().manual_seed(seed)).mul(2).log_softmax(-1)
+    table[:, start] = -torch.inf
+
+    def theirs(last: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+        return table[last] - 0.1 * state[0], (state[0] + 1,)
+
+    def ours(last: Any, states: tuple[Any, ...], so_far: Any) -> tuple[Any, tuple[Any, ...]]:
+        assert np.array_equal(so_far[:, -1], last)
+        return table.numpy()[last] - np.float32(0.1) * states[0], (states[0] + 1,)
+
+    options = {"end": end, "width": width, "longest": longest}
+    (expected,) = beam_search(theirs, (torch.zeros(1, 1),), start=start, **options)
+    got = numpy_beam_search(ours, table.numpy()[[start]], (np.ones((1, 1), np.float32),), **options)
+    assert [sentence for sentence, _ in got] == [each.words for each in expected]
+    assert [score for _, score in got] == pytest.approx([each.score for each in expected], abs=1e-4)
+
+
+def test_a_bundle_of_the_version_before_says_how_to_convert_it(tmp_path: Path) -> None:
+    manifest = (packaged_folder() / MANIFEST).read_text().replace('"version": 4', f'"version": {OLD_VERSION}')
+    (tmp_path / MANIFEST).write_text(manifest)
+    with pytest.raises(InputError, match=rf"convert it with `deixis export upgrade {tmp_path}`"):
+        read_bundle(tmp_path)
