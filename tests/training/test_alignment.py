@@ -106,8 +106,11 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     monkeypatch.setattr("deixis.text.dependencies.SPACY_PACKAGES", ())
     monkeypatch.setattr("deixis.papers.dvsa.snippet_queries.LEAST", 1)
     stores = [store, drawn_store(corpus, tmp_path / "chains")]
-    names = {result.protocol.name for result in evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")}
+    results = evaluate_run(tmp_path / "run", corpus, stores, CPU, split="val")
+    names = {result.protocol.name for result in results}
     assert {"image-text ranking", "phrase alignment", "word magnitudes", "region-phrase ranking"} <= names
+    splits = {result.protocol.name: result.corpus.split for result in results}
+    assert (splits["word magnitudes"], splits["phrase alignment"]) == ("train", "val")
     assert ("snippet queries" in names) is (name == "brnn")
     found = load_run(tmp_path / "run", CPU)
     assert found.abilities == {"score", "localize", "ground", "align"}

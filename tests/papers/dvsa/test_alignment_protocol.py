@@ -204,7 +204,7 @@ def test_magnitudes_tell_both_ends_and_the_words_of_the_paper(pictures: tuple[Pi
     words = [f"w{chr(97 + k // 26)}{chr(97 + k % 26)}" for k in range(200)]
     words[100], words[0] = "kitchen", "."
     table = [(word, 5.0 - 0.01 * place, 9) for place, word in enumerate(words)]
-    found: Any = magnitudes(table, pictures[0]).metrics
+    found: Any = magnitudes(table, pictures[0], pictures[0].reference).metrics
     assert found["words"]["kitchen"]["magnitude"] == pytest.approx(4.0)
     assert len(found["words"]) == 81
     assert "." not in found["words"]

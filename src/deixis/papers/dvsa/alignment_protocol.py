@@ -25,7 +25,7 @@ from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evalu
 from deixis.metrics.paper_tables import paper_tables
 from deixis.metrics.protocols import Pictures, ResultFields, query_tokens
 from deixis.metrics.ranking import TIES
-from deixis.metrics.results import BoxSupervision, Protocol, Result, make_result
+from deixis.metrics.results import BoxSupervision, CorpusReference, Protocol, Result, make_result
 from deixis.model import ImageFeatures, Tokens, regions_of
 from deixis.papers.dvsa.snippets import OVERLAP, count_regions, number_of, phrase_scores
 from deixis.text.tokens import tokens_of
@@ -262,24 +262,30 @@ def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
     }
 
 
-def magnitudes(found: Sequence[tuple[str, float, int]], pictures: Pictures, **fields: Unpack[ResultFields]) -> Result:
+def magnitudes(
+    words: Sequence[tuple[str, float, int]],
+    pictures: Pictures,
+    captions: CorpusReference,
+    **fields: Unpack[ResultFields],
+) -> Result:
     """Table 1 of the DVSA paper's supplement: the mean length of the vectors of words.
 
     Args:
-        found: words, their lengths and how often they were met, longest first. The first and last 40 are told, and
-            those of the paper that are among them; what is no plain word has no name in a result.
-        pictures: whose features the model is for.
+        words: words, the mean lengths of their vectors and their counts, longest first. The result has the first and
+            the last 40, and those of the paper. Tokens that are no plain words are left out.
+        pictures: the pictures whose features the model takes.
+        captions: the corpus and split of the captions in which the words were measured.
     """
     start = time.monotonic()
-    plain = [(word, length) for word, length, _ in found if word.isalpha()]
-    named = {row.id for row in paper_tables()["dvsa/table1"].rows}
-    told_words = dict([*plain[:ENDS], *plain[-ENDS:], *(each for each in plain if each[0] in named)])
+    plain = [(word, length) for word, length, _ in words if word.isalpha()]
+    in_paper = {row.id for row in paper_tables()["dvsa/table1"].rows}
+    chosen = dict([*plain[:ENDS], *plain[-ENDS:], *((word, length) for word, length in plain if word in in_paper)])
     return make_result(
         Protocol("word magnitudes", "none", {**pictures.parameters}),
-        {"words": {word: {"magnitude": length} for word, length in told_words.items()}},
+        {"words": {word: {"magnitude": length} for word, length in chosen.items()}},
         duration=time.monotonic() - start,
-        corpus=pictures.reference,
-        counts={"words": len(found)},
+        corpus=captions,
+        counts={"words": len(words)},
         box_supervision=pictures.box_supervision(),
         **fields,
     )

@@ -13,7 +13,7 @@ from deixis.corpus import training_set
 from deixis.metrics.captioning_protocol import captioning, region_captioning, sentence_baseline, word_neighbours
 from deixis.metrics.localization import gold_queries
 from deixis.metrics.protocols import Pictures
-from deixis.metrics.results import Result
+from deixis.metrics.results import Result, corpus_reference
 from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment, best_smoothing, counting, magnitudes
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.model import AlignmentModel
@@ -53,7 +53,8 @@ def evaluate_aligner(evaluation: Evaluation[Any]) -> Iterator[Result]:
         for split in (evaluation.split, "val")
     )
     captions = training_captions(training_set(evaluation.corpus))
-    yield magnitudes(model.word_magnitudes(captions), pictures, **evaluation.details)
+    trained_on = corpus_reference(evaluation.corpus, "train")
+    yield magnitudes(model.word_magnitudes(captions), pictures, trained_on, **evaluation.details)
     yield sentence_baseline(model, pictures, captions, **evaluation.details)
     if _has_boxes(pictures):
         chosen = _has_boxes(validation)
