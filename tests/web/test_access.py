@@ -43,7 +43,7 @@ def test_a_worker_reaches_no_reviewers_and_no_administrators_route(make_site: Ma
     worker, reviewer = site.join("ann"), site.join("ray", "reviewer")
     for route in routes(review_routes.router, admin_routes.router):
         assert ask(worker, route) == 403, route.path
-    for path in ("/review", "/admin"):
+    for path in ("/review", "/images", "/admin"):
         assert worker.get(path).status_code == 403
         assert reviewer.get(path).status_code == 200
     for path, sent in (

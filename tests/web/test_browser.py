@@ -183,6 +183,13 @@ def test_a_person_qualifies_does_every_task_and_the_export_has_it(
     assert len(passed) == 6
     assert len(drawn) >= 4
     assert person.faults == []
+    page.goto(f"{site.address}/images")
+    page.wait_for_selector("#images li")
+    assert page.locator("#images .finished").count() == 1
+    keep(person, "images")
+    page.click("#images a")
+    page.wait_for_selector(".chain")
+    assert page.inner_text("#list") == "1 of 1"
     page.goto(f"{site.address}/admin")
     page.wait_for_selector("#workers tbody")
     keep(person, "project")

@@ -237,6 +237,64 @@ def test_a_reviewer_corrects_phrases_chains_and_boxes_with_history(make_site: Ma
     assert ray.post("/api/review/fix", {**old, "fix": {"type": "nonsense"}}).status_code == 422
 
 
+def test_the_list_of_images_has_thumbnails_and_neighbours(make_site: MakeSite) -> None:
+    site = make_site()
+    ray, ann = site.join("ray", "reviewer"), site.join("ann")
+    task = ann.tasks("link")[0]
+    image = image_of(site.bench, task["token"])
+    ann.post("/api/work/answer", {"token": task["token"], "answer": "same", "comment": "odd"}).raise_for_status()
+    listed = ray.get("/api/review/images").json()
+    assert (listed["total"], listed["start"], len(listed["images"])) == (4, 0, 4)
+    (touched,) = [entry for entry in listed["images"] if entry["answers"]]
+    assert (touched["id"], touched["workers"], touched["waiting"]) == (image, ["ann"], 1)
+    waiting = ray.get("/api/review/images", params={"part": "review"}).json()
+    assert [entry["id"] for entry in waiting["images"]] == [image]
+    assert ray.get("/api/review/images", params={"start": 3}).json()["images"] == listed["images"][3:]
+    picture = ray.get("/api/review/thumbnail", params={"id": image})
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert max(Pillow.open(io.BytesIO(picture.content)).size) <= 320
+    names = [entry["id"] for entry in listed["images"]]
+    around = ray.get("/api/review/neighbours", params={"id": names[1]}).json()
+    assert around == {"place": 2, "total": 4, "previous": names[0], "next": names[2]}
+    assert ray.get("/api/review/neighbours", params={"id": names[3]}).json()["next"] is None
+    gone = ray.get("/api/review/neighbours", params={"id": names[1], "part": "review"}).json()
+    assert gone == {"place": 0, "total": 1, "previous": None, "next": image}
+    for path, query in (
+        ("images", {"part": "x"}),
+        ("neighbours", {"id": "x", "part": "x"}),
+        ("thumbnail", {"id": "x"}),
+    ):
+        assert ray.get(f"/api/review/{path}", params=query).status_code == 400
+    assert ray.get("/api/review/images", params={"start": -1}).status_code == 422
+
+
+def test_a_reviewer_is_warned_of_two_chains_with_the_same_boxes(make_site: MakeSite) -> None:
+    site = make_site()
+    ray = site.join("ray", "reviewer")
+    name = "scene-000000"
+    view = ray.get("/api/review/image", params={"id": name}).json()
+
+    def fix(made: dict[str, Any]) -> None:
+        nonlocal view
+        sent = {"image": name, "version": view["version"], "fix": made}
+        view = ray.post("/api/review/fix", sent).json()
+
+    people = [entry["id"] for entry in view["mentions"] if "people" in entry["mention"][4]]
+    fix({"type": "chains", "chains": [people[:1], people[1:]]})
+    assert view["equal_boxes"] == []
+    fix({"type": "boxes", "mention": people[0], "boxes": [[73, 105, 125, 226]], "verdict": "box"})
+    fix({"type": "boxes", "mention": people[1], "boxes": [[74, 105, 125, 225]], "verdict": "box"})
+    (warning,) = view["equal_boxes"]
+    chains = [view["chains"][warning[side]]["mentions"] for side in ("first", "second")]
+    assert sorted(chains) == sorted([people[:1], people[1:]])
+    assert warning["merged"]
+    clothes = [entry["id"] for entry in view["mentions"] if "clothing" in entry["mention"][4]]
+    fix({"type": "chains", "chains": [people, clothes[:1]]})
+    fix({"type": "boxes", "mention": clothes[0], "boxes": [[74, 105, 125, 225]], "verdict": "box"})
+    (warning,) = view["equal_boxes"]
+    assert not warning["merged"], "a person and a shirt stay apart"
+
+
 def test_an_administrator_invites_and_decides(make_site: MakeSite) -> None:
     site = make_site()
     ada, ann = site.join("ada", "administrator"), site.join("ann")

@@ -31,6 +31,18 @@ class MergedChains:
     chains: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
+def equal_boxes(boxes: Sequence[Sequence[Box]]) -> list[tuple[int, int]]:
+    """Pairs of chains that have equally many boxes, each with an IoU of at least 0.8 with one of the other's."""
+    pairs = []
+    for second, own in enumerate(boxes):
+        for first in range(second if own else 0):
+            if len(boxes[first]) == len(own):
+                overlap = iou_matrix(box_array(boxes[first]), box_array(own)) >= MERGE_OVERLAP
+                if overlap.any(0).all() and overlap.any(1).all():
+                    pairs.append((first, second))
+    return pairs
+
+
 def merge_overlap(types: frozenset[str], others: frozenset[str]) -> float | None:
     """The IoU from which boxes of chains with these types merge; None if they never do."""
     for one, another in ((types, others), (others, types)):

@@ -13,11 +13,13 @@ from deixis.annotation.image_store import (
     all_fixes,
     decode_document,
     decode_question,
+    load_document,
     load_state,
     lock_image,
     summary,
     valid_judgments,
 )
+from deixis.annotation.merging import equal_boxes, merge_chains
 from deixis.annotation.trust import Standing
 from deixis.annotation.workflow import ImageState, image_state
 from deixis.annotation.workflow_records import (
@@ -32,7 +34,7 @@ from deixis.annotation.workflow_records import (
     by_id,
     check_box,
 )
-from deixis.corpus import TYPES, Box
+from deixis.corpus import TYPES, Box, Image
 from deixis.errors import DeixisError
 
 #: Images whose part of the log is read at once.
@@ -68,6 +70,14 @@ class Event(msgspec.Struct, frozen=True):
     void: bool
 
 
+class EqualBoxes(msgspec.Struct, frozen=True):
+    """Two chains (indexes) with the same boxes: probably one thing. `merged`: the export makes one chain of them."""
+
+    first: int
+    second: int
+    merged: bool
+
+
 class ImageView(msgspec.Struct, frozen=True):
     """An image with its annotations and history. A fix must state the `version` it was made for."""
 
@@ -76,6 +86,7 @@ class ImageView(msgspec.Struct, frozen=True):
     finished: bool
     chains: tuple[ChainView, ...]
     reviews: tuple[Review, ...]
+    equal_boxes: tuple[EqualBoxes, ...]
     history: tuple[Event, ...]
 
 
@@ -122,7 +133,22 @@ def inspect_image(connection: Connection, name: str, settings: Settings) -> Imag
         for question in state.questions
         if question.task == REVIEW
     )
-    return ImageView(document, version, state.finished, chains, reviews, tuple(_history(connection, number)))
+    history = tuple(_history(connection, number))
+    return ImageView(document, version, state.finished, chains, reviews, _equal_boxes(state), history)
+
+
+def _equal_boxes(state: ImageState) -> tuple[EqualBoxes, ...]:
+    boxes = [chain.boxes for chain in state.chains]
+    types = [frozenset(type_ for mention in chain.mentions for type_ in mention.types) for chain in state.chains]
+    groups = [set(parts) for parts, _ in merge_chains(boxes, types).chains]
+    return tuple(
+        EqualBoxes(first, second, any({first, second} <= group for group in groups))
+        for first, second in equal_boxes(boxes)
+    )
+
+
+def image_record(connection: Connection, name: str) -> Image:
+    return load_document(connection, image_number(connection, name)).image
 
 
 def _history(connection: Connection, number: int) -> list[Event]:

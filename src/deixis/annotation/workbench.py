@@ -19,6 +19,7 @@ from sqlalchemy import Connection, select, update
 from deixis.annotation import reviews, schema, standing_store, task_rules
 from deixis.annotation.corpus_export import Export, export_corpus
 from deixis.annotation.desk import Desk, Receipt, ShownTask
+from deixis.annotation.image_list import ImageList, Neighbours, list_images, neighbours
 from deixis.annotation.image_store import lock_image, with_retries
 from deixis.annotation.mistakes import Mistake, tested_document, wrong_test_answers
 from deixis.annotation.progress import (
@@ -244,6 +245,20 @@ class Workbench:
         """Questions for reviewers: chains that cycle or cannot be split, comments, questions with no worker left."""
         with schema.reading(self.engine) as connection:
             return reviews.review_queue(connection, limit)
+
+    def list_images(self, part: str = "all", start: int = 0, count: int = 50) -> ImageList:
+        """Images of a part of the project (`image_list.PARTS`) with their workers and how much these disagree."""
+        with schema.reading(self.engine) as connection:
+            return list_images(connection, part, start, count)
+
+    def neighbours(self, name: str, part: str = "all") -> Neighbours:
+        """The images before and after one in a part of the project."""
+        with schema.reading(self.engine) as connection:
+            return neighbours(connection, name, part)
+
+    def image(self, name: str) -> Image:
+        with schema.quick_reading(self.engine) as connection:
+            return reviews.image_record(connection, name)
 
     def inspect_image(self, name: str) -> reviews.ImageView:
         """An image with its annotations, its history and the version that a fix must state."""

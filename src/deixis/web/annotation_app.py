@@ -148,6 +148,11 @@ def review_page(request: Request) -> Response:
     return _page(request, "review.html", "reviewer", types=TYPES, palette=palette)
 
 
+@pages.get("/images", include_in_schema=False)
+def images_page(request: Request) -> Response:
+    return _page(request, "images.html", "reviewer", per_page=review_routes.PER_PAGE)
+
+
 @pages.get("/admin", include_in_schema=False)
 def admin_page(request: Request) -> Response:
     tasks = {task: rules.title for task, rules in bench_of(request).task_rules.items()}

@@ -15,6 +15,9 @@ from deixis.web.shelf import Shelf
 
 #: First bytes of the formats that every browser shows. Other formats are sent as PNG.
 _BROWSER_FORMATS = ((b"\xff\xd8\xff", "image/jpeg"), (b"\x89PNG\r\n\x1a\n", "image/png"))
+#: Longest side of a thumbnail, in pixels, and the size of their cache in bytes.
+THUMBNAIL_SIDE = 320
+THUMBNAIL_BYTES = 32 << 20
 #: Size of the picture cache in bytes. The tasks of one picture follow each other, for several workers.
 CACHE_BYTES = 64 << 20
 
@@ -37,9 +40,23 @@ class PictureShelf:
             self._pictures[True] = project_pictures(engine, known=True)
         self._cache: Shelf[tuple[bool, str], BrowserPicture] = Shelf(CACHE_BYTES, lambda shown: len(shown.data))
 
+        self._thumbnails: Shelf[str, bytes] = Shelf(THUMBNAIL_BYTES, len)
+
+    def thumbnail(self, image: Image) -> bytes:
+        """A small JPEG of an image to be annotated. Raises `InputError` if it cannot be read."""
+        return self._thumbnails.get(image.id, lambda: _shrink(image, self._pictures[False].read(image)))
+
     def get(self, image: Image, known: bool = False) -> BrowserPicture:
         """The picture of an image. Raises `InputError` if it cannot be read."""
         return self._cache.get((known, image.id), lambda: _encode_for_browser(image, self._pictures[known].read(image)))
+
+
+def _shrink(image: Image, data: bytes) -> bytes:
+    picture = decode_picture(data, name=image.file or image.id, at_least=THUMBNAIL_SIDE)
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()
 
 
 def _encode_for_browser(image: Image, data: bytes) -> BrowserPicture:

@@ -8,8 +8,9 @@ import msgspec
 from fastapi import FastAPI
 from msgspec import Meta
 
+from deixis.annotation.image_list import ImageList, Neighbours
 from deixis.annotation.progress import OwnStanding, Progress, WorkerReport
-from deixis.annotation.reviews import ChainView, Review
+from deixis.annotation.reviews import ChainView, EqualBoxes, Review
 from deixis.annotation.workers import Decision
 from deixis.annotation.workflow_records import Answer, Mention
 from deixis.corpus import Box
@@ -105,6 +106,7 @@ class ReviewedImage(msgspec.Struct, frozen=True):
     mentions: list[NamedMention]
     chains: list[ChainView]
     reviews: list[Review]
+    equal_boxes: list[EqualBoxes]
     history: list[HistoryEvent]
 
 
@@ -121,7 +123,20 @@ class Link(msgspec.Struct, frozen=True):
     path: str
 
 
-REPLIES = (Joined, Empty, Tasks, Received, WrongAnswer, Review, ReviewedImage, Overview, WorkerReport, Link)
+REPLIES = (
+    ImageList,
+    Neighbours,
+    Joined,
+    Empty,
+    Tasks,
+    Received,
+    WrongAnswer,
+    Review,
+    ReviewedImage,
+    Overview,
+    WorkerReport,
+    Link,
+)
 
 _PROBLEMS = {
     400: "The request does not fit the state of the project; `error` says why.",

@@ -1,13 +1,14 @@
-"""API of the reviewer's page: the queue, an image with its annotations and history, and manual fixes."""
+"""API of the reviewer's pages: the queue, the list of images, an image with its history, and manual fixes."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from deixis.annotation.accounts import Account
+from deixis.annotation.image_list import ImageList, Neighbours
 from deixis.annotation.reviews import ImageView, Review
 from deixis.annotation.workflow_records import Fix
 from deixis.corpus import Caption
@@ -17,9 +18,12 @@ from deixis.web.annotation_records import ReviewedImage, file_replies, replies
 from deixis.web.openapi import json_body
 from deixis.web.sessions import needs
 from deixis.web.shell import Number, body, reply
-from deixis.web.state import bench_of, picture_reply, shelf_of
+from deixis.web.state import bench_of, picture_reply, shelf_of, thumbnail_reply
 
 router = APIRouter(prefix="/api/review")
+
+#: Images per page of the list.
+PER_PAGE = 60
 
 Reviewer = Annotated[Account, Depends(needs("reviewer"))]
 
@@ -45,7 +49,26 @@ def image(request: Request, reviewer: Reviewer, id: str) -> Response:
 
 @router.get("/picture", responses=file_replies("image/*", 404), response_class=Response)
 def picture(request: Request, reviewer: Reviewer, id: str) -> Response:
-    return picture_reply(request, bench_of(request).inspect_image(id).document.image)
+    return picture_reply(request, bench_of(request).image(id))
+
+
+@router.get("/thumbnail", responses=file_replies("image/jpeg", 404), response_class=Response)
+def thumbnail(request: Request, reviewer: Reviewer, id: str) -> Response:
+    return thumbnail_reply(request, bench_of(request).image(id))
+
+
+@router.get("/images", responses=replies(ImageList), response_class=Response)
+def images(
+    request: Request, reviewer: Reviewer, part: str = "all", start: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0
+) -> Response:
+    """The images of a part of the project: all, review, disputed, open or finished."""
+    return reply(bench_of(request).list_images(part, start, PER_PAGE))
+
+
+@router.get("/neighbours", responses=replies(Neighbours), response_class=Response)
+def neighbours(request: Request, reviewer: Reviewer, id: str, part: str = "all") -> Response:
+    """The images before and after one in a part of the project."""
+    return reply(bench_of(request).neighbours(id, part))
 
 
 @router.post(
@@ -79,6 +102,7 @@ def _image_fields(request: Request, view: ImageView) -> dict[str, Any]:
         "mentions": [{"id": mention.id, "mention": mention} for mention in view.document.mentions],
         "chains": view.chains,
         "reviews": view.reviews,
+        "equal_boxes": view.equal_boxes,
         "history": view.history,
     }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fastapi import HTTPException, Request, Response
 
 from deixis.annotation.workbench import Workbench
@@ -22,9 +25,25 @@ def shelf_of(request: Request) -> PictureShelf:
 
 def picture_reply(request: Request, image: Image, known: bool = False) -> Response:
     """The picture of an image. A browser keeps it: what is loaded ahead of its task is shown from there then."""
-    try:
+    with _hidden_places():
         shown = shelf_of(request).get(image, known)
+    return _kept_picture(shown.data, shown.media_type)
+
+
+def thumbnail_reply(request: Request, image: Image) -> Response:
+    with _hidden_places():
+        thumbnail = shelf_of(request).thumbnail(image)
+    return _kept_picture(thumbnail, "image/jpeg")
+
+
+def _kept_picture(data: bytes, media_type: str) -> Response:
+    return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=3600"})
+
+
+@contextmanager
+def _hidden_places() -> Iterator[None]:
+    """What is wrong with a file names places on the server, which nobody is told."""
+    try:
+        yield
     except InputError:
-        # What is wrong with the file names places on the server.
         raise HTTPException(404, "this picture cannot be shown") from None
-    return Response(shown.data, media_type=shown.media_type, headers={"Cache-Control": "private, max-age=3600"})

@@ -18,12 +18,27 @@ let begun = null;
 const colour = (index) => palette[index % palette.length];
 const idOf = ([caption, start, end]) => `${caption}:${start}-${end}`;
 
+const address = new URLSearchParams(location.search);
+const part = address.get("part") ?? "all";
+
 async function load() {
-  const image = new URLSearchParams(location.search).get("image") ?? "";
-  const path = encodeURIComponent(image);
+  const path = encodeURIComponent(address.get("image") ?? "");
+  showNeighbours(path).catch((problem) => tell(problem.message));
   const found = await ask(`/api/review/image?id=${path}`);
   await stage.show(`/api/review/picture?id=${path}`, found.width, found.height, found.id);
   show(found);
+}
+
+/** Links to the images before and after this one in the list that it was opened from. */
+async function showNeighbours(path) {
+  const around = await ask(`/api/review/neighbours?id=${path}&part=${encodeURIComponent(part)}`);
+  for (const side of ["previous", "next"]) {
+    const link = find(side);
+    if (around[side] === null) link.removeAttribute("href");
+    else link.href = `/review?image=${encodeURIComponent(around[side])}&part=${encodeURIComponent(part)}`;
+  }
+  find("list").href = `/images?part=${encodeURIComponent(part)}`;
+  find("list").textContent = around.place ? `${around.place} of ${around.total}` : `${around.total} left`;
 }
 
 function show(found) {
@@ -37,7 +52,7 @@ function show(found) {
   phrases = begun = null;
   find("image-id").textContent = view.id;
   find("image-state").textContent = view.finished ? "finished" : "has open questions";
-  find("reviews").replaceChildren(...view.reviews.map(reviewCard));
+  find("reviews").replaceChildren(...view.reviews.map(reviewCard), ...view.equal_boxes.map(equalCard));
   showStarved(view).catch((problem) => tell(problem.message));
   find("history").replaceChildren(...view.history.map(eventLine).reverse());
   choose(-1);
@@ -46,6 +61,15 @@ function show(found) {
 function reviewCard(review) {
   const accept = make("button", { type: "button", onclick: () => fix({ type: "accept", key: review.key }) }, "Right as it stands");
   return make("div", { class: "waiting" }, make("p", {}, review.reason, aboutOf(review)), accept);
+}
+
+/** A warning that two chains have the same boxes. */
+function equalCard({ first, second, merged }) {
+  const [one, other] = [first, second].map((index) => view.chains[index].mentions);
+  const ending = merged ? "The export will make one chain of them." : "The export keeps them apart because of their types.";
+  const join = make("button", { type: "button", onclick: () => fix({ type: "chains", chains: [[...one, ...other]] }) }, "Make one chain");
+  return make("div", { class: "waiting equal" },
+    make("p", {}, `“${textOf(one[0])}” and “${textOf(other[0])}” have the same boxes. ${ending}`), join);
 }
 
 function aboutOf({ mentions }) {
@@ -229,6 +253,8 @@ document.addEventListener("keydown", (event) => {
   if (typing(event) || !view || event.altKey) return;
   if (["Enter", " "].includes(event.key) && event.target.closest("button")) return;
   if (editor.key(event) || zoomKey(event)) event.preventDefault();
+  else if (event.key === "j" && !event.ctrlKey && !event.metaKey) find("next").click();
+  else if (event.key === "k" && !event.ctrlKey && !event.metaKey) find("previous").click();
 });
 window.addEventListener("beforeunload", (event) => { if (unsaved()) event.preventDefault(); });
 load().catch((problem) => tell(problem.message, 0));
