@@ -563,6 +563,42 @@ def test_a_newer_schema_is_refused_and_an_older_one_is_brought_up(
         Workbench(place)
 
 
+def test_hours_count_the_time_between_answers_without_breaks(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=2, link_together=False)
+    ann = bench.add_worker("ann")
+    bench.add_worker("bob")
+    for pause in (0, 10, 20, 3000, 30):
+        clock.now += pause
+        view = bench.next_task(ann, "link")
+        assert view is not None
+        bench.submit(ann, view.token, "different")
+    ann_report, bob_report = bench.workers()
+    assert ann_report.seconds == {"link": 20.0}
+    assert ann_report.hours == round(60 / 3600, 2)
+    assert ann_report.last_seen == clock.now
+    assert (bob_report.seconds, bob_report.hours, bob_report.last_seen) == ({}, 0.0, 0.0)
+
+
+def test_the_list_of_images_counts_disagreement(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3)
+    people = [bench.add_worker(name) for name in ("ann", "bob", "cleo")]
+    chance = Random(3)
+    for _ in range(200):
+        worker = chance.choice(people)
+        view = bench.next_task(worker)
+        if view is not None:
+            bench.submit(worker, view.token, chance.choice(view.answers))
+    listed = bench.list_images("disputed").images
+    assert [image.disputed for image in listed] == sorted((image.disputed for image in listed), reverse=True)
+    assert listed[0].disputed > 0
+    assert set(listed[0].workers) <= {"ann", "bob", "cleo"}
+    assert sum(image.answers for image in bench.list_images().images) == sum(
+        task.judgments - task.voided for task in bench.progress().tasks.values()
+    )
+    assert bench.neighbours(listed[0].id, "disputed").place == 1
+    assert bench.check() == []
+
+
 def test_a_project_of_version_1_goes_on_as_it_began(make_bench: MakeBench, place: str) -> None:
     bench = make_bench(images=2, known=20, link_together=False, test_questions=0, first_items=0, hidden_share=0.0)
     ann = bench.add_worker("ann")

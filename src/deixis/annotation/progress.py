@@ -46,8 +46,16 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, TaskProgress]
 
 
+#: A longer time between two answers of a worker, in seconds, is a break and not counted as work.
+BREAK_SECONDS = 300.0
+
+
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`judgments` and `standings` by task; `accuracy` by task, for tasks with answers that could be checked."""
+    """`judgments` and `standings` by task; `accuracy` by task, for tasks with answers that could be checked.
+
+    `seconds` is the mean time per answer by task, `hours` the time at work, both without breaks (`BREAK_SECONDS`).
+    `last_seen` is the time of the last answer, 0 if there is none.
+    """
 
     id: int
     name: str
@@ -55,6 +63,9 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     judgments: dict[str, int]
     standings: dict[str, str]
     accuracy: dict[str, float]
+    seconds: dict[str, float]
+    hours: float
+    last_seen: float
 
 
 class OwnStanding(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +195,9 @@ def worker_reports(connection: Connection, rules: Rules) -> list[WorkerReport]:
         select(known.c.worker_id, known.c.task, share).group_by(known.c.worker_id, known.c.task)
     ):
         accuracy.setdefault(worker, {})[task] = round(float(right), 4)
+    speeds = _speeds(connection)
+    last = connection.execute(select(log.c.worker_id, func.max(log.c.created)).group_by(log.c.worker_id))
+    seen = {worker: float(time) for worker, time in last}
     return [
         WorkerReport(
             id=row.id,
@@ -192,9 +206,28 @@ def worker_reports(connection: Connection, rules: Rules) -> list[WorkerReport]:
             judgments=judged.get(row.id, {}),
             standings=_standings(Standings(connection, row.id, rules)),
             accuracy=accuracy.get(row.id, {}),
+            seconds={task: round(total / count, 1) for task, (total, count) in speeds.get(row.id, {}).items()},
+            hours=round(sum(total for total, _ in speeds.get(row.id, {}).values()) / 3600, 2),
+            last_seen=seen.get(row.id, 0.0),
         )
         for row in connection.execute(select(schema.workers).order_by(schema.workers.c.id)).all()
     ]
+
+
+def _speeds(connection: Connection) -> dict[int, dict[str, tuple[float, int]]]:
+    """By worker and task: seconds from the answer before, summed over the answers without a break before them."""
+    log = schema.judgments
+    before = func.lag(log.c.created).over(partition_by=log.c.worker_id, order_by=log.c.id)
+    gaps = select(log.c.worker_id, log.c.task, (log.c.created - before).label("gap")).subquery()
+    query = (
+        select(gaps.c.worker_id, gaps.c.task, func.sum(gaps.c.gap), func.count())
+        .where(gaps.c.gap <= BREAK_SECONDS)
+        .group_by(gaps.c.worker_id, gaps.c.task)
+    )
+    speeds: dict[int, dict[str, tuple[float, int]]] = {}
+    for worker, task, total, count in connection.execute(query):
+        speeds.setdefault(worker, {})[task] = (float(total), count)
+    return speeds
 
 
 def _standings(standings: Standings) -> dict[str, str]:

@@ -5,22 +5,28 @@ import { ask, make, tell } from "./shell.js";
 const find = (id) => document.getElementById(id);
 const count = (value) => value.toLocaleString("en");
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const titles = Object.fromEntries([...document.querySelectorAll("#titles option")].map(({ value, text }) => [value, text]));
 const when = (seconds) => new Date(1000 * seconds).toLocaleString();
 
 /** A table whose cells are text, elements, or numbers (set to the right). */
 function fill(table, columns, rows, none) {
   const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col" }, name)));
-  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell) => (
-    typeof cell === "number" ? make("td", { class: "figure" }, count(cell)) : make("td", {}, cell)))));
+  // On a phone, each cell shows the name of its column (admin.css).
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, index) => (typeof cell === "number"
+    ? make("td", { class: "figure", "data-column": columns[index] }, count(cell))
+    : make("td", { "data-column": columns[index] }, cell)))));
   if (rows.length) table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
   else table.replaceChildren(make("tbody", {}, make("tr", {}, make("td", { class: "soft" }, none))));
 }
 
-function showProgress({ progress, agreement }) {
-  find("finished").textContent = `${count(progress.finished)} of ${count(progress.images)} images are finished.`;
+function showProgress({ progress, agreement, workers }) {
+  const hours = workers.reduce((sum, worker) => sum + worker.hours, 0);
+  const each = progress.finished ? `, ${(60 * hours / progress.finished).toFixed(1)} minutes per finished image` : "";
+  find("finished").textContent = `${count(progress.finished)} of ${count(progress.images)} images are finished. `
+    + `Workers spent ${hours.toFixed(1)} hours${each}.`;
   find("finished-bar").value = progress.images ? progress.finished / progress.images : 0;
   const rows = Object.entries(progress.tasks).map(([name, task]) => [
-    name, task.open, task.judgments, task.voided, task.verification,
+    titles[name], task.open, task.judgments, task.voided, task.verification,
     name in agreement ? `${agreement[name].toFixed(1)} %` : "",
     task.proposed ? percent(task.accepted / task.proposed) : "",
   ]);
@@ -32,7 +38,7 @@ function showProgress({ progress, agreement }) {
 
 function showQueue(queue) {
   const rows = queue.map((entry) => [
-    make("a", { href: `/review?image=${encodeURIComponent(entry.image)}` }, entry.image), entry.task, entry.reason,
+    make("a", { href: `/review?image=${encodeURIComponent(entry.image)}&part=review` }, entry.image), titles[entry.task] ?? entry.task, entry.reason,
   ]);
   fill(find("queue"), ["image", "question", "why"], rows, "Nothing waits.");
 }
@@ -40,14 +46,19 @@ function showQueue(queue) {
 function standing(worker, task) {
   const name = worker.standings[task];
   const kind = name === "trusted" ? "standing-trusted" : ["suspended", "failed the test"].includes(name) ? "standing-lost" : "";
-  const known = task in worker.accuracy ? `, ${percent(worker.accuracy[task])}` : "";
-  return make("span", { class: kind }, name, " ", make("small", {}, `${worker.judgments[task] ?? 0}${known}`));
+  const known = task in worker.accuracy ? `, ${percent(worker.accuracy[task])} right` : "";
+  const speed = task in worker.seconds ? `, ${worker.seconds[task]} s each` : "";
+  const answers = worker.judgments[task] ? make("small", {}, `${count(worker.judgments[task])} answers${known}${speed}`) : "";
+  return make("span", { class: kind }, name, " ", answers);
 }
 
 function showWorkers(workers) {
   const tasks = workers.length ? Object.keys(workers[0].standings) : [];
-  const rows = workers.map((worker) => [worker.name, worker.role, ...tasks.map((task) => standing(worker, task))]);
-  fill(find("workers"), ["name", "role", ...tasks], rows, "Nobody has joined yet.");
+  const rows = workers.map((worker) => [
+    worker.name, worker.role, `${worker.hours.toFixed(1)} h`, worker.last_seen ? when(worker.last_seen) : "never",
+    ...tasks.map((task) => standing(worker, task)),
+  ]);
+  fill(find("workers"), ["name", "role", "at work", "last answer", ...tasks.map((task) => titles[task])], rows, "Nobody has joined yet.");
   for (const choice of document.querySelectorAll('select[name="worker"]')) {
     const { value } = choice;
     choice.replaceChildren(...workers.map((worker) => make("option", { value: worker.id }, worker.name)));
@@ -57,7 +68,7 @@ function showWorkers(workers) {
 
 function showDecisions(decisions, workers) {
   const names = Object.fromEntries(workers.map((worker) => [worker.id, worker.name]));
-  const rows = decisions.map((made) => [when(made.created), names[made.worker], made.task, made.standing, made.reason, made.answered]);
+  const rows = decisions.map((made) => [when(made.created), names[made.worker], titles[made.task], made.standing, made.reason, made.answered]);
   fill(find("decisions"), ["when", "worker", "task", "standing", "why", "after answers"], rows, "None so far.");
 }
 
@@ -103,4 +114,15 @@ find("export")?.addEventListener("change", (event) => {
   const { format, finished_only: only } = event.currentTarget.elements;
   find("download").href = `/api/admin/export?format=${encodeURIComponent(format.value)}&finished_only=${only.checked}`;
 });
-load().catch((problem) => tell(problem.message, 0));
+
+// The page keeps itself up to date while it is looked at.
+const REFRESH_SECONDS = 20;
+async function refresh() {
+  try {
+    if (!document.hidden) await load();
+  } catch (problem) {
+    tell(problem.message);
+  }
+  setTimeout(refresh, 1000 * REFRESH_SECONDS);
+}
+refresh();
