@@ -71,7 +71,7 @@ def order(
             seed=recipe.seed,
             readings=recipe.readings,
         )
-    _report(result, f"order of words, {split}", out, as_json)
+    report(result, f"order of words, {split}", out, as_json)
 
 
 def random(
@@ -104,10 +104,11 @@ def random(
         result = random_region_phrases(opened, split, rows=rows)
     else:
         result = random_retrieval(opened, split, folds=folds, rows=rows)
-    _report(result, f"random, {split}", out, as_json)
+    report(result, f"random, {split}", out, as_json)
 
 
-def _report(result: Result, title: str, out: Path | None, as_json: bool) -> None:
+def report(result: Result, title: str, out: Path | None, as_json: bool) -> None:
+    """Write the result file, if one was asked for, and print the figures."""
     from deixis.cli.output import print_json, print_table
     from deixis.metrics.results import flatten, save
 

@@ -69,10 +69,10 @@ def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **f
     scored = [each for own in by_image.values() for each in own]
     relations, types = [each.relation for each in scored], EntityTypes.load()
     either = [row for row, each in enumerate(scored) if reversible(each, types)]
-    figures: dict[str, Any] = {**_figures(found["match"]), "by_relation": _by_relation(found["match"], relations)}
+    figures: dict[str, Any] = {**lead_figures(found["match"]), "by_relation": _by_relation(found["match"], relations)}
     if either:
-        figures["reversible"] = _figures(Leads(*(part[either] for part in found["match"])))
-    figures |= {name: _figures(leads) for name, leads in found.items() if name != "match"}
+        figures["reversible"] = lead_figures(Leads(*(part[either] for part in found["match"])))
+    figures |= {name: lead_figures(leads) for name, leads in found.items() if name != "match"}
     others = found["match"].by.shape[1] - 1
     parameters: dict[str, Any] = {**pictures.parameters, "tie_tolerance": TOLERANCE, "other_pictures": others}
     return make_result(
@@ -100,13 +100,15 @@ def _all_leads(model: Model, pictures: Pictures, by_image: Mapping[str, Sequence
         picture, last = [pictures.features(images[image_id])], first + 2 * len(own)
         kept = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
         columns = np.ix_(kept, range(first, last))
-        found["match"].append(_leads(np.concatenate([_scores(model, picture, texts[first:last]), scores[columns]])))
+        found["match"].append(
+            score_leads(np.concatenate([_scores(model, picture, texts[first:last]), scores[columns]]))
+        )
         if logs is not None:
             here = np.concatenate([_logs(model, picture, texts[first:last]), logs[columns]])
-            found["likelihood"].append(_leads(here))
+            found["likelihood"].append(score_leads(here))
             # A model with a score of its own ranks by such ratios already.
             if kept and not has_own_score(model):
-                found["likelihood_ratio"].append(_leads(here[:1] - logsumexp(here[1:], axis=0)))
+                found["likelihood_ratio"].append(score_leads(here[:1] - logsumexp(here[1:], axis=0)))
         first = last
     joined = {name: _joined(parts) for name, parts in found.items()}
     if logs is not None and not has_own_score(model):
@@ -128,7 +130,7 @@ def _logs(model: Model, images: Sequence[ImageFeatures], texts: Sequence[Tokens]
     return np.asarray(model.log_likelihood(images, texts), float)
 
 
-def _leads(scores: Array) -> Leads:
+def score_leads(scores: Array) -> Leads:
     """From scores `(pictures, texts)` in which every true caption is followed by its twin."""
     true, false = scores[:, ::2].T, scores[:, 1::2].T
     return Leads(true - false, TOLERANCE * np.maximum(1, np.maximum(abs(true), abs(false))))
@@ -144,7 +146,7 @@ def _sum(first: Leads, second: Leads) -> Leads:
     return Leads(*(a / units[0] + b / units[1] for a, b in zip(first, second, strict=True)))
 
 
-def _figures(leads: Leads) -> dict[str, float]:
+def lead_figures(leads: Leads) -> dict[str, float]:
     own, tie = leads.by[:, 0], leads.tie[:, 0]
     found = {
         "accuracy": 100 * float(np.mean(own > tie)),
@@ -164,4 +166,4 @@ def _by_relation(leads: Leads, relations: Sequence[str]) -> dict[str, dict[str, 
     for row, name in enumerate(relations):
         rows.setdefault(name, []).append(row)
     ordered = sorted(rows.items(), key=lambda item: -len(item[1]))
-    return {name: _figures(Leads(leads.by[own, :1], leads.tie[own, :1])) for name, own in ordered}
+    return {name: lead_figures(Leads(leads.by[own, :1], leads.tie[own, :1])) for name, own in ordered}

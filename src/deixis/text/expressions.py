@@ -81,6 +81,8 @@ class Expression(NamedTuple):
     #: Indexes of `labelled_boxes`.
     target: int
     others: tuple[int, ...]
+    #: What the text calls the objects: the label, or another name for it.
+    noun: str
 
 
 class LabelledBoxes(NamedTuple):
@@ -124,7 +126,14 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
             named = [_name(each, random) for each in (label, *others)]
             text = templates[random.integers(len(templates))].format(*named)
             found.append(
-                Expression(text, kind, label, int(same[place]), tuple(int(own) for own in same if own != same[place]))
+                Expression(
+                    text,
+                    kind,
+                    label,
+                    int(same[place]),
+                    tuple(int(own) for own in same if own != same[place]),
+                    named[0],
+                )
             )
     return found
 

@@ -1,0 +1,129 @@
+"""Caption twins: a true caption of a picture against a false one, by kind of change (`deixis.text.false_captions`).
+
+A pair is right if the true caption scores higher; a tie is wrong. False captions are made so that the words alone help
+little: each change is as frequent as its reverse, and pairs are chosen so that a trigram language model, fitted to the
+training captions, prefers the false caption as often as the true one, by as much. `other_pictures` is how often the
+scored model prefers the true caption when it sees another picture: what it knows from the words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.corpus import Corpus, Image
+from deixis.corpus.training import training_set
+from deixis.errors import DeixisError
+from deixis.metrics.results import Protocol, Result, corpus_reference, make_result
+from deixis.metrics.word_order import OTHERS, TOLERANCE, Leads, lead_figures, score_leads
+from deixis.model import Model, Tokens
+from deixis.text.false_captions import KINDS, Kind, balanced, colour_counts, false_captions
+from deixis.text.tokens import tokens_of
+from deixis.text.trigrams import Trigrams
+from deixis.vision.reading import read_picture
+
+#: Pairs are balanced within so many groups of each kind, from the smallest to the largest difference in likelihood.
+GROUPS = 10
+
+
+class CaptionTwins(NamedTuple):
+    image: str
+    kind: Kind
+    true: tuple[str, ...]
+    false: tuple[str, ...]
+    #: log p(true) − log p(false) of the language model.
+    likelier: float
+
+
+def caption_twins(corpus: Corpus, split: str, *, seed: int = 0) -> list[CaptionTwins]:
+    """Twins of the captions of a split, balanced; the language model reads the captions of the split `train`."""
+    random = np.random.default_rng(seed)
+    training = [tokens_of(caption) for image in training_set(corpus) for caption in image.captions]
+    model, counts = Trigrams(training), colour_counts(training)
+    made, changes = [], []
+    for image in corpus.split(split):
+        captions = [tokens_of(caption) for caption in image.captions]
+        for place, caption in enumerate(captions):
+            true = model.log_probability(caption)
+            for change in false_captions(caption, [*captions[:place], *captions[place + 1 :]], random, counts):
+                likelier = true - model.log_probability(change.tokens)
+                made.append(CaptionTwins(image.id, change.kind, caption, change.tokens, likelier))
+                changes.append(change)
+    return equally_likely(balanced(made, changes, random), random)
+
+
+def equally_likely(twins: Sequence[CaptionTwins], random: np.random.Generator) -> list[CaptionTwins]:
+    """As many pairs whose true caption is the likelier one as others, at every size of the difference."""
+    chosen: list[int] = []
+    for kind in KINDS:
+        rows = np.array([row for row, each in enumerate(twins) if each.kind == kind and each.likelier], np.int64)
+        likelier = np.array([twins[row].likelier for row in rows])
+        for group in np.array_split(np.argsort(abs(likelier), kind="stable"), GROUPS):
+            sides = [rows[group[likelier[group] > 0]], rows[group[likelier[group] < 0]]]
+            count = min(map(len, sides))
+            chosen += [row for side in sides for row in random.permutation(side)[:count].tolist()]
+    return [twins[row] for row in sorted(chosen)]
+
+
+def twin_accuracy(
+    model: Model,
+    corpus: Corpus,
+    split: str,
+    *,
+    seed: int = 0,
+    parameters: dict[str, str] | None = None,
+) -> Result:
+    """The share of twins whose true caption scores higher with its picture, in percent, by kind: `twins.colour`, ….
+
+    Args:
+        model: scores pictures and texts.
+        corpus: with pictures, and a split `train`.
+        parameters: of the result, such as the model's name.
+    """
+    start = time.monotonic()
+    twins = caption_twins(corpus, split, seed=seed)
+    if not twins:
+        raise DeixisError(f"no caption of the split {split} can be changed into a false one")
+    found = _leads(model, corpus, corpus.split(split).images, twins)
+    figures = {}
+    for kind in KINDS:
+        rows = [row for row, each in enumerate(twins) if each.kind == kind]
+        if rows:
+            likelier = [twins[row].likelier > 0 for row in rows]
+            blind = {"language_model": 100 * float(np.mean(likelier))}
+            figures[kind] = {**lead_figures(Leads(found.by[rows], found.tie[rows])), **blind}
+    return make_result(
+        Protocol(
+            "caption twins",
+            "a tie is wrong",
+            {**(parameters or {}), "seed": seed, "tie_tolerance": TOLERANCE, "other_pictures": found.by.shape[1] - 1},
+        ),
+        {"twins": figures},
+        duration=time.monotonic() - start,
+        corpus=corpus_reference(corpus, split),
+        counts={"images": len({each.image for each in twins}), "pairs": len(twins)},
+    )
+
+
+def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequence[CaptionTwins]) -> Leads:
+    """The differences in the scores of twins, with their own picture first, then with others of the split."""
+    spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
+    others = [images[place] for place in spread]
+    texts: list[Tokens] = [text for each in twins for text in (each.true, each.false)]
+    shown = np.asarray(model.score([read_picture(corpus, image) for image in others], texts), np.float64)
+    rows_of: dict[str, list[int]] = {}
+    for row, each in enumerate(twins):
+        rows_of.setdefault(each.image, []).append(row)
+    scores: NDArray[np.float64] = np.empty((len(others), len(texts)))
+    for image in images:
+        if image.id not in rows_of:
+            continue
+        columns = [column for row in rows_of[image.id] for column in (2 * row, 2 * row + 1)]
+        scores[0, columns] = model.score([read_picture(corpus, image)], [texts[column] for column in columns])[0]
+        kept = [row for row, other in enumerate(others) if other.id != image.id][: len(others) - 1]
+        scores[1:, columns] = shown[np.ix_(kept, columns)]
+    return score_leads(scores)

@@ -1,0 +1,38 @@
+"""`deixis evaluate twins` and `two-objects`: a model by its name, figures, and the hash of its weights in the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deixis.adapters.bundles import open_bundle
+from deixis.cli import main
+from deixis.metrics.results import load
+
+
+@pytest.mark.parametrize(
+    ("command", "group", "figure"), [("twins", "twins", "colour"), ("two-objects", "two_objects", "overall")]
+)
+def test_a_model_is_scored_by_name(
+    command: str,
+    group: str,
+    figure: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "result.json"
+    monkeypatch.setattr(
+        "sys.argv", ["deixis", "evaluate", command, "scenes:160", "--split", "val", "--out", str(out), "--json"]
+    )
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    printed = json.loads(capsys.readouterr().out)
+    assert 0 <= printed["metrics"][group][figure]["accuracy"] <= 100
+    result, bundle = load(out), open_bundle("deixis-base")
+    assert bundle is not None
+    assert result.protocol.parameters["model"] == "deixis-base"
+    assert result.protocol.parameters["weights_sha256"] == bundle.manifest.weights_sha256
