@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from deixis.base.warm_start import measure_batch_norms
+from deixis.adapters.bundles import open_bundle
+from deixis.base.warm_start import _open, measure_batch_norms
+from deixis.errors import DeixisError
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 
 
@@ -21,3 +24,18 @@ def test_measured_batch_norms_change_nothing_and_hold_the_statistics() -> None:
         first = network._bn0
         measured = first(network._conv_stem(pictures))
         torch.testing.assert_close(first.train()(network._conv_stem(pictures)), measured, atol=1e-3, rtol=1e-3)
+
+
+def test_a_bundle_is_named_with_the_hash_of_its_weights() -> None:
+    bundle = open_bundle("deixis-base")
+    assert bundle is not None
+    sha256 = bundle.manifest.weights_sha256
+    assert _open(f"deixis-base@{sha256[:12]}").manifest.weights_sha256 == sha256
+    for name, message in (
+        ("deixis-base", "HASH"),
+        ("deixis-base@", "HASH"),
+        ("elsewhere@12", "no bundle"),
+        ("deixis-base@000000000000", f"{sha256[:12]}.*--set start=onnx:FOLDER@000000000000"),
+    ):
+        with pytest.raises(DeixisError, match=message):
+            _open(name)

@@ -88,7 +88,7 @@ class DeixisBaseRecipe(PictureRecipe, frozen=True, kw_only=True, forbid_unknown_
     model: TowerRecipe = TowerRecipe(side=320, fine=128)
     grounding: GroundingPart = GroundingPart()
     twins: TwinPart = TwinPart()
-    #: A bundle whose weights are those to begin with; "": the backbone's ImageNet weights.
+    #: The bundle to begin with, as NAME@SHA-256 of its weights, which may be cut short; "": ImageNet weights alone.
     start: str = ""
 
     @property

@@ -31,6 +31,8 @@ def start_from_bundle(
     attention begin by doing nothing.
 
     Args:
+        name: `deixis-base@HASH` or `onnx:FOLDER@HASH`; the hash, which may be cut short, is that of the manifest's
+            `weights_sha256`, so that a bundle with other weights is refused.
         module: its tower's backbone is also the grounding network's.
         vocabulary: of both text branches.
         pictures: batches of normalized pictures `(batch, 3, side, side)`, to measure the batch norms on.
@@ -58,9 +60,16 @@ def start_from_bundle(
 
 
 def _open(name: str) -> Bundle:
-    bundle = open_bundle(name)
-    if bundle is None:
-        raise DeixisError(f"start: {name!r} is no bundle")
+    folder, _, weights = name.rpartition("@")
+    bundle = open_bundle(folder)
+    if bundle is None or not weights:
+        raise DeixisError(f"start: {name!r} is no bundle; write deixis-base@HASH or onnx:FOLDER@HASH")
+    sha256 = bundle.manifest.weights_sha256
+    if not sha256.startswith(weights):
+        raise DeixisError(
+            f"start: {folder} has weights {sha256[:12]}, the recipe begins with {weights}; give the bundle with these "
+            f"by --set start=onnx:FOLDER@{weights}"
+        )
     return bundle
 
 
