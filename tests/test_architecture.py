@@ -157,6 +157,15 @@ def test_start_up_is_fast(arguments: list[str]) -> None:
     assert min(seconds() for _ in range(5)) < 0.4
 
 
+def test_a_task_imports_little_of_the_package() -> None:
+    """A reader who follows `deixis train` from a task meets few files: no protocols, no vision, no model for search."""
+    code = "import sys, deixis.papers.two_branch.sentences_task; print(*[n for n in sys.modules if n[:7] == 'deixis.'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert len(modules) <= 48
+    assert {name.split(".")[1] for name in modules}.isdisjoint({"adapters", "model", "search"})
+
+
 def test_training_begins_at_the_one_door() -> None:
     """Nobody but the leak guard takes the split `train`, and whatever learns asks for a `TrainingSet`."""
     takers = [

@@ -16,7 +16,6 @@ from deixis.errors import DeixisError, InputError
 from deixis.text import FisherVectors, MeanVectors, WordVectors, named_vectors
 from deixis.text import features as room
 from deixis.text.features import (
-    FisherFeatures,
     TextRecipe,
     TokenIds,
     content_words,
@@ -25,8 +24,9 @@ from deixis.text.features import (
     text_features,
     training_captions,
 )
-from deixis.text.kept_vectors import KeptVectors
+from deixis.text.named_vectors import StoredVectors
 from deixis.text.tokens import tokens_of
+from deixis.text.vector_features import FisherFeatures
 
 RECIPES = [
     TextRecipe("hglmm", centres=3),
@@ -206,23 +206,23 @@ def test_another_file_of_the_same_name_is_other_features(
 
 
 def test_words_kept_beside_their_vectors_are_still_read(vectors: WordVectors, tmp_path: Path) -> None:
-    kept = KeptVectors.of(vectors, ["man", "dog", "zeppelin"])
+    kept = StoredVectors.of(vectors, ["man", "dog", "zeppelin"])
     kept.save(tmp_path)
     with safetensors.safe_open(tmp_path / "words.safetensors", "numpy") as file:
         about, table = file.metadata(), file.get_tensor("vectors")
     (tmp_path / "words.json").write_text(about.pop("words"))
     safetensors.numpy.save_file({"vectors": table}, tmp_path / "words.safetensors", about)
-    again = KeptVectors.load(tmp_path)
-    assert again.unmet(["man", "zeppelin", "cat"]) == ["cat"]
+    again = StoredVectors.load(tmp_path)
+    assert again.not_looked_up(["man", "zeppelin", "cat"]) == ["cat"]
     np.testing.assert_array_equal(again.look_up(["dog"])[0], kept.look_up(["dog"])[0])
 
 
 def test_kept_vectors_are_those_of_the_whole_table(vectors: WordVectors, unseen: list[tuple[str, ...]]) -> None:
     words = content_words(unseen)
-    kept = KeptVectors.of(vectors, words[:20])
-    assert kept.unmet(words) == words[20:]
+    kept = StoredVectors.of(vectors, words[:20])
+    assert kept.not_looked_up(words) == words[20:]
     more = kept.with_words(vectors, words)
-    assert more.unmet(words) == []
+    assert more.not_looked_up(words) == []
     array, found = vectors.look_up(words)
     ours, ours_found = more.look_up(words)
     assert 0 < found.sum() < len(found)

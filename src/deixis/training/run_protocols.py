@@ -1,7 +1,8 @@
 """The protocols by which finished runs are evaluated, over the measurements of `deixis.metrics`.
 
 Each takes an `Evaluation` and yields results, usually one. A kind of training lists those that apply to its runs
-(`Kind.protocols`); protocols of a single paper are in that paper's folder.
+(`Kind.protocols`); protocols of a single paper are in that paper's folder. Measurements are imported when they are
+made: training needs none of them.
 """
 
 from __future__ import annotations
@@ -10,31 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-
-from deixis.corpus import Corpus
-from deixis.features.store import FeatureStore
-from deixis.metrics.localization import PhraseQuery
-from deixis.metrics.presence import BestRegion
-from deixis.metrics.protocols import (
-    Pictures,
-    ResultFields,
-    localization,
-    presence,
-    query_tokens,
-    region_phrase_ranking,
-    retrieval,
-    sentence_retrieval,
-)
-from deixis.metrics.results import Result
-from deixis.metrics.word_order import order_accuracy
-from deixis.text.parsing import ParserMissing
-from deixis.text.twins import corpus_twins
 from deixis.training.inputs import find_store
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import FitRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from deixis.corpus import Corpus
+    from deixis.features.store import FeatureStore
+    from deixis.metrics.protocols import Pictures, ResultFields
+    from deixis.metrics.results import Result
 
 R = TypeVar("R", bound=FitRecipe)
 
@@ -69,6 +58,8 @@ class Evaluation(Generic[R]):
     @cached_property
     def localized_pictures(self) -> Pictures:
         """The images of the split with the proposals among which phrases are localized."""
+        from deixis.metrics.protocols import Pictures
+
         return Pictures(
             self.corpus,
             self.split,
@@ -79,16 +70,20 @@ class Evaluation(Generic[R]):
 
 
 #: A protocol yields one result; none where the corpus or the machine lacks what it needs.
-RunProtocol = Callable[[Evaluation[Any]], Iterable[Result]]
+RunProtocol = Callable[[Evaluation[Any]], "Iterable[Result]"]
 
 
 def image_text_ranking(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """Images for every caption, and captions for every image."""
+    from deixis.metrics.protocols import retrieval
+
     yield retrieval(evaluation.model, evaluation.pictures, folds=evaluation.folds, **evaluation.details)
 
 
 def sentence_ranking(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """The other captions of the same image for every caption; for models that embed texts."""
+    from deixis.metrics.protocols import sentence_retrieval
+
     yield sentence_retrieval(evaluation.model, evaluation.pictures, **evaluation.details)
 
 
@@ -103,6 +98,9 @@ def phrase_localization_and_precision(evaluation: Evaluation[Any]) -> Iterator[R
 
 
 def _localization(evaluation: Evaluation[Any], *, precision: bool = False) -> Result:
+    from deixis.metrics.localization import PhraseQuery
+    from deixis.metrics.protocols import localization, query_tokens
+
     pictures = evaluation.localized_pictures
     phrases = {
         tuple(query_tokens(PhraseQuery(caption, phrase)))
@@ -119,11 +117,16 @@ def _localization(evaluation: Evaluation[Any], *, precision: bool = False) -> Re
 
 def phrase_presence(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """Whether phrases are in pictures, by the score of the best proposal."""
+    from deixis.metrics.presence import BestRegion
+    from deixis.metrics.protocols import presence
+
     yield presence(BestRegion(evaluation.model), evaluation.localized_pictures, **evaluation.details)
 
 
 def ground_truth_region_ranking(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """Phrases for every ground-truth region, and regions for every phrase (HM-LSTM, Table 4)."""
+    from deixis.metrics.protocols import Pictures, region_phrase_ranking
+
     boxes = evaluation.recipe.learns_from_boxes
     store = find_store(evaluation.stores, "chains")
     pictures = Pictures(evaluation.corpus, evaluation.split, store, learned_from_boxes=boxes)
@@ -132,6 +135,10 @@ def ground_truth_region_ranking(evaluation: Evaluation[Any]) -> Iterator[Result]
 
 def word_order(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """A caption against the same words with two roles exchanged. Without a parser there are no such captions."""
+    from deixis.metrics.word_order import order_accuracy
+    from deixis.text.parsing import ParserMissing
+    from deixis.text.twins import corpus_twins
+
     try:
         twins = corpus_twins(evaluation.corpus.split(evaluation.split))
     except ParserMissing:

@@ -41,10 +41,11 @@ from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE, Plan
 from deixis.papers.hm_lstm.loss import contrastive_loss, total_loss
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
-from deixis.text.features import MeanFeatures, TextRecipe, text_features
+from deixis.text.features import TextRecipe, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
 from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
+from deixis.text.vector_features import MeanFeatures
 from deixis.text.vocabulary import SPECIALS, Vocabulary
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.kind import Kind

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from deixis.corpus import Corpus, TrainingSet
 from deixis.features.centring import mean_direction
 from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
-from deixis.papers.two_branch.model import SimilarityModel, TwoBranchModel
 from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
 from deixis.text.features import TextFeatures, TextRecipe, load_text_features
 from deixis.training.contrastive import Contrast
@@ -24,10 +23,11 @@ from deixis.training.inputs import TEXT, check_caption_count, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.placing import rows_of
 from deixis.training.recipe import Recipe
-from deixis.training.run_records import batch_means
-from deixis.training.runs import read_log, read_weights
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches, Gather, Loss, compute_all
+
+if TYPE_CHECKING:
+    from deixis.papers.two_branch.model import TwoBranchModel
 
 #: Visual features processed together: 32,768 of 1,280 float32 are 168 MB.
 ROWS = 1 << 15
@@ -162,6 +162,9 @@ class TwoBranchKind(Kind[R]):
     distributed = True
 
     def load_model(self, folder: Path, recipe: R, device: torch.device) -> TwoBranchModel:
+        from deixis.papers.two_branch.model import SimilarityModel, TwoBranchModel
+        from deixis.training.runs import read_weights
+
         text = load_text_features(folder / TEXT, device=device.type)
         prefix = "network."
         stored = read_weights(folder)
@@ -176,6 +179,9 @@ class TwoBranchKind(Kind[R]):
         return {}
 
     def training_sizes(self, run: Path) -> dict[str, Any]:
+        from deixis.training.run_records import batch_means
+        from deixis.training.runs import read_log
+
         return {"batch": batch_means(read_log(run))}
 
     def check_corpus(self, recipe: R, corpus: Corpus) -> None:

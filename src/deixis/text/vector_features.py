@@ -1,0 +1,191 @@
+"""Text features that are vectors: Fisher vectors, mean word vectors, tf-idf (`deixis.text.features` is the entry)."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write
+from deixis.text.bag_of_words import MeanVectors, tfidf
+from deixis.text.features import TextRecipe, Tokens, check_components, save_recipe
+from deixis.text.fisher import FisherVectors
+from deixis.text.named_vectors import StoredVectors, named_vectors
+from deixis.text.streamed_pca import StreamedPCA
+from deixis.text.tokens import has_content
+from deixis.text.word_vectors import WordVectors
+
+FISHER, PCA, IDF = "fisher.safetensors", "pca.safetensors", "idf.safetensors"
+#: Texts that are projected, or made dense, at a time.
+BLOCK = 4096
+
+
+def fit(
+    recipe: TextRecipe,
+    captions: Sequence[Tokens],
+    words: Iterable[str],
+    vectors: WordVectors | None,
+    device: str | None,
+) -> VectorFeatures:
+    """Fit features of the kind "mean" or "hglmm"; arguments as for `deixis.text.features.fit_text_features`."""
+    vectors = vectors or named_vectors(recipe.vectors)
+    stored = StoredVectors.of(vectors, words)
+    if recipe.kind == "mean":
+        return MeanFeatures(recipe, stored)
+    fisher = FisherVectors(vectors, recipe.centres, random_state=recipe.seed, n_jobs=os.cpu_count() or 1).fit(captions)
+    fisher.vectors = stored
+    features = FisherFeatures(recipe, fisher)
+    return features.reduced(recipe, captions, device=device) if recipe.pca else features
+
+
+def load(folder: Path, recipe: TextRecipe, device: str | None) -> VectorFeatures:
+    """Read saved features of the kind "mean" or "hglmm"."""
+    vectors = StoredVectors.load(folder)
+    if recipe.kind == "mean":
+        return MeanFeatures(recipe, vectors)
+    fisher = FisherVectors.load(folder / FISHER, vectors, n_jobs=os.cpu_count() or 1)
+    return FisherFeatures(recipe, fisher, StreamedPCA.load(folder / PCA, device=device) if recipe.pca else None)
+
+
+class FisherFeatures:
+    """Fisher vectors of a mixture over word vectors, raw (Entities) or their principal components (two-branch)."""
+
+    def __init__(self, recipe: TextRecipe, fisher: FisherVectors, pca: StreamedPCA | None = None) -> None:
+        self.recipe, self._fisher, self._pca = recipe, fisher, pca
+        self.dim = pca.n_components if pca else 2 * int(fisher.mixture_.location_.size)
+
+    def reduced(self, recipe: TextRecipe, captions: Sequence[Tokens], *, device: str | None) -> FisherFeatures:
+        """The same followed by a PCA, fitted to the captions."""
+        check_components(recipe, len(captions))
+        if recipe.pca > self.dim:
+            raise DeixisError(f"text.pca = {recipe.pca}: Fisher vectors have only {self.dim:,} dimensions")
+        # In a file, as float16: 30,000 captions take 1.1 GB.
+        with tempfile.TemporaryFile() as file:
+            rows: Any = np.memmap(file, np.float16, "w+", shape=(len(captions), self.dim))
+            self._fisher.transform(captions, out=rows)
+            return FisherFeatures(recipe, self._fisher, StreamedPCA(recipe.pca, device=device).fit(rows))
+
+    @property
+    def vectors(self) -> StoredVectors:
+        return cast(StoredVectors, self._fisher.vectors)
+
+    @vectors.setter
+    def vectors(self, vectors: StoredVectors) -> None:
+        self._fisher.vectors = vectors
+
+    def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
+        blocks = self._fisher.stream(texts, np.float32)
+        if self._pca is None:
+            yield from blocks
+            return
+        pending: list[NDArray[Any]] = []
+        for block in blocks:
+            pending.append(block)
+            if sum(map(len, pending)) >= BLOCK:
+                yield self._pca.transform(np.concatenate(pending))
+                pending = []
+        if pending:
+            yield self._pca.transform(np.concatenate(pending))
+
+    def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
+        return _concatenated(self.stream(texts), (len(texts), self.dim))
+
+    def knows(self, word: str) -> bool:
+        return _has_vector(word, self.vectors)
+
+    def save(self, folder: str | Path) -> None:
+        self.vectors.save(Path(folder))
+        self._fisher.save(Path(folder) / FISHER)
+        if self._pca is not None:
+            self._pca.save(Path(folder) / PCA)
+        save_recipe(folder, self.recipe)
+
+
+class MeanFeatures:
+    """The mean vector of a text's words (two-branch networks, Table 2 a)."""
+
+    def __init__(self, recipe: TextRecipe, vectors: StoredVectors) -> None:
+        self.recipe, self.vectors = recipe, vectors
+
+    @property
+    def dim(self) -> int:
+        return self.vectors.dimension
+
+    def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
+        return MeanVectors(self.vectors).transform(texts)
+
+    def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
+        yield self.transform(texts)
+
+    def knows(self, word: str) -> bool:
+        return _has_vector(word, self.vectors)
+
+    def save(self, folder: str | Path) -> None:
+        self.vectors.save(Path(folder))
+        save_recipe(folder, self.recipe)
+
+
+class TfidfFeatures:
+    """tf-idf: one number per word of the training captions (two-branch networks, section 4.3)."""
+
+    def __init__(self, recipe: TextRecipe, vectorizer: TfidfVectorizer) -> None:
+        self.recipe, self._vectorizer = recipe, vectorizer
+        self.dim = len(vectorizer.idf_)
+
+    @classmethod
+    def fit(cls, recipe: TextRecipe, captions: Sequence[Tokens]) -> TfidfFeatures:
+        return cls(recipe, tfidf(min_df=recipe.minimum_count, dtype=np.float32).fit(captions))
+
+    def stream(self, texts: Sequence[Tokens]) -> Iterator[NDArray[Any]]:
+        for start in range(0, len(texts), BLOCK):
+            yield self._vectorizer.transform(texts[start : start + BLOCK]).toarray()
+
+    def transform(self, texts: Sequence[Tokens]) -> NDArray[Any]:
+        return _concatenated(self.stream(texts), (len(texts), self.dim))
+
+    def knows(self, word: str) -> bool:
+        return word in self._vectorizer.vocabulary_
+
+    def save(self, folder: str | Path) -> None:
+        words = sorted(self._vectorizer.vocabulary_, key=self._vectorizer.vocabulary_.__getitem__)
+        idf = np.ascontiguousarray(self._vectorizer.idf_)
+        with atomic_write(Path(folder) / IDF) as stream:
+            stream.write(safetensors.numpy.save({"idf": idf}, {"words": msgspec.json.encode(words).decode()}))
+        save_recipe(folder, self.recipe)
+
+    @classmethod
+    def load(cls, folder: Path, recipe: TextRecipe) -> TfidfFeatures:
+        try:
+            with safetensors.safe_open(folder / IDF, "numpy") as file:
+                words = msgspec.json.decode((file.metadata() or {})["words"], type=list[str])
+                vectorizer = tfidf(vocabulary=words, dtype=np.float32)
+                vectorizer.idf_ = file.get_tensor("idf")
+        except (safetensors.SafetensorError, OSError, KeyError, ValueError, msgspec.DecodeError) as fault:
+            raise InputError(folder / IDF, f"does not hold tf-idf weights ({fault})") from None
+        return cls(recipe, vectorizer)
+
+
+VectorFeatures = FisherFeatures | MeanFeatures
+
+
+def _has_vector(word: str, vectors: StoredVectors) -> bool:
+    """Whether a word has a vector, or, like "the", needs none."""
+    return not has_content(word) or bool(vectors.look_up([word])[1][0])
+
+
+def _concatenated(blocks: Iterator[NDArray[Any]], shape: tuple[int, int]) -> NDArray[np.float32]:
+    out = np.empty(shape, np.float32)
+    start = 0
+    for block in blocks:
+        out[start : start + len(block)] = block
+        start += len(block)
+    return out
