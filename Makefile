@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test-unit test test-all check bench clean
+.PHONY: install demo test-unit test test-all check bench clean docs pages
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -41,8 +41,18 @@ check: $(VENV)/.installed-check
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/performance.py run
 
+# The site in site/, from the Markdown pages in docs/; fails on dead links.
+docs: pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# The generated pages: results of the papers, commands, recipes, settings, API, performance.
+pages: $(VENV)/.installed-docs
+	$(BIN)/deixis results pages --out docs/results --force
+	$(BIN)/python scripts/write_reference.py
+	$(BIN)/python benchmarks/performance.py docs
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
 
 # Debian and Ubuntu ship Python without ensurepip. Where `python3 -m venv` cannot install pip, python3-venv is installed
 # (as root, or through sudo), or the message names it. The stamp comes last, so that an interrupted set-up is repeated.
@@ -82,3 +92,8 @@ $(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis, its test tools and what its benchmarks compare it with into $(VENV) …"
 	$(PIP) install -c constraints.txt -e '.[test,benchmarks]'
 	@touch $@ $(VENV)/.installed $(VENV)/.installed-unit $(VENV)/.installed-test
+
+$(VENV)/.installed-docs: $(SOURCES) | $(VENV)/.made
+	@echo "Installing Deixis and the site's tools into $(VENV) …"
+	$(PIP) install -c constraints.txt -e '.[docs]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,217 @@
+"""Write the generated pages of the reference: commands, recipes, recipe settings, the Python API.
+
+    python scripts/write_reference.py            # writes docs/reference/
+    python scripts/write_reference.py --check    # exit code 1 if a page is out of date
+
+`make docs` runs it before it builds the site; a test runs the check.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import typer
+
+import deixis
+from deixis.cli import app
+from deixis.cli.grouped_help import GROUPS, OTHERS
+from deixis.features.feature_recipe import FeatureRecipe
+from deixis.training.kinds import KINDS, kind_of
+from deixis.training.recipe import FitRecipe, package_recipes
+from deixis.training.schedule import Schedule
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+NOTICE = "Written by `python scripts/write_reference.py`; do not edit."
+
+
+def pages() -> dict[str, str]:
+    """The pages by file name."""
+    written = {f"commands-{_slug(group)}.md": _commands_page(group) for group in GROUPS if group != OTHERS}
+    return {**written, "recipes.md": _recipes_page(), "settings.md": _settings_page(), "api.md": _api_page()}
+
+
+def _slug(text: str) -> str:
+    return text.lower().replace("your ", "").replace(" ", "-")
+
+
+def _commands_page(group: str) -> str:
+    sections = [
+        _command_section(f"{name}{f' {below}' if below else ''}", command)
+        for name, top in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+        if getattr(top, "rich_help_panel", None) == group
+        for below, command in _walk(top)
+    ]
+    intro = "Every command also has `-h`. [Exit codes and environment variables](environment.md)."
+    return "\n\n".join([f"# Commands: {group.lower()}", f"{NOTICE} {intro}", *sections]) + "\n"
+
+
+def _walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        yield from _walk(below, f"{path} {name}".strip())
+
+
+def _command_section(name: str, command: Any) -> str:
+    """A command's usage, help and options."""
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+    required = [f"{option.opts[-1]} {_metavar(option)}" for option in options if option.required]
+    usage = " ".join(["deixis", name, *map(_metavar, arguments), *required, "[OPTIONS]"])
+    context = command.context_class(command, info_name=name)
+    text = re.sub(r"\n\n(Examples?:.*)\Z", "", inspect.cleandoc(command.help), flags=re.DOTALL)
+    examples = re.findall(r"deixis [^;\n]+", inspect.cleandoc(command.help).partition("Example")[2])
+    rows = [f"| `{_metavar(each)}` | {_help(each, context)} |" for each in arguments]
+    rows += [f"| `{', '.join(each.opts)}`{_value(each)} | {_help(each, context)} |" for each in options]
+    parts = [f"## deixis {name}", f"```text\n{usage}\n```", text.replace("\n        ", "\n    ")]
+    if rows:
+        parts.append("\n".join(["| option | meaning |", "|---|---|", *rows]))
+    if examples:
+        parts.append("```bash\n" + "\n".join(example.strip() for example in examples) + "\n```")
+    return "\n\n".join(parts)
+
+
+def _metavar(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _value(option: Any) -> str:
+    return "" if option.is_flag else f" {option.metavar}" if option.metavar else ""
+
+
+def _help(parameter: Any, context: Any) -> str:
+    record = parameter.get_help_record(context)
+    text = (record[1] if record else parameter.help) or ""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _api_page() -> str:
+    """The public names of `deixis` and `deixis.metrics`; mkdocstrings adds signatures and docstrings."""
+    homes = {**{name: home for home, names in deixis._HOMES.items() for name in names}}
+    rows = [f"| `deixis.{name}` | {_summary(getattr(deixis, name))} |" for name in sorted(homes, key=str.lower)]
+    metrics = sorted(deixis.metrics.__all__, key=str.lower)
+    metric_rows = [f"| `deixis.metrics.{name}` | {_summary(getattr(deixis.metrics, name))} |" for name in metrics]
+    head = "| name | what it is |\n|---|---|"
+    sections = [f"::: {home}.{name}" for name, home in sorted(homes.items(), key=lambda item: item[0].lower())]
+    sections += [f"::: {getattr(deixis.metrics, name).__module__}.{name}" for name in metrics]
+    intro = f"{NOTICE} Examples: [Python](../python.md), [for researchers](../research.md)."
+    parts = ["# Python API", intro, "\n".join([head, *rows]), "\n".join([head, *metric_rows]), "## Details", *sections]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(value: Any) -> str:
+    lines = inspect.getdoc(value)
+    return " ".join((lines or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _recipes_page() -> str:
+    """All recipes of the package, by folder."""
+    parts = ["# Recipes", f"{NOTICE} `deixis recipes NAME` prints one in full; [how to use them](../training.md)."]
+    folder = ""
+    rows: list[str] = []
+    for name, recipe in package_recipes().items():
+        if name.partition("/")[0] != folder:
+            folder = name.partition("/")[0]
+            rows = [f"## {folder}\n", "| recipe | kind | corpus | about | rows |", "|---|---|---|---|---|"]
+            parts.append("")
+        cells = [f"`{name}`", recipe.kind, recipe.corpus, recipe.about, ", ".join(recipe.rows)]
+        rows.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+        parts[-1] = "\n".join(rows)
+    return "\n\n".join(parts) + "\n"
+
+
+def _settings_page() -> str:
+    """The settings of each kind of recipe, with types and defaults."""
+    intro = f"{NOTICE} Settings are TOML; `a.b` is `b` in the table `[a]`, or `--set a.b=VALUE` on the command line."
+    parts = ["# Recipe settings", intro, "## Every recipe", _settings_table(FitRecipe)]
+    parts += ["## Features", _settings_table(FeatureRecipe, "features.")]
+    parts += ["## Schedule", _settings_table(Schedule, "schedule.")]
+    common = {field.name for field in msgspec.structs.fields(FitRecipe)}
+    for kind in KINDS:
+        parts += [f'## kind = "{kind}"', _settings_table(kind_of(kind).recipe_type, without=common)]
+    return "\n\n".join(parts) + "\n"
+
+
+#: Sections that all kinds share; they have tables of their own.
+SHARED = {FeatureRecipe, Schedule}
+
+
+def _settings_table(struct: type, prefix: str = "", without: Collection[str] = ()) -> str:
+    rows = [f"| {' | '.join(row)} |" for row in _settings(struct, prefix, (), without)]
+    return "\n".join(["| setting | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def _settings(struct: type, prefix: str, seen: tuple[type, ...], without: Collection[str] = ()) -> Iterator[list[str]]:
+    comments = _comments(struct)
+    for field in msgspec.structs.fields(struct):
+        if field.name in without:
+            continue
+        name = f"{prefix}{field.name}"
+        structs = [part for part in _parts(field.type) if isinstance(part, type) and issubclass(part, msgspec.Struct)]
+        required = field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
+        default = "required" if required else "" if structs or field.default == "" else f"`{_shown(field.default)}`"
+        yield [f"`{name}`", _type_name(field.type), default, comments.get(field.name, "")]
+        for part in structs:
+            if part not in SHARED and part not in seen:
+                tag = msgspec.inspect.type_info(part).tag  # type: ignore[union-attr]
+                inner = f"{name}({tag})." if tag is not None and len(structs) > 1 else f"{name}."
+                yield from _settings(part, inner, (*seen, part))
+
+
+def _parts(annotation: Any) -> list[Any]:
+    """The classes in an annotation: those of unions, tuples and `Annotated`."""
+    arguments = get_args(annotation)
+    return [part for each in arguments for part in _parts(each)] if arguments else [annotation]
+
+
+def _shown(value: Any) -> str:
+    return str(value).replace("|", "/") if isinstance(value, str | int | float | bool | tuple) or value is None else "…"
+
+
+def _type_name(annotation: Any) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    text = re.sub(r"typing\.Optional\[(.+)\]$", r"\1 or none", text)
+    text = re.sub(r"typing\.Literal\[([^\]]*)\]", lambda match: match[1].replace("'", "").replace(", ", " or "), text)
+    text = re.sub(r"typing\.|Annotated\[([^,\]]+)(?:, msgspec\.Meta\([^)]*\))+\]", r"\1", text)
+    return re.sub(r"[\w.]*\.(\w+)", r"\1", text).replace("|", "or")
+
+
+def _comments(struct: type) -> dict[str, str]:
+    """Descriptions of fields: `#:` comments above them, or comments of the example in the module docstring."""
+    comments: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        if base.__module__.startswith("deixis"):
+            example = sys.modules[base.__module__].__doc__ or ""
+            for name, first, more in re.findall(r"(?m)^ *(\w+) = [^#\n]*# ([^\n]*)\n((?: +# [^\n]*\n)*)", example):
+                comments.setdefault(name, " ".join([first, *re.findall(r"# ([^\n]*)", more)]).replace("|", "\\|"))
+            for block, name in re.findall(r"((?: +#: [^\n]*\n)+) +(\w+):", inspect.getsource(base)):
+                comments[name] = " ".join(re.findall(r"#: ([^\n]*)", block)).replace("|", "\\|")
+    return comments
+
+
+def main() -> int:
+    stale = [
+        name
+        for name, text in pages().items()
+        if not (REFERENCE / name).exists() or (REFERENCE / name).read_text("utf-8") != text
+    ]
+    if "--check" in sys.argv:
+        if stale:
+            print(f"out of date: {', '.join(stale)}; run python scripts/write_reference.py")
+        return 1 if stale else 0
+    REFERENCE.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

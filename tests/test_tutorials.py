@@ -1,0 +1,69 @@
+"""The tutorials work: their commands and their Python run, in order, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deixis
+from deixis.cli import main
+
+ROOT = Path(deixis.__file__).parent.parent.parent
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+#: Minutes, not seconds.
+SLOW = {"fine-tune", "reproduce-a-table"}
+#: Commands that run until Ctrl-C.
+SERVERS = (["deixis", "serve"], ["deixis", "annotate", "serve"])
+#: Allowed to say that nothing was found, or that a model did not get better.
+MAY_FIND_NOTHING = (["deixis", "finetune"], ["deixis", "doctor"], ["deixis", "search"])
+#: What a tutorial has when it cannot be run as written: smaller or fewer.
+SMALLER = {
+    "fine-tune": {"--limit 200": "--limit 60", "--epochs 3": "--epochs 1"},
+    "reproduce-a-table": {"--limit 300": "--limit 60", " --set sampler.n": " --set schedule.epochs=1 --set sampler.n"},
+}
+
+pytestmark = pytest.mark.skipif(not TUTORIALS, reason="the tutorials are in the checkout")
+
+
+@pytest.mark.parametrize(
+    "tutorial",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in SLOW), id=path.stem) for path in TUTORIALS],
+)
+def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DEIXIS_INDEX", str(tmp_path / "index"))
+    text = tutorial.read_text("utf-8")
+    for longer, shorter in SMALLER.get(tutorial.stem, {}).items():
+        text = text.replace(longer, shorter)
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```(bash|python)\n(.*?)```", text, flags=re.DOTALL)
+    assert blocks
+    finished = True
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, tutorial.name, "exec"), names)  # noqa: S102
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line)
+            if any(words[: len(server)] == server for server in SERVERS):
+                continue
+            if not finished and "onnx:my-model" in line:
+                continue
+            code = _run(words, monkeypatch)
+            allowed = (0, 1) if any(words[: len(command)] == command for command in MAY_FIND_NOTHING) else (0,)
+            assert code in allowed, line
+            finished = finished and code == 0
+
+
+def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    assert words[0] == "deixis", words
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
