@@ -50,7 +50,7 @@ def test_the_help_has_an_example_that_names_the_command(command: str) -> None:
     assert named in text.partition("Example")[2]
 
 
-@pytest.mark.parametrize("command", COMMANDS.keys() - SERVERS - WITHOUT_JSON)
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - SERVERS - WITHOUT_JSON))
 def test_results_are_printed_as_json_on_request(command: str) -> None:
     assert "--json" in _options(command)
 
