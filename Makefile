@@ -70,7 +70,7 @@ $(VENV)/.made:
 # Python compiles modules when they are imported; compiling everything that is installed takes longer than the rest.
 $(VENV)/.installed: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis into $(VENV) …"
-	$(PIP) install --no-compile -c constraints.txt -e .
+	$(PIP) install --no-compile -c constraints.txt -e '.[research]'
 	@touch $@
 
 $(VENV)/.installed-unit: $(SOURCES) | $(VENV)/.made

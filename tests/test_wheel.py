@@ -6,11 +6,16 @@ import os
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import deixis
+from tests.photo_commands import try_photo_commands
 
 PACKAGE = Path(deixis.__file__).parent
 ROOT = PACKAGE.parent.parent
@@ -60,3 +65,38 @@ def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> Non
     for arguments in (["corpus", "stats", "scenes", "--json"], ["results", "papers"]):
         assert outcome([str(script), *arguments], site) == outcome(["-m", "deixis", *arguments], checkout) != ""
     assert outcome(guard, site) == outcome(guard, checkout) == "2000\n"
+
+
+def test_photos_need_nothing_but_what_the_wheel_requires(wheel: Path, tmp_path: Path) -> None:
+    """An environment of its own with the wheel and the packages that it requires, and what these require."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    site = next(environment.glob("lib/python*/site-packages"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        required = Parser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist", [])
+    installed = link_packages(required, site)
+    assert not installed & {"torch", "onnx", "scipy", "scikit-learn", "sqlalchemy", "spacy"}
+    program = [str(environment / "bin" / "python"), "-m", "deixis"]
+    try_photo_commands(program, tmp_path, {"PYTHONNOUSERSITE": "1"})
+
+
+def link_packages(required: list[str], site: Path) -> set[str]:
+    """Links to the packages of this environment that requirements name, and to what those require; their names."""
+    waiting, linked = [Requirement(line) for line in required], set()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        wanted = [{"extra": extra} for extra in requirement.extras] or [{"extra": ""}]
+        if name in linked or not (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            continue
+        linked.add(name)
+        found = distribution(name)
+        for part in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
+            (site / part).symlink_to(Path(str(found.locate_file(part))))
+        for line in found.requires or ():
+            other = Requirement(line)
+            if other.marker is None or any(other.marker.evaluate(extras) for extras in wanted):
+                waiting.append(Requirement(line.partition(";")[0]))
+    return linked

@@ -118,6 +118,13 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
+#: Packages that the photo commands do without, and the extras that they come with.
+EXTRAS = {
+    **dict.fromkeys(("onnx", "scipy", "sklearn", "torch"), "research"),
+    "sqlalchemy": "annotation",
+}
+
+
 def _warn(
     message: Warning | str,
     category: type[Warning],
@@ -139,6 +146,13 @@ def main() -> None:
     except DeixisError as fault:
         line = " ".join(str(fault).split())
         sys.stderr.write(f"deixis: {line}\n")
+        sys.exit(2)
+    except ModuleNotFoundError as fault:
+        package = (fault.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        install = f"pip install 'deixis[{EXTRAS[package]}]'"
+        sys.stderr.write(f"deixis: this needs {package}, which is not installed: {install}\n")
         sys.exit(2)
     except Interrupted as end:
         sys.stderr.write("deixis: interrupted; run the same command again to continue\n")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deixis.cli.options import AllowHost, Proxy
-from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.annotation.assistance import ModelAssistant
@@ -43,10 +42,6 @@ def serve(
 
     Example: deixis annotate serve project.db
     """
-    from importlib.util import find_spec
-
-    if find_spec("fastapi") is None or find_spec("uvicorn") is None:
-        raise DeixisError("the pages need FastAPI and uvicorn: pip install 'deixis[web]'")
     from deixis.annotation.accounts import Accounts
     from deixis.annotation.schema import shown
     from deixis.annotation.workbench import Workbench

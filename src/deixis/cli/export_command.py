@@ -188,7 +188,7 @@ def require_onnx() -> None:
     # PyTorch's exporter warns of shapes that it cannot infer, on stderr.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if importlib.util.find_spec("onnx") is None:
-        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[export]'")
+        raise DeixisError("writing a bundle needs the package onnx; pip install 'deixis[research]'")
 
 
 def _exporter() -> Callable[..., Any]:

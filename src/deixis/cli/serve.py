@@ -54,10 +54,6 @@ def serve(
 
     Example: deixis serve --port 8766
     """
-    from importlib.util import find_spec
-
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
-        raise DeixisError("the pages need FastAPI, uvicorn and prometheus-client: pip install 'deixis[web]'")
     from deixis.web.entrance import Entrance
     from deixis.web.security import Hosts, is_loopback
 

@@ -78,7 +78,7 @@ def export(
         except torch.onnx.OnnxExporterError as fault:
             if "not installed" not in str(fault):
                 raise
-            raise DeixisError("networks on a CPU need the package onnx: pip install onnx") from None
+            raise DeixisError("networks on a CPU need the package onnx: pip install 'deixis[research]'") from None
     return file.getvalue()
 
 
