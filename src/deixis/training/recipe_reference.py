@@ -16,8 +16,8 @@ import msgspec
 
 from deixis.errors import DeixisError
 from deixis.metrics.results import Recipe as RecipeReference
-from deixis.training.kept_runs import recipe_of, recipe_of_folder
 from deixis.training.recipe import FitRecipe, load_recipe
+from deixis.training.running import recipe_of, recipe_of_folder
 from deixis.vision import TOWER
 
 #: Settings that have no part in the hash.

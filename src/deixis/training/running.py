@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,12 +14,15 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.kept import features_for
 from deixis.features.store import FeatureStore
+from deixis.files import cache_folder, in_turn
+from deixis.metrics.former_names import current_name
 from deixis.training.distributed import ALONE, FollowingRun, Ranks
 from deixis.training.fitting import Fits, fit
 from deixis.training.kinds import KINDS, kind_of
-from deixis.training.recipe import FitRecipe, Recipe, RecipeFile
+from deixis.training.recipe import FitRecipe, Recipe, RecipeFile, check_recipe, load_recipe
+from deixis.training.recipe_files import package_files
 from deixis.training.run_records import TrainingReport, make_run_plan
-from deixis.training.runs import RunFolder, is_finished, read_model
+from deixis.training.runs import RunFolder, is_finished, read_model, read_plan
 from deixis.training.trainer import Progress, train
 from deixis.vision import TOWER
 
@@ -119,13 +123,39 @@ def trained_backbone(recipe: FitRecipe, corpus: Corpus, device: torch.device) ->
 
     None where they name none. A recipe's run is trained now unless it is kept.
     """
-    # A run that others stand on is itself run from here.
-    from deixis.training.kept_runs import kept_run, recipe_of
-
     name = recipe.feature_recipe.backbone.removeprefix(TOWER)
     if name == recipe.feature_recipe.backbone:
         return None
     if Path(name).is_file():
         return Path(name)
     stores = [] if is_finished(name) else stores_for(recipe_of(name).recipe, corpus, device=device.type)
-    return kept_run(name, corpus, stores, device) / TOWER_FILE
+    return cached_run(name, corpus, stores, device) / TOWER_FILE
+
+
+def recipe_of(name: str) -> RecipeFile:
+    """The recipe of this name or path, or that of a finished run in this folder."""
+    if is_finished(name):
+        return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
+    if made_by := recipe_of_folder(name):
+        command = f"deixis train {made_by} --seed {name.rpartition('-seed')[2]} --out {name}"
+        raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
+    return load_recipe(name)
+
+
+def recipe_of_folder(folder: str) -> str | None:
+    """The package's recipe that made a run folder, judging by its name: `…/two-branch/sentences-bi-seed0`."""
+    path, _, seed = folder.rpartition("-seed")
+    name = current_name("/".join(Path(path).parts[-2:]))
+    return name if seed.isdecimal() and name in package_files() else None
+
+
+def cached_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
+    """The finished run in the folder `name`, or a run of the recipe `name`, trained unless it is in the cache."""
+    if is_finished(name):
+        return Path(name)
+    file = recipe_of(name)
+    plan = make_run_plan(file.recipe, corpus, stores)
+    folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan.identity)).hexdigest()[:32]
+    with in_turn(folder):
+        run_recipe(file, corpus, stores, folder, device)
+    return folder

@@ -46,7 +46,6 @@ from deixis.papers.concepts_order.order_training import (
 from deixis.text.concepts import ConceptVocabulary
 from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.training.inputs import TEXT, find_store, fitted_text
-from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.pair_data import SentenceData, sentence_data
@@ -59,6 +58,7 @@ from deixis.training.run_protocols import (
     sentence_ranking,
     word_order,
 )
+from deixis.training.running import cached_run, recipe_of
 from deixis.training.runs import is_finished, read_weights
 from deixis.training.sampling import Numbers, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, compute_all
@@ -160,7 +160,7 @@ class ConceptsOrderTask:
         if recipe.concepts:
             regions = find_store(stores, "proposals")
             learned = _concept_recipe(recipe.concepts)
-            folder = kept_run(recipe.concepts, corpus, [regions], device)
+            folder = cached_run(recipe.concepts, corpus, [regions], device)
             predictor = kind_of(learned.kind).load_model(folder, learned, device)
             assert isinstance(predictor, ConceptModel)
             concepts, self.vocabulary = predictor.network, predictor.vocabulary
@@ -173,7 +173,7 @@ class ConceptsOrderTask:
         self.speaker: ConceptsOrderRecipe | None = None
         speaker = None
         if recipe.speaker:
-            self.speaker, speaker = self._speaker(kept_run(recipe.speaker, corpus, [store], device))
+            self.speaker, speaker = self._speaker(cached_run(recipe.speaker, corpus, [store], device))
             self.context = tuple(  # type: ignore[assignment]
                 torch.cat([speaker.tell(None, part) for part in torch.split(own.images, SPOKEN)])
                 for own in (self.data, self.held_out)

@@ -39,7 +39,6 @@ from deixis.text.features import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
-from deixis.training.kept_runs import kept_run, recipe_of
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import Recipe
@@ -52,6 +51,7 @@ from deixis.training.run_protocols import (
     image_text_ranking,
     word_order,
 )
+from deixis.training.running import cached_run, recipe_of
 from deixis.training.runs import read_weights
 from deixis.training.sampling import Numbers, shuffled
 from deixis.training.task import Batches, Loss
@@ -265,7 +265,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         if not isinstance(recipe_of(recipe.aligner).recipe, AlignmentTaskRecipe):
             raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
         store = find_store(stores, "proposals")
-        aligner = load_run(kept_run(recipe.aligner, corpus, [store], device), device)
+        aligner = load_run(cached_run(recipe.aligner, corpus, [store], device), device)
         assert isinstance(aligner, AlignmentModel)
         return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
 
