@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image as Pillow
 
 from deixis.cli import main
-from deixis.corpus import Corpus, make_caption, make_image, write_corpus
+from deixis.corpus import Corpus, make_caption, make_image, open_corpus, write_corpus
+from deixis.loading import load_model
 from deixis.metrics.caption_metrics import caption_scores
 from deixis.metrics.results import load
+from deixis.vision.reading import read_picture
 
 REFERENCES = {"1": ["a man rides a horse", "a person on a horse"], "2": ["two dogs play in the snow"]}
 CANDIDATES = {"1": "a man on a horse", "2": "two dogs run in the snow"}
@@ -65,6 +68,59 @@ def test_a_result_is_written_with_the_corpus_it_was_scored_on(
     assert result.corpus is not None
     assert result.corpus.split == "test"
     assert result.metrics["bleu_1"] == pytest.approx(caption_scores(CANDIDATES, REFERENCES)["bleu_1"])
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Drawn scenes under COCO's kind of names, with a true caption each."""
+    folder, images = tmp_path / "photos", open_corpus("scenes").images[:6]
+    folder.mkdir()
+    for number, image in enumerate(images, 1):
+        read_picture(open_corpus("scenes"), image).save(folder / f"{number:012d}.png")
+    captions = {str(number): image.captions[0].text for number, image in enumerate(images, 1)}
+    (tmp_path / "true.json").write_text(json.dumps(captions))
+    return folder
+
+
+def test_pictures_need_no_references(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = tmp_path / "result.json"
+    code, printed = run(capsys, monkeypatch, tmp_path / "true.json", "--pictures", photos, "--json", "--out", out)
+    figures = json.loads(printed)
+    assert code == 0
+    assert figures["images"] == len(figures["by_image"]) == 6
+    model, pictures = load_model("deixis-base"), [Pillow.open(photos / f"{number:012d}.png") for number in (1, 2)]
+    texts = json.loads((tmp_path / "true.json").read_text())
+    expected = model.score([picture.convert("RGB") for picture in pictures], [texts["1"], texts["2"]])
+    assert [figures["by_image"][name] for name in ("1", "2")] == pytest.approx(
+        [expected[0, 0], expected[1, 1]], abs=1e-4
+    )
+    assert figures["picture_score"] == pytest.approx(sum(figures["by_image"].values()) / 6)
+    assert figures["picture_score"] > figures["other_pictures"]
+    assert load(out).protocol.parameters["model"] == "deixis-base"
+
+
+def test_references_and_pictures_together(
+    photos: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    texts = json.loads((tmp_path / "true.json").read_text())
+    (tmp_path / "known.json").write_text(json.dumps({image: [text] for image, text in texts.items()}))
+    code, printed = run(
+        capsys, monkeypatch, tmp_path / "true.json", tmp_path / "known.json", "--pictures", photos, "--json"
+    )
+    assert code == 0
+    assert {"bleu_4", "picture_score"} <= json.loads(printed).keys()
+
+
+def test_captions_without_a_picture_and_nothing_to_score_against_are_errors(
+    photos: Path, files: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(capsys, monkeypatch, files["candidates"])[0] == 2
+    (photos / "000000000002.png").unlink()
+    code, printed = run(capsys, monkeypatch, files["candidates"], "--pictures", photos)
+    assert code == 2
+    assert "no picture of image 2" in printed
 
 
 @pytest.mark.parametrize(

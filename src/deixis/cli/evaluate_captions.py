@@ -23,8 +23,23 @@ def captions(
         typer.Argument(help='JSON: {"image id": "caption"}, or [{"image_id": …, "caption": …}] as COCO results are.'),
     ],
     references: Annotated[
-        Path, typer.Argument(help='JSON: {"image id": ["caption", …]}, or any corpus with captions.')
-    ],
+        Path | None,
+        typer.Argument(
+            help='JSON: {"image id": ["caption", …]}, or any corpus with captions. May be left out with --pictures.',
+            show_default=False,
+        ),
+    ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="A folder or .zip of pictures, named after the image ids: also score captions against their pictures.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", metavar="MODEL", help="The model that scores captions against pictures.")
+    ] = "deixis-base",
     split: SplitIfAny = None,
     out: ResultFile = None,
     force: Force = False,
@@ -32,27 +47,64 @@ def captions(
 ) -> None:
     """Score generated captions: BLEU-1 to 4, ROUGE-L and CIDEr-D in percent, as pycocoevalcap computes them.
 
+    With --pictures, a model also scores each caption against its picture, which needs no references: `picture_score` is
+    the mean, `other_pictures` the mean with pictures that the captions do not belong to, and `picture_by_caption` how
+    often a caption finds its picture among all. Compare these only for the same pictures and the same model.
+
     Example: deixis evaluate captions generated.json dataset_flickr8k.json --split test
+    Example: deixis evaluate captions generated.json --pictures photos/
     """
     from deixis.cli.output import print_json, print_table
     from deixis.metrics.caption_metrics import caption_scores
+    from deixis.metrics.results import flatten
 
     start = time.monotonic()
     record = Record(out, force, {"candidates": candidates})
     generated = _read_candidates(candidates)
-    known, corpus = _read_references(references, split)
+    if references is None and pictures is None:
+        raise DeixisError("there is nothing to score against: give references, --pictures DIR, or both")
+    if references is None and split is not None:
+        raise DeixisError("--split is for references that are a corpus")
+    figures: dict[str, Any] = {}
+    counts, corpus = {"images": len(generated)}, None
+    parameters: dict[str, str | float] = {}
+    by_image: dict[str, float] = {}
     try:
-        figures = caption_scores(generated, known)
+        if references is not None:
+            known, corpus = _read_references(references, split)
+            figures |= caption_scores(generated, known)
+            counts = {"images": len(known), "references": sum(map(len, known.values()))}
+            parameters["tokenizer"] = "as PTBTokenizer of pycocoevalcap"
+        if pictures is not None:
+            by_image, against, named = _against_pictures(generated, pictures, model)
+            figures, parameters = {**figures, **against}, {**parameters, **named}
+    except InputError:
+        raise
     except DeixisError as fault:
         raise InputError(candidates, str(fault)) from fault
-    counts = {"images": len(known), "references": sum(map(len, known.values()))}
-    parameters: dict[str, str | float] = {"tokenizer": "as PTBTokenizer of pycocoevalcap"}
     record.write("caption metrics", "not applicable", parameters, figures, counts, start, corpus)
     if as_json:
-        print_json({**figures, **counts})
+        print_json({**figures, **counts, **({"by_image": by_image} if by_image else {})})
     else:
-        title = f"{counts['images']:,} captions against {counts['references']:,} references, in percent"
-        print_table(title, ["metric", "score"], [(name, f"{value:.2f}") for name, value in figures.items()])
+        where = f" against {counts['references']:,} references, in percent" if references is not None else ""
+        rows = [(name, f"{value:.2f}") for name, value in flatten(figures)]
+        print_table(f"{counts['images']:,} captions{where}", ["metric", "score"], rows)
+
+
+def _against_pictures(
+    generated: dict[str, str], pictures: Path, model: str
+) -> tuple[dict[str, float], dict[str, Any], dict[str, str]]:
+    """The score of each image's caption, the figures, and the model's name."""
+    from deixis.cli.evaluate_model import named_model
+    from deixis.cli.output import busy
+    from deixis.corpus.pictures import open_pictures
+    from deixis.loading import load_model
+    from deixis.metrics.picture_scores import picture_scores, pictures_by_name
+
+    loaded = load_model(model)
+    with busy("Scoring captions against pictures"):
+        scores = picture_scores(loaded, pictures_by_name(open_pictures(pictures), generated), generated)
+    return scores.by_image, scores.figures, named_model(loaded)
 
 
 def _read_candidates(path: Path) -> dict[str, str]:

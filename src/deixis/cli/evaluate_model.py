@@ -98,11 +98,11 @@ def _evaluate(
     opened = open_corpus(corpus, pictures=pictures_in)
     loaded = load_model(model, device)
     with busy(f"Scoring {split}"):
-        result = protocol(loaded, opened, split, seed=seed, parameters=_named(loaded))
+        result = protocol(loaded, opened, split, seed=seed, parameters=named_model(loaded))
     report(result, f"{result.protocol.name}, {split}", out, as_json)
 
 
-def _named(model: Model) -> dict[str, str]:
+def named_model(model: Model) -> dict[str, str]:
     """The model as the result names it, with the hash of its weights where it knows that."""
     identity = getattr(model, "identity", None)
     return {"model": model.name} | ({} if identity is None else {"weights_sha256": identity.weights_sha256})

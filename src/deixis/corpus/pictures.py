@@ -45,6 +45,11 @@ class StoredPictures:
     def __len__(self) -> int:
         return len(self._names)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all pictures, sorted."""
+        return sorted(self._names)
+
     def has(self, image: Image) -> bool:
         return bool(self.locate(image.file))
 
