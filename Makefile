@@ -95,5 +95,5 @@ $(VENV)/.installed-bench: $(SOURCES) | $(VENV)/.made
 
 $(VENV)/.installed-docs: $(SOURCES) | $(VENV)/.made
 	@echo "Installing Deixis and the site's tools into $(VENV) …"
-	$(PIP) install -c constraints.txt -e '.[docs]'
+	$(PIP) install -c constraints.txt -e '.[research,docs]'
 	@touch $@ $(VENV)/.installed
