@@ -1,4 +1,4 @@
-"""`deixis evaluate twins` and `two-objects`: a model by its name, figures, and the hash of its weights in the file."""
+"""`deixis evaluate retrieval`, `twins` and the like: a model by its name, and the hash of its weights in the file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import pytest
 
 from deixis.adapters.bundles import open_bundle
 from deixis.cli import main
-from deixis.metrics.results import load
+from deixis.metrics.results import flatten, load
 
 
 @pytest.mark.parametrize(
-    ("command", "group", "figure"), [("twins", "twins", "colour"), ("two-objects", "two_objects", "overall")]
+    ("command", "figure"),
+    [
+        ("retrieval", "text_to_image.r@1"),
+        ("localization", "localization.overall.r@1"),
+        ("twins", "twins.colour.accuracy"),
+        ("two-objects", "two_objects.overall.accuracy"),
+    ],
 )
 def test_a_model_is_scored_by_name(
     command: str,
-    group: str,
     figure: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -31,8 +36,9 @@ def test_a_model_is_scored_by_name(
         main()
     assert not stop.value.code
     printed = json.loads(capsys.readouterr().out)
-    assert 0 <= printed["metrics"][group][figure]["accuracy"] <= 100
     result, bundle = load(out), open_bundle("deixis-base")
+    assert 0 < result.figures[figure] <= 100
+    assert dict(flatten(printed["metrics"])) == result.figures
     assert bundle is not None
     assert result.protocol.parameters["model"] == "deixis-base"
     assert result.protocol.parameters["weights_sha256"] == bundle.manifest.weights_sha256

@@ -14,7 +14,7 @@ from deixis.corpus import Box, Chain, Corpus, Image, Phrase, make_caption, make_
 from deixis.corpus.boxes import box_array
 from deixis.corpus.pictures import open_pictures
 from deixis.errors import DeixisError
-from deixis.metrics.two_objects import geometry_choices, shared_noun_choices, two_objects
+from deixis.metrics.two_objects import choice_accuracy, geometry_choices, shared_noun_choices
 from deixis.model import Localized, Mention, Model, Tokens
 
 LEFT, RIGHT = Box(10, 30, 40, 60), Box(60, 20, 95, 70)
@@ -84,7 +84,7 @@ def test_a_model_that_reads_the_phrase_is_right_and_the_noun_alone_is_at_half(
         return said[0] if said else (1, 0.5, 0)
 
     given = corpus(dogs(LEFT, RIGHT))
-    figures: Any = two_objects(Points(read), given, "test").metrics["two_objects"]
+    figures: Any = choice_accuracy(Points(read), given, "test").metrics["two_objects"]
     assert figures["overall"] == {
         "accuracy": 100,
         "noun_alone": 50,
@@ -94,7 +94,7 @@ def test_a_model_that_reads_the_phrase_is_right_and_the_noun_alone_is_at_half(
         "choices": 4,
     }
     assert set(figures["by_kind"]) == {"side", "size"}
-    even: Any = two_objects(Points(lambda words: (1, 1, 2)), given, "test").metrics["two_objects"]
+    even: Any = choice_accuracy(Points(lambda words: (1, 1, 2)), given, "test").metrics["two_objects"]
     assert (even["overall"]["accuracy"], even["overall"]["r@1"]) == (0, 0), "a tie is wrong"
 
 
@@ -104,7 +104,7 @@ def test_phrases_are_also_read_in_their_sentence(corpus: Callable[[Image], Corpu
         return (0, 1, 0) if "older" in words.sentence else (1, 0, 0)
 
     image = captioned(("a young boy", "1"), ("an older boy", "2"))
-    figures: Any = two_objects(Points(read), corpus(image), "test").metrics["two_objects"]
+    figures: Any = choice_accuracy(Points(read), corpus(image), "test").metrics["two_objects"]
     assert figures["by_kind"]["shared_noun"]["in_sentence"] == 100
     with pytest.raises(DeixisError, match="two objects"):
-        two_objects(Points(read), corpus(dogs(LEFT)), "test")
+        choice_accuracy(Points(read), corpus(dogs(LEFT)), "test")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deixis.cli.evaluate_captions import captions
-from deixis.cli.evaluate_model import twins, two_objects
+from deixis.cli.evaluate_model import localization, retrieval, twins, two_objects
 from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
 from deixis.cli.options import Folds, Force, Json, ResultFile
@@ -33,6 +33,8 @@ app.command()(run)
 app.command()(captions)
 app.command()(order)
 app.command()(random)
+app.command()(retrieval)
+app.command()(localization)
 app.command()(twins)
 app.command()(two_objects)
 

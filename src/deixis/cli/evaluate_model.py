@@ -1,4 +1,4 @@
-"""`deixis evaluate twins` and `two-objects`: what a model reads in captions and phrases, on pictures."""
+"""`deixis evaluate retrieval`, `localization`, `twins` and `two-objects`: any model on the pictures of a corpus."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from deixis.cli.options import (
     SCORED_SPLIT,
     CorpusPath,
+    Folds,
     Force,
     Json,
     ModelDevice,
@@ -22,6 +23,7 @@ from deixis.cli.options import (
 from deixis.cli.output_files import check_free
 
 if TYPE_CHECKING:
+    from deixis.corpus import Corpus
     from deixis.metrics.results import Result
     from deixis.model import Model
 
@@ -29,6 +31,54 @@ ScoredModel = Annotated[
     str,
     typer.Option("--model", metavar="MODEL", help="deixis-base, a run folder, onnx:FOLDER, or open_clip:NAME."),
 ]
+
+
+def retrieval(
+    corpus: CorpusPath,
+    model: ScoredModel = "deixis-base",
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    folds: Folds = 1,
+    device: ModelDevice = "auto",
+    out: ResultFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Rank captions for every picture and pictures for every caption: Recall@1, 5, 10, median and mean rank.
+
+    Example: deixis evaluate retrieval flickr8k/ --model onnx:my-model
+    """
+    from deixis.metrics.evaluation import evaluate
+
+    def protocol(loaded: Model, opened: Corpus) -> Result:
+        return evaluate(loaded, opened, split, folds=folds)
+
+    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
+
+
+def localization(
+    corpus: CorpusPath,
+    model: ScoredModel = "deixis-base",
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    device: ModelDevice = "auto",
+    out: ResultFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Find the box of every phrase, read in its caption: Recall@1, 5, 10 at IoU ≥ 0.5 (Flickr30k Entities).
+
+    For models that look at pictures themselves, such as deixis-base; `deixis evaluate RUN` scores those that take
+    features.
+
+    Example: deixis evaluate localization flickr8k-entities/ --split val
+    """
+    from deixis.metrics.mention_localization import mention_localization
+
+    def protocol(loaded: Model, opened: Corpus) -> Result:
+        return mention_localization(loaded, opened, split)
+
+    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
 
 
 def twins(
@@ -51,7 +101,10 @@ def twins(
     """
     from deixis.metrics.caption_twins import twin_accuracy
 
-    _evaluate(twin_accuracy, model, device, corpus, pictures_in, split, seed, out, force, as_json)
+    def protocol(loaded: Model, opened: Corpus) -> Result:
+        return twin_accuracy(loaded, opened, split, seed=seed)
+
+    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
 
 
 def two_objects(
@@ -72,23 +125,27 @@ def two_objects(
 
     Example: deixis evaluate two-objects coco/ --split val
     """
-    from deixis.metrics import two_objects as protocol
+    from deixis.metrics.two_objects import choice_accuracy
 
-    _evaluate(protocol.two_objects, model, device, corpus, pictures_in, split, seed, out, force, as_json)
+    def protocol(loaded: Model, opened: Corpus) -> Result:
+        return choice_accuracy(loaded, opened, split, seed=seed)
+
+    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
 
 
 def _evaluate(
-    protocol: Callable[..., Result],
+    protocol: Callable[[Model, Corpus], Result],
     model: str,
     device: str,
     corpus: str,
     pictures_in: Path | None,
     split: str,
-    seed: int,
     out: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
+    import msgspec
+
     from deixis.cli.evaluate_order import report
     from deixis.cli.output import busy
     from deixis.corpus import open_corpus
@@ -98,11 +155,13 @@ def _evaluate(
     opened = open_corpus(corpus, pictures=pictures_in)
     loaded = load_model(model, device)
     with busy(f"Scoring {split}"):
-        result = protocol(loaded, opened, split, seed=seed, parameters=named_model(loaded))
+        result = protocol(loaded, opened)
+    parameters = {**result.protocol.parameters, **named_model(loaded)}
+    result = msgspec.structs.replace(result, protocol=msgspec.structs.replace(result.protocol, parameters=parameters))
     report(result, f"{result.protocol.name}, {split}", out, as_json)
 
 
 def named_model(model: Model) -> dict[str, str]:
-    """The model as the result names it, with the hash of its weights where it knows that."""
+    """The model as results name it, with the hash of its weights where it knows that."""
     identity = getattr(model, "identity", None)
     return {"model": model.name} | ({} if identity is None else {"weights_sha256": identity.weights_sha256})

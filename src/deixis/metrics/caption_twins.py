@@ -75,14 +75,12 @@ def twin_accuracy(
     split: str,
     *,
     seed: int = 0,
-    parameters: dict[str, str] | None = None,
 ) -> Result:
     """The share of twins whose true caption scores higher with its picture, in percent, by kind: `twins.colour`, ….
 
     Args:
         model: scores pictures and texts.
         corpus: with pictures, and a split `train`.
-        parameters: of the result, such as the model's name.
     """
     start = time.monotonic()
     twins = caption_twins(corpus, split, seed=seed)
@@ -100,7 +98,7 @@ def twin_accuracy(
         Protocol(
             "caption twins",
             "a tie is wrong",
-            {**(parameters or {}), "seed": seed, "tie_tolerance": TOLERANCE, "other_pictures": found.by.shape[1] - 1},
+            {"seed": seed, "tie_tolerance": TOLERANCE, "other_pictures": found.by.shape[1] - 1},
         ),
         {"twins": figures},
         duration=time.monotonic() - start,

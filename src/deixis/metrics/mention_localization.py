@@ -21,7 +21,7 @@ def mention_localization(
     corpus: Corpus,
     split: str,
     *,
-    regions: int,
+    regions: int | None = None,
     parameters: dict[str, str | int | float | bool] | None = None,
     track: Callable[[Iterable[Image]], Iterable[Image]] = iter,
     **fields: Any,
@@ -32,7 +32,7 @@ def mention_localization(
         model: trained on annotated boxes, backbone and proposals included; the result says so.
         corpus: with pictures.
         split: the split to evaluate.
-        regions: the largest number of boxes that the model proposes.
+        regions: the largest number of boxes that the model proposes, where it is known.
         parameters: what else the figures depend on, such as the weights' hash.
         track: shows progress over the images.
         fields: for the result, see `deixis.metrics.results.Result`.

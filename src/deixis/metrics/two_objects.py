@@ -105,9 +105,7 @@ class _Answers(NamedTuple):
     both_covered: bool
 
 
-def two_objects(
-    model: Model, corpus: Corpus, split: str, *, seed: int = 0, parameters: dict[str, str] | None = None
-) -> Result:
+def choice_accuracy(model: Model, corpus: Corpus, split: str, *, seed: int = 0) -> Result:
     """The share of choices that are right, in percent, overall and by kind: `two_objects`.
 
     `r@1` is how often the best of all boxes is on the phrase's object, `covered` how often the model has boxes on both
@@ -117,7 +115,6 @@ def two_objects(
         model: localizes phrases in pictures.
         corpus: with pictures, and labelled boxes or phrases with boxes.
         seed: of the wording of expressions.
-        parameters: of the result, such as the model's name.
     """
     start = time.monotonic()
     random = np.random.default_rng(seed)
@@ -136,7 +133,7 @@ def two_objects(
         "by_kind": {kind: _figures(own) for kind, own in answers.items()},
     }
     return make_result(
-        Protocol("two objects of one name", "a tie is wrong", {**(parameters or {}), "seed": seed, "iou": IOU}),
+        Protocol("two objects of one name", "a tie is wrong", {"seed": seed, "iou": IOU}),
         {"two_objects": figures},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
