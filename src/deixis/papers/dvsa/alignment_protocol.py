@@ -1,9 +1,9 @@
-"""How well words find their regions, which the paper could not measure: phrases and boxes of Flickr30k Entities tell.
+"""How well words find their regions, measured with the phrases and boxes of Flickr30k Entities; the paper could not.
 
-A phrase's region is the one that its words are aligned with most, by the sum of their products, read in its sentence.
-It is right where it covers the phrase's merged box at IoU 0.5. Beside that stand answers that read no word: the whole
-picture, the largest of its other regions, the one that shares most with all, and one at random. Phrases that say a
-number ("three people") are also held against each of their boxes.
+The region of a phrase is the one with the largest sum of products with the words that are aligned with it, read in
+their sentence. It is correct at IoU ≥ 0.5 with the phrase's merged box. Text-blind baselines: the whole picture, the
+largest other region, the region that overlaps all others most, and a random one. Phrases with a number ("three people")
+are also compared with each of their boxes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from deixis.model import ImageFeatures, Tokens, regions_of
 from deixis.papers.dvsa.snippets import OVERLAP, count_regions, number_of, phrase_scores
 from deixis.text.tokens import tokens_of
 
-#: Overlap with a drawn box from which a region is right.
+#: Overlap with the ground-truth box from which a region is correct.
 IOU = 0.5
-#: Words at either end of the table of magnitudes.
+#: Number of longest, and of shortest, words in the table of magnitudes.
 ENDS = 40
 
 
 class AlignsWords(Interface):
-    """What is needed of an aligner (`deixis.papers.dvsa.model.AlignmentModel`)."""
+    """The part of `AlignmentModel` that is used here."""
 
     def align_words(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-        """Boxes `(regions, 4)`, the whole picture's first, and the products `(words, regions)` of each sentence."""
+        """Boxes `(regions, 4)`, the whole picture first, and the products `(words, regions)` of each sentence."""
 
     def states(
         self, boxes: Sequence[NDArray[Any]], products: Sequence[NDArray[Any]], beta: float, temperature: float = 0.0
@@ -49,7 +49,7 @@ class AlignsWords(Interface):
 
 
 class Smoothing(NamedTuple):
-    """What neighbouring words of one region add, and the temperature of `AlignmentModel.states`."""
+    """Arguments of `AlignmentModel.states`."""
 
     beta: float
     temperature: float = 0.0
@@ -64,21 +64,21 @@ def alignment(
     chosen_by_boxes: bool = False,
     **fields: Unpack[ResultFields],
 ) -> Result:
-    """Phrases whose region is right: by the best region of each word (`word_alignment`), smoothed (`alignment`), and by
-    what all chains of regions share (`shared_alignment`).
+    """Phrases with the correct region: by the best region of each word (`word_alignment`), by the best path
+    (`alignment`), and by expected overlap (`shared_alignment`).
 
     Args:
-        best: of the best chain, without a temperature.
-        shared: with one.
-        chosen_by_boxes: both were chosen by the drawn boxes of the validation split, which the result then says.
+        best: smoothing of the best path, without a temperature.
+        shared: smoothing with a temperature.
+        chosen_by_boxes: both were chosen with ground-truth boxes of the validation split; the result says so.
     """
     start = time.monotonic()
     ways = {"alignment": best, "word_alignment": Smoothing(0.0)} | ({"shared_alignment": shared} if shared else {})
-    found = {
+    recalls = {
         name: evaluate_localization(pictures.images, aligned_localizer(model, pictures, way), recall_at=(1,))
         for name, way in ways.items()
     }
-    words = found["word_alignment"]
+    words = recalls["word_alignment"]
     parameters: dict[str, str | int | float | bool] = {
         **pictures.parameters,
         "boxes": "merged",
@@ -86,10 +86,10 @@ def alignment(
         "beta": best.beta,
     }
     if shared:
-        parameters |= _told(shared)
+        parameters |= _parameters(shared)
     return make_result(
         Protocol("phrase alignment", TIES, parameters),
-        {**{name: each.as_dict() for name, each in found.items()}, "wordless": wordless(pictures)},
+        {**{name: recall.as_dict() for name, recall in recalls.items()}, "wordless": wordless(pictures)},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
         counts={"images": len(pictures.images), "phrases": words.phrases, "without_box": words.without_box},
@@ -99,60 +99,63 @@ def alignment(
 
 
 def wordless(pictures: Pictures) -> dict[str, float]:
-    """The percentage of phrases that are right without a word read: `whole`, `largest`, `central`, which shares most
-    with all regions, and `random` in expectation.
+    """Percentage of phrases with the correct region for text-blind baselines: `whole`, `largest`, `central` (the region
+    that overlaps all others most), and `random` in expectation.
     """
-    found: dict[str, list[float]] = {"whole": [], "largest": [], "central": [], "random": []}
+    correct: dict[str, list[float]] = {"whole": [], "largest": [], "central": [], "random": []}
     for image in pictures.images:
         queries, gold = gold_queries(image)
         if not queries:
             continue
         features = pictures.features(image)
         boxes = np.concatenate([[[0, 0, *features.size]], regions_of(features)[1]])
-        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), boxes) >= IOU
+        hits = iou_matrix(np.stack([merge(truth) for truth in gold]), boxes) >= IOU
         areas = (boxes[1:, 2:] - boxes[1:, :2]).prod(1)
-        found["whole"] += right[:, 0].tolist()
-        found["largest"] += right[:, 1 + int(areas.argmax()) if len(areas) else 0].tolist()
-        found["central"] += right[:, iou_matrix(boxes, boxes).sum(0).argmax()].tolist()
-        found["random"] += right.mean(1).tolist()
-    return {name: 100 * float(np.mean(own)) for name, own in found.items()}
+        correct["whole"] += hits[:, 0].tolist()
+        correct["largest"] += hits[:, 1 + int(areas.argmax()) if len(areas) else 0].tolist()
+        correct["central"] += hits[:, iou_matrix(boxes, boxes).sum(0).argmax()].tolist()
+        correct["random"] += hits.mean(1).tolist()
+    return {name: 100 * float(np.mean(values)) for name, values in correct.items()}
 
 
 def best_smoothing(model: AlignsWords, pictures: Pictures, ways: Sequence[Smoothing]) -> Smoothing:
-    """The one with which most phrases of a split have a region that is right; the first of several."""
-    # Of every sentence; and of every phrase its sentence, itself, and which regions are right.
+    """The smoothing with the most correct phrases; the first of several."""
+    # By sentence: boxes and products. By phrase: its sentence, the phrase, and which regions are correct.
     boxes: list[NDArray[Any]] = []
     products: list[NDArray[Any]] = []
-    asked: list[tuple[int, Phrase, NDArray[np.bool_]]] = []
+    phrases: list[tuple[int, Phrase, NDArray[np.bool_]]] = []
     for image in pictures.images:
         queries, gold = gold_queries(image)
         if not queries:
             continue
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
-        own, scores = model.align_words(pictures.features(image), sentences)
-        right = iou_matrix(np.stack([merge(drawn) for drawn in gold]), own) >= IOU
-        for query, there in zip(queries, right, strict=True):
-            asked.append((len(products) + sentences.index(tokens_of(query.caption)), query.phrase, there))
-        boxes += [own] * len(scores)
+        image_boxes, scores = model.align_words(pictures.features(image), sentences)
+        hits = iou_matrix(np.stack([merge(truth) for truth in gold]), image_boxes) >= IOU
+        for query, correct in zip(queries, hits, strict=True):
+            phrases.append((len(products) + sentences.index(tokens_of(query.caption)), query.phrase, correct))
+        boxes += [image_boxes] * len(scores)
         products += scores
-    hits = []
+    counts = []
     for way in ways:
         states = model.states(boxes, products, *way)
-        chosen = (_aligned(products[of], states[of], phrase.start, phrase.end).argmax() for of, phrase, _ in asked)
-        hits.append(sum(bool(there[region]) for region, (_, _, there) in zip(chosen, asked, strict=True)))
-    return ways[int(np.argmax(hits))]
+        count = 0
+        for sentence, phrase, correct in phrases:
+            region = _aligned(products[sentence], states[sentence], phrase.start, phrase.end).argmax()
+            count += bool(correct[region])
+        counts.append(count)
+    return ways[int(np.argmax(counts))]
 
 
 def aligned_localizer(model: AlignsWords, pictures: Pictures, way: Smoothing) -> Localizer:
-    """Scores of a phrase's regions: the products of those of its words that are aligned with them, in its sentence."""
+    """Scores a phrase's regions by the products of its words that are aligned with them, in their sentence."""
 
     def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
         sentences = list(dict.fromkeys(tokens_of(query.caption) for query in queries))
         boxes, products = model.align_words(pictures.features(image), sentences)
         states = dict(zip(sentences, model.states([boxes] * len(sentences), products, *way), strict=True))
-        own = dict(zip(sentences, products, strict=True))
+        by_sentence = dict(zip(sentences, products, strict=True))
         scores = [
-            _aligned(own[sentence], states[sentence], query.phrase.start, query.phrase.end)
+            _aligned(by_sentence[sentence], states[sentence], query.phrase.start, query.phrase.end)
             for query, sentence in ((query, tokens_of(query.caption)) for query in queries)
         ]
         return Localized(boxes, np.stack(scores))
@@ -161,7 +164,7 @@ def aligned_localizer(model: AlignsWords, pictures: Pictures, way: Smoothing) ->
 
 
 def _aligned(products: NDArray[Any], states: Sequence[int], start: int, end: int) -> NDArray[np.float64]:
-    """(regions,): the sums; a region that no word of the phrase has is behind all that one has."""
+    """`(regions,)`: the sums; regions without a word of the phrase rank behind all others."""
     scores = np.zeros(products.shape[1])
     for word in range(start, end):
         scores[states[word]] += products[word, states[word]]
@@ -178,26 +181,25 @@ def counting(
     chosen_by_boxes: bool = False,
     **fields: Unpack[ResultFields],
 ) -> Result | None:
-    """Phrases that say a number and have boxes, in percent; None where the split has none.
+    """Phrases with a number and ground-truth boxes, in percent; None if the split has none.
 
-    `counted` gives them as many different regions (`deixis.papers.dvsa.snippets.count_regions`) by the products of
-    their
-    words, `shared` by what all chains of regions share; `repeated` the best so many, different or not; `single` the
-    best region alone; `bound` all regions. `count_accuracy` is the share of phrases with as many regions as drawn
-    boxes, `box_recall` that of drawn boxes with a region of their own at IoU 0.5, `all_found` that of phrases with all
-    their boxes found.
+    `counted` gives a phrase as many different regions as it says (`deixis.papers.dvsa.snippets.count_regions`), by the
+    products of its words; `shared` the same by expected overlap; `repeated` the best regions, different or not;
+    `single` only the best; `bound` all regions. `count_accuracy` is the share of phrases with as many regions as
+    ground-truth boxes, `box_recall` that of boxes matched with a region of their own at IoU ≥ 0.5, `all_found` that of
+    phrases with all boxes matched.
 
     Args:
-        shared: how chains are weighted, with a temperature.
-        chosen_by_boxes: it was chosen by the drawn boxes of the validation split, which the result then says.
+        shared: smoothing with a temperature.
+        chosen_by_boxes: it was chosen with ground-truth boxes of the validation split; the result says so.
     """
     start = time.monotonic()
     tallies: dict[str, list[tuple[bool, int, int]]] = defaultdict(list)
     for image in pictures.images:
         queries, gold = gold_queries(image)
         numbered = [
-            (query, drawn, number)
-            for query, drawn in zip(queries, gold, strict=True)
+            (query, truth, number)
+            for query, truth in zip(queries, gold, strict=True)
             if (number := number_of(query_tokens(query))) is not None
         ]
         if not numbered:
@@ -205,36 +207,36 @@ def counting(
         boxes, products = model.align_words(
             pictures.features(image), [tokens_of(query.caption) for query, _, _ in numbered]
         )
-        for (query, drawn, number), own in zip(numbered, products, strict=True):
+        for (query, truth, number), words in zip(numbered, products, strict=True):
             span = (query.phrase.start, query.phrase.end)
-            scores, worth = (phrase_scores(own, boxes, span, *way) for way in (Smoothing(0.0), shared))
+            scores, expected = (phrase_scores(words, boxes, span, *way) for way in (Smoothing(0.0), shared))
             chosen = {
                 "counted": count_regions(scores, boxes[1:], number),
-                "shared": count_regions(worth, boxes[1:], number),
+                "shared": count_regions(expected, boxes[1:], number),
                 "repeated": np.argsort(-scores, kind="stable")[:number].tolist(),
                 "single": count_regions(scores, boxes[1:], 1),
                 "bound": list(range(len(scores))),
             }
             for name, regions in chosen.items():
-                found = _found(drawn, boxes[1:][regions])
-                tallies[name].append((len(regions) == len(drawn), found, len(drawn)))
+                matched = _matched(truth, boxes[1:][regions])
+                tallies[name].append((len(regions) == len(truth), matched, len(truth)))
     if not tallies:
         return None
     counted = {name: _counted(tally) for name, tally in tallies.items()}
-    # All regions are no count.
+    # The upper bound takes all regions, so it has no count.
     del counted["bound"]["count_accuracy"]
     return make_result(
-        Protocol("counting", TIES, {**pictures.parameters, "iou": IOU, "overlap": OVERLAP, **_told(shared)}),
+        Protocol("counting", TIES, {**pictures.parameters, "iou": IOU, "overlap": OVERLAP, **_parameters(shared)}),
         {"counting_alignment": counted},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
-        counts={"phrases": len(tallies["counted"]), "boxes": sum(drawn for _, _, drawn in tallies["counted"])},
+        counts={"phrases": len(tallies["counted"]), "boxes": sum(boxes for _, _, boxes in tallies["counted"])},
         box_supervision=_supervision(pictures, counted["bound"]["box_recall"], chosen_by_boxes),
         **fields,
     )
 
 
-def _told(shared: Smoothing) -> dict[str, float]:
+def _parameters(shared: Smoothing) -> dict[str, float]:
     return {"shared_beta": shared.beta, "temperature": shared.temperature}
 
 
@@ -246,19 +248,19 @@ def _supervision(pictures: Pictures, upper_bound: float, chosen_by_boxes: bool) 
     return msgspec.structs.replace(supervision, statement=statement)
 
 
-def _found(drawn: NDArray[Any], chosen: NDArray[Any]) -> int:
-    """How many drawn boxes have a region of their own."""
-    right = iou_matrix(drawn, chosen) >= IOU
-    rows, columns = linear_sum_assignment(right, maximize=True)
-    return int(right[rows, columns].sum())
+def _matched(truth: NDArray[Any], chosen: NDArray[Any]) -> int:
+    """The number of ground-truth boxes with a region of their own."""
+    hits = iou_matrix(truth, chosen) >= IOU
+    rows, columns = linear_sum_assignment(hits, maximize=True)
+    return int(hits[rows, columns].sum())
 
 
 def _counted(tally: Sequence[tuple[bool, int, int]]) -> dict[str, float]:
-    exact, found, drawn = (np.array(column, float) for column in zip(*tally, strict=True))
+    exact, matched, boxes = (np.array(column, float) for column in zip(*tally, strict=True))
     return {
         "count_accuracy": 100 * float(exact.mean()),
-        "box_recall": 100 * float(found.sum() / drawn.sum()),
-        "all_found": 100 * float((found == drawn).mean()),
+        "box_recall": 100 * float(matched.sum() / boxes.sum()),
+        "all_found": 100 * float((matched == boxes).mean()),
     }
 
 

@@ -1,9 +1,9 @@
-"""A recurrent network that puts a picture, or a region, into words (the DVSA paper, section 5 of the supplement).
+"""The generator: a recurrent network that describes a picture or a region (supplement, section 5).
 
 h_t = f(W_hx x_t + W_hh h_{t−1} + b_h + 1[t = 1] W_hi CNN(I)), y_t = softmax(W_oh h_t + b_o): the picture enters with
-the start token and never again. With an LSTM, W_hi CNN(I) is added to what its four gates are given at that step.
+the start token and never again. In an LSTM, W_hi CNN(I) is added to the inputs of all four gates at that step.
 
-Texts are ids `(texts, longest)` that end with the id of the end, 0 = padding after it.
+Texts are ids `(texts, longest)` that end with the end token, 0 = padding after it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from deixis.text.beam_search import Spoken, State, beam_search
 from deixis.text.recurrent import Share, Width
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
 
-#: Numbers that the logits of one block may hold where no gradient is kept: 128 MB in float32.
+#: Logits in memory at a time without gradient: 128 MB in float32.
 BLOCK = 1 << 25
-#: Pictures whose sentences are searched together.
+#: Pictures that are described together.
 PICTURES = 256
 
 Array = NDArray[Any]
@@ -37,36 +37,36 @@ class CaptionerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     cell: Literal["rnn", "lstm"] = "rnn"
     word: Width = 256
     hidden: Width = 512
-    #: Of what goes into the network and of what its words are told from; never of the recurrence.
+    #: Dropout of the inputs and of the states before the output layer, never inside the recurrence.
     dropout: Share = 0.5
-    #: What W_hh of an RNN begins as: small random numbers, by which rectified units forget the picture within a few
-    #: words, or the identity (Le, Jaitly and Hinton, 2015), by which they keep it until they learn otherwise.
+    #: Initial W_hh of an RNN. With small random numbers rectified units forget the picture within a few words; with the
+    #: identity (Le, Jaitly and Hinton, 2015) they keep it until they learn otherwise.
     recurrent: Literal["uniform", "identity"] = "uniform"
-    #: Output biases begin as the words' log frequencies, so that training need not learn these first.
+    #: Initialize output biases with the words' log frequencies, so that they need not be learned first.
     frequency_biases: bool = True
     #: What is described is taken by its direction, less the mean one (`deixis.features.centring`), each number about 1.
     centred: bool = False
 
 
 class DecodingRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How sentences are said, by beam search."""
+    """Beam search."""
 
     beam: Annotated[int, Meta(ge=1)] = 5
     longest: Annotated[int, Meta(ge=1)] = 25
-    #: Finished sentences are ranked by log p / words^power; 0 favours short ones, 1 is the mean over words.
+    #: Sentences are ranked by log p / words^power; 0 favours short ones, 1 is the mean over words.
     length_power: Annotated[float, Meta(ge=0)] = 0.0
-    #: No run of so many words is said twice in a sentence; 0 lets them.
+    #: No sequence of this many words occurs twice in a sentence; 0: no limit.
     distinct_runs: Annotated[int, Meta(ge=0)] = 0
 
 
 class Captioner(nn.Module):
-    """Tells the next word from a picture and the words so far.
+    """Predicts the next word from a picture and the words so far.
 
     Args:
-        channels: of the pictures' features.
-        words: how many ids there are, special tokens included.
-        frequencies: (words,) how often each id was seen, for the output biases.
-        word_vectors: (words, word) what the word vectors are at first, but for a common factor.
+        channels: size of the pictures' features.
+        words: number of word ids, special tokens included.
+        frequencies: `(words,)` counts of the ids, for the output biases.
+        word_vectors: `(words, word)` initial word vectors, up to a common factor.
         centre: (vectors, channels / vectors) the mean direction of each of the vectors that stand side by side in what
             is described, for `centred`.
     """
@@ -88,7 +88,7 @@ class Captioner(nn.Module):
             if word_vectors.shape != self.words.weight.shape:
                 given, wanted = tuple(word_vectors.shape), tuple(self.words.weight.shape)
                 raise DeixisError(f"initial word vectors are {given}, the model needs {wanted}: set model.word")
-            # As long as random ones are in the mean.
+            # Scaled to the mean length of random ones.
             lengths = word_vectors.norm(dim=1)
             with torch.no_grad():
                 self.words.weight[1:] = word_vectors[1:] * (recipe.word**0.5 / lengths[lengths > 0].mean())
@@ -104,7 +104,7 @@ class Captioner(nn.Module):
         self.output = nn.Linear(recipe.hidden, words)
         self.dropout = nn.Dropout(recipe.dropout)
         if frequencies is not None:
-            # An id that was never seen counts as half seen.
+            # An id that was never seen counts as 0.5.
             seen = frequencies.double().clamp(min=0.5)
             with torch.no_grad():
                 self.output.bias.copy_((seen / seen.sum()).log())
@@ -127,7 +127,7 @@ class Captioner(nn.Module):
         return leaves.sigmoid() * memory.tanh(), memory
 
     def read(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """h_t after each further word, `(texts, longest, hidden)`, and the states after the last."""
+        """h_t after each word, `(texts, longest, hidden)`, and the states after the last."""
         words = self.dropout(self.words(ids))
         before = tuple(part[None] for part in state)
         if isinstance(self.recurrence, nn.RNN):
@@ -137,43 +137,43 @@ class Captioner(nn.Module):
         return hidden, tuple(part[0] for part in after)
 
     def logits(self, pictures: Tensor, ids: Tensor) -> Tensor:
-        """`(texts, longest, words)`: of each word of the texts, from the picture and the words before it."""
+        """`(texts, longest, words)`: logits of each word from the picture and the words before it."""
         state = self.begin(pictures)
         hidden = state[0][:, None]
         if ids.shape[1] > 1:
             hidden = torch.cat([hidden, self.read(ids[:, :-1], state)[0]], 1)
-        told: Tensor = self.output(self.dropout(hidden))
-        return told
+        logits: Tensor = self.output(self.dropout(hidden))
+        return logits
 
     def log_likelihood(self, pictures: Tensor, ids: Tensor) -> Tensor:
         """`(texts,)`: log p of each text, its end included, given the picture in the same row."""
-        told = self.logits(pictures, ids).float()
-        lost = functional.cross_entropy(told.flatten(0, 1), ids.flatten(), ignore_index=PAD, reduction="none")
-        return -lost.view(ids.shape).sum(1)
+        logits = self.logits(pictures, ids).float()
+        losses = functional.cross_entropy(logits.flatten(0, 1), ids.flatten(), ignore_index=PAD, reduction="none")
+        return -losses.view(ids.shape).sum(1)
 
     @torch.no_grad()
     def score_all(self, pictures: Tensor, ids: Tensor, block: int = BLOCK) -> Tensor:
         """`(pictures, texts)`: log p of every text given every picture, at most `block` logits at a time."""
         scores = pictures.new_empty(len(pictures), len(ids), dtype=torch.float32)
-        # Texts of one length go together, so that hardly a logit is spent on padding.
+        # Texts of similar length go together, so that little is computed for padding.
         order = (ids != PAD).sum(1).argsort()
         for columns in torch.split(order, max(1, block // (ids.shape[1] * self.output.out_features))):
-            own = ids[columns, : int((ids[columns] != PAD).sum(1).max())]
+            texts = ids[columns, : int((ids[columns] != PAD).sum(1).max())]
             start = 0
-            for some in torch.split(pictures, max(1, block // (own.numel() * self.output.out_features))):
-                found = self.log_likelihood(some.repeat_interleave(len(own), 0), own.repeat(len(some), 1))
-                scores[start : start + len(some), columns] = found.view(-1, len(own))
-                start += len(some)
+            for part in torch.split(pictures, max(1, block // (texts.numel() * self.output.out_features))):
+                pairs = self.log_likelihood(part.repeat_interleave(len(texts), 0), texts.repeat(len(part), 1))
+                scores[start : start + len(part), columns] = pairs.view(-1, len(texts))
+                start += len(part)
         return scores
 
     @torch.no_grad()
     def speak(self, pictures: Tensor, decoding: DecodingRecipe, count: int = 1) -> list[list[Spoken]]:
         """At most `count` sentences of each picture, best first, with their scores."""
-        found: list[list[Spoken]] = []
+        sentences: list[list[Spoken]] = []
         width = max(count, decoding.beam)
-        for some in torch.split(pictures, PICTURES):
-            # The words so far go along, for `distinct_runs`; `begin` has read the start, which the first step is given.
-            state = (*self.begin(some), torch.empty(len(some), 0, dtype=torch.int64, device=some.device))
+        for part in torch.split(pictures, PICTURES):
+            # The state includes the words so far, for `distinct_runs`. `begin` has already read the start token.
+            state = (*self.begin(part), torch.empty(len(part), 0, dtype=torch.int64, device=part.device))
             spoken = beam_search(
                 lambda last, state: self._next(last, state, decoding),
                 state,
@@ -182,39 +182,39 @@ class Captioner(nn.Module):
                 width=width,
                 longest=decoding.longest,
             )
-            found += [_ranked(own, decoding.length_power)[:count] for own in spoken]
-        return found
+            sentences += [_ranked(beam, decoding.length_power)[:count] for beam in spoken]
+        return sentences
 
     def _next(self, last: Tensor, state: State, decoding: DecodingRecipe) -> tuple[Tensor, State]:
-        *own, said = state
-        hidden, first = own[0], not said.shape[1]
-        said = torch.cat([said, last[:, None]], 1)
+        *recurrent, words = state
+        hidden, first = recurrent[0], not words.shape[1]
+        words = torch.cat([words, last[:, None]], 1)
         if not first:
-            read, after = self.read(last[:, None], tuple(own))
-            hidden, own = read[:, 0], list(after)
-        told = self.output(hidden).float().log_softmax(-1)
-        told[:, [PAD, UNKNOWN, START, *([END] if first else [])]] = -torch.inf
-        if decoding.distinct_runs and said.shape[1] >= decoding.distinct_runs:
-            _forbid_repeats(told, said, decoding.distinct_runs)
-        return told, (*own, said)
+            read, after = self.read(last[:, None], tuple(recurrent))
+            hidden, recurrent = read[:, 0], list(after)
+        log_p = self.output(hidden).float().log_softmax(-1)
+        log_p[:, [PAD, UNKNOWN, START, *([END] if first else [])]] = -torch.inf
+        if decoding.distinct_runs and words.shape[1] >= decoding.distinct_runs:
+            _forbid_repeats(log_p, words, decoding.distinct_runs)
+        return log_p, (*recurrent, words)
 
 
-def _forbid_repeats(told: Tensor, said: Tensor, size: int) -> None:
-    """−∞ for each word that would end a run of `size` words which the sentence (rows, words) has already."""
-    runs = said.unfold(1, size, 1)  # (rows, runs, size)
-    before = said[:, said.shape[1] - size + 1 :]
+def _forbid_repeats(log_p: Tensor, words: Tensor, size: int) -> None:
+    """−∞ for each word that would complete a sequence of `size` words that a sentence `(rows, words)` already has."""
+    runs = words.unfold(1, size, 1)  # (rows, runs, size)
+    before = words[:, words.shape[1] - size + 1 :]
     repeated = (runs[..., :-1] == before[:, None]).all(-1)
     row, run = repeated.nonzero(as_tuple=True)
-    told[row, runs[row, run, -1]] = -torch.inf
+    log_p[row, runs[row, run, -1]] = -torch.inf
 
 
 def _ranked(spoken: Sequence[Spoken], power: float) -> list[Spoken]:
-    rated = [Spoken(each.words, each.score / (len(each.words) + 1) ** power) for each in spoken]
-    return sorted(rated, key=lambda each: -each.score)
+    rated = [Spoken(words, score / (len(words) + 1) ** power) for words, score in spoken]
+    return sorted(rated, key=lambda sentence: -sentence.score)
 
 
 def text_ids(vocabulary: Vocabulary, texts: Sequence[Tokens]) -> NDArray[np.int64]:
-    """Texts as a captioner takes them: ids `(texts, longest)`, each with its end, 0 = padding."""
+    """Ids `(texts, longest)`, each text with the end token, 0 = padding."""
     ids = np.full((len(texts), 1 + max(map(len, texts), default=0)), PAD, np.int64)
     for row, text in zip(ids, texts, strict=True):
         row[: len(text) + 1] = vocabulary.encode(text, end=True)
@@ -222,7 +222,7 @@ def text_ids(vocabulary: Vocabulary, texts: Sequence[Tokens]) -> NDArray[np.int6
 
 
 def captioner_input(regions: Array, picture: Array, context: bool) -> Array:
-    """Rows of regions, each with the whole picture's vector beside it where there is `context` (section 4)."""
+    """Vectors of regions; with `context`, each concatenated with the whole picture's vector (supplement, section 4)."""
     if not context:
         return regions
     return np.concatenate([regions, np.broadcast_to(picture, regions.shape)], 1)

@@ -30,9 +30,9 @@ class CaptionerModel(FeatureModel):
     """Describes pictures and regions, and ranks sentences by their likelihood.
 
     Args:
-        background: (pictures, channels) inputs of some training pictures. A sentence counts by how much likelier a
-            picture makes it than these do, as in m-RNN: else short and common ones would suit every picture.
-        context: it learned from regions with the whole picture's vector beside their own.
+        background: `(pictures, channels)` inputs of some training pictures, to estimate p(text). Texts are ranked by
+            p(text | picture) / p(text), as in m-RNN; otherwise short and common ones would fit every picture best.
+        context: inputs are regions concatenated with the vector of the whole picture.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class CaptionerModel(FeatureModel):
         self.prior_inputs, self.context = background.float().to(device), context
 
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
-        """Scores are log probabilities, or what `decoding.length_power` makes of them."""
+        """Scores are log probabilities, normalized by `decoding.length_power`."""
         features = self.look(image)
         spoken = self._spoken(captioner_input(features.image[None], features.image, self.context), count)[0]
         return [Description(" ".join(tokens), score, "generation") for tokens, score in spoken]
 
     def describe_regions(self, image: ImageInput, count: int = 3, most: int | None = None) -> list[list[Description]]:
-        """With `most`, first the regions that make their sentence likelier than other pictures do: by likelihood alone,
-        what fits every region ("a man") would come first. A sentence is given to the first of its regions alone.
+        """With `most`, regions are ranked by p(text | region) / p(text); by likelihood alone, texts that fit every
+        region ("a man") would come first. A sentence is used for its best region only.
         """
         features = self.look(image)
         regions, boxes = regions_of(features)
@@ -65,12 +65,12 @@ class CaptionerModel(FeatureModel):
             return []
         spoken = self._spoken(captioner_input(regions, features.image, self.context), count)
         described = [
-            [Description(" ".join(tokens), score, "generation", as_box(box)) for tokens, score in own]
-            for own, box in zip(spoken, boxes, strict=True)
+            [Description(" ".join(tokens), score, "generation", as_box(box)) for tokens, score in sentences]
+            for sentences, box in zip(spoken, boxes, strict=True)
         ]
         if most is None:
             return described
-        first = [tuple(own[0][0]) if own else () for own in spoken]
+        first = [tuple(sentences[0][0]) if sentences else () for sentences in spoken]
         fits = self.fit_of_regions(features, first)
         used: set[Tokens] = {()}
         for region in np.argsort(-fits, kind="stable").tolist():
@@ -80,18 +80,18 @@ class CaptionerModel(FeatureModel):
         return best_regions(boxes, described, fits, most)
 
     def fit_of_regions(self, image: ImageFeatures, texts: Sequence[Tokens]) -> Array:
-        """`(regions,)`: log p(text | region) − log p(text) of each region's own text."""
+        """`(regions,)`: log p(text | region) − log p(text), for one text per region."""
         rows = self._send(captioner_input(regions_of(image)[0], image.image, self.context))
         ids = torch.from_numpy(text_ids(self.vocabulary, texts)).to(self._device)
         with torch.no_grad():
             likelihood = self.network.log_likelihood(rows, ids)
-        different, place = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
+        different, index = np.unique(ids.cpu().numpy(), axis=0, return_inverse=True)
         prior = self._prior(torch.from_numpy(different).to(self._device))
-        fits: Tensor = likelihood - prior[torch.from_numpy(place.reshape(-1)).to(self._device)]
+        fits: Tensor = likelihood - prior[torch.from_numpy(index.reshape(-1)).to(self._device)]
         return fits.cpu().numpy()
 
     def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
-        """log p(text | picture) − log p(text), where p(text) is its mean over the background."""
+        """log p(text | picture) − log p(text), where p(text) is the mean over the background."""
         ids = self._ids(texts)
         likelihood = self.network.score_all(self._send(self._inputs(images)), ids)
         return (likelihood - self._prior(ids)).cpu().numpy()
@@ -114,12 +114,12 @@ class CaptionerModel(FeatureModel):
         return np.concatenate([captioner_input(each.image[None], each.image, self.context) for each in features])
 
     def neighbours(self, word: str, count: int) -> list[tuple[str, float]]:
-        """The words whose vectors have the greatest cosine with a word's, and these cosines."""
+        """The words whose vectors have the largest cosine with a word's, and these cosines."""
         if word not in self.vocabulary:
             raise DeixisError(f"the vocabulary has no word {word!r}")
         vectors = functional.normalize(self.network.words.weight.detach(), dim=1)
         cosines = vectors @ vectors[self.vocabulary.encode([word])[0]]
-        # Neither special tokens nor the word itself.
+        # Without special tokens and the word itself.
         cosines[: END + 1] = -torch.inf
         cosines[self.vocabulary.encode([word])[0]] = -torch.inf
         best = cosines.topk(min(count, len(self.vocabulary.words) - 1))
@@ -127,7 +127,7 @@ class CaptionerModel(FeatureModel):
 
     def _spoken(self, rows: Array, count: int) -> list[list[tuple[Tokens, float]]]:
         spoken = self.network.speak(self._send(rows), self.decoding, count)
-        return [[(self.vocabulary.decode(each.words), each.score) for each in own] for own in spoken]
+        return [[(self.vocabulary.decode(words), score) for words, score in beam] for beam in spoken]
 
     def _send(self, rows: Array) -> Tensor:
         return torch.from_numpy(np.array(rows, np.float32)).to(self._device)

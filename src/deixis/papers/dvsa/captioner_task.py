@@ -1,4 +1,4 @@
-"""Learning to describe pictures, or regions by an aligner's snippets (paper 4): recipes of the kind `captioner`."""
+"""Training the generator on pictures and captions, or on regions and an aligner's snippets: the kind `captioner`."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ from deixis.training.runs import read_weights
 from deixis.training.sampling import Numbers, shuffled
 from deixis.training.task import Batches, Loss
 
-#: Texts whose likelihood is taken together.
+#: Texts whose likelihood is computed together.
 TEXTS = 256
-#: Inputs of the training set over which the prior of a sentence is taken when captions are ranked, and their file.
+#: Number of training inputs over which p(text) is averaged when captions are ranked, and their file.
 BACKGROUND = 100
 BACKGROUND_FILE = "background.safetensors"
-#: Words between two things that are part of neither.
+#: Words that connect two things and belong to neither.
 JOINING = frozenset({
     "across", "along", "and", "are", "around", "as", "at", "be", "behind", "being", "beside", "between", "by", "during",
     "for", "from", "has", "have", "in", "inside", "into", "is", "near", "next", "of", "off", "on", "onto", "or", "over",
@@ -71,14 +71,14 @@ JOINING = frozenset({
 
 class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: CaptionerRecipe = CaptionerRecipe()
-    #: Which words are known, and `vectors`.
+    #: The vocabulary and its `vectors`.
     text: TextRecipe = TextRecipe(kind="tokens", minimum_count=5)
     word_vectors: Literal["random", "pretrained"] = "random"
-    #: Whole pictures and their captions, or regions and the snippets that an aligner gives them: the recipe of one,
-    #: which is trained and kept in the cache, or a finished run.
+    #: Train on whole pictures and captions, or on regions and the snippets of an aligner: a recipe, whose run is
+    #: trained and cached, or a finished run.
     pairs: Literal["pictures", "regions"] = "pictures"
     aligner: str = "dvsa/brnn"
-    #: Regions: the whole picture's vector stands beside the region's own (section 4 of the supplement).
+    #: For regions: concatenate the vector of the whole picture (supplement, section 4).
     context: bool = False
     batch: Annotated[int, Meta(ge=2)] = 100
     decoding: DecodingRecipe = DecodingRecipe()
@@ -97,7 +97,7 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, eq=False)
 class CaptionData:
-    """Pictures or regions, and what is said of them."""
+    """Pictures or regions, and their texts."""
 
     inputs: Tensor  # (inputs, channels), as stored
     ids: Tensor  # (texts, longest), each with its end
@@ -113,7 +113,7 @@ class CaptionBatch(NamedTuple):
 
 
 class CaptioningTask:
-    """A `Task`; validated by perplexity and, for whole pictures, by what it says of those of the validation split."""
+    """A `Task`; validated by perplexity and, for whole pictures, by caption metrics."""
 
     def __init__(
         self,
@@ -176,9 +176,9 @@ class CaptioningTask:
         if self.recipe.pairs == "regions":
             return figures
         spoken = network.speak(data.inputs.float(), self.recipe.decoding)
-        said = [" ".join(self.text.vocabulary.decode(own[0].words)) for own in spoken]
-        scores = caption_scores(dict(zip(data.image_ids, said, strict=True)), self.references)
-        return {**figures, **scores, "different": 100 * len(set(said)) / len(said)}
+        captions = [" ".join(self.text.vocabulary.decode(beam[0].words)) for beam in spoken]
+        scores = caption_scores(dict(zip(data.image_ids, captions, strict=True)), self.references)
+        return {**figures, **scores, "different": 100 * len(set(captions)) / len(captions)}
 
     def describe(self, batch: CaptionBatch) -> str:
         images = self.data.image_of[batch.texts[:5].cpu().numpy()].tolist()
@@ -230,8 +230,8 @@ def caption_data(
 
 
 def naming(snippet: Tokens) -> Tokens:
-    """The words of a snippet without punctuation and without what only joins it to its neighbours, "in" before it or
-    "in a" behind; none where they name nothing, as a lone "the" does not.
+    """The words of a snippet without punctuation and without connecting words at its ends ("in", "in a"); empty if it
+    names nothing, as a lone "the".
 
     >>> naming(("with", "a", "red", "hat", "in", "the")), naming(("the", "."))
     (('a', 'red', 'hat'), ())
@@ -246,15 +246,15 @@ def naming(snippet: Tokens) -> Tokens:
 
 def centres(inputs: Tensor, context: bool) -> Tensor:
     """The mean directions `(vectors, channels)` of a region's vector and, with context, of the picture's."""
-    own = inputs.view(len(inputs), 1 + context, -1)
-    return torch.stack([mean_direction(torch.split(own[:, number], 4096)) for number in range(own.shape[1])])
+    vectors = inputs.view(len(inputs), 1 + context, -1)
+    return torch.stack([mean_direction(torch.split(vectors[:, index], 4096)) for index in range(vectors.shape[1])])
 
 
 class CaptionerKind(Kind[CaptioningRecipe]):
     recipe_type = CaptioningRecipe
 
     def features(self, recipe: CaptioningRecipe, run: Path | None = None) -> list[FeatureRecipe]:
-        """A captioner of regions is also evaluated on ground-truth boxes, which have no part in the training."""
+        """A captioner of regions is also evaluated on ground-truth boxes, which are not used for training."""
         return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
 
     def task(
@@ -283,7 +283,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
 
     def protocols(self, evaluation: Evaluation[CaptioningRecipe]) -> Sequence[RunProtocol]:
         protocols: list[RunProtocol] = [evaluate_captioner, image_text_ranking]
-        # A region by itself has no picture around it to be the context.
+        # A region alone has no picture for the context.
         alone = has_ground_truth_regions(evaluation.stores) and not evaluation.recipe.context
         if evaluation.drawn_regions or alone:
             protocols.append(ground_truth_region_ranking)
@@ -293,7 +293,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         return recipe.pairs == "regions"
 
     def regions_kept(self, recipe: CaptioningRecipe) -> int | None:
-        """A captioner of regions is given those that its aligner was; all, if the aligner's run is gone."""
+        """A captioner of regions gets as many regions as its aligner; all, if the aligner's run is gone."""
         if recipe.pairs == "regions":
             with suppress(DeixisError):
                 aligner = recipe_of(recipe.aligner).recipe

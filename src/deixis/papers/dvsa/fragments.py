@@ -1,7 +1,7 @@
-"""Texts as what the aligner of the DVSA paper reads: the ids of their words, or of the edges of their dependency trees.
+"""Fragments of texts, as the aligner reads them: ids of words, or of the edges of dependency trees.
 
-Either way a text has one fragment a token, in order: an edge stands for the word that hangs from it. The word that
-hangs from nothing has the start token for a head.
+Either way a text has one fragment per token, in order: an edge stands for its dependent. The root's head is the start
+token.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WordFragments:
 
 
 class EdgeFragments:
-    """`(texts, longest, 3)`: head, dependent and relation of each edge; relation 0 is any that training had not."""
+    """`(texts, longest, 3)`: head, dependent and relation of each edge; 0 is any relation unseen in training."""
 
     def __init__(self, text: TokenIds, relations: Iterable[str], dependencies: Dependencies) -> None:
         self.text, self.relations, self.dependencies = text, tuple(relations), dependencies
@@ -48,19 +48,19 @@ class EdgeFragments:
 
     @classmethod
     def of(cls, text: TokenIds, captions: Sequence[Tokens], dependencies: Dependencies) -> EdgeFragments:
-        """With the relations that training captions have."""
-        found = {edge.relation for edges in dependencies.edges(captions) for edge in edges}
-        return cls(text, sorted(found), dependencies)
+        """With the relations of the training captions."""
+        relations = {edge.relation for edges in dependencies.edges(captions) for edge in edges}
+        return cls(text, sorted(relations), dependencies)
 
     def ids(self, texts: Sequence[Tokens]) -> NDArray[np.int64]:
         rows = []
         for text, edges in zip(texts, self.dependencies.edges(texts), strict=True):
-            own = self.text.vocabulary.encode(text)
-            numbers = [
-                (START if edge.head == place else own[edge.head], own[place], self._relation_ids.get(edge.relation, 0))
-                for place, edge in enumerate(edges)
+            words = self.text.vocabulary.encode(text)
+            ids = [
+                (START if edge.head == index else words[edge.head], word, self._relation_ids.get(edge.relation, 0))
+                for index, (word, edge) in enumerate(zip(words, edges, strict=True))
             ]
-            rows.append(np.array(numbers, np.int64).reshape(-1, 3))
+            rows.append(np.array(ids, np.int64).reshape(-1, 3))
         return _padded(rows, 3)
 
     def save(self, folder: Path) -> None:

@@ -10,42 +10,48 @@ from deixis.text.recurrent import flat_words
 
 
 def max_margin(scores: Tensor, negative: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of section 3.1.3 over scores `(pictures, sentences)` whose diagonal matches, averaged over the pairs.
+    """Σ_l max(0, S_kl − S_kk + m) + Σ_l max(0, S_lk − S_kk + m), averaged over the pairs k (main paper, section 3.1.3).
 
     Args:
-        negative: `(pictures, sentences)` those that are ranked behind.
-        mask: `(pairs,)` where there is a pair.
+        scores: S, `(pictures, sentences)`; the diagonal has the matching pairs.
+        negative: `(pictures, sentences)` true where they do not match.
+        mask: `(pairs,)` true where there is a pair.
+        margin: m.
+
+    Returns:
+        The loss, and its two parts by direction.
     """
-    right = scores.diagonal()
+    matching = scores.diagonal()
     parts = {
-        "image_to_text": (scores - right[:, None] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
-        "text_to_image": (scores - right[None, :] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
+        "image_to_text": (scores - matching[:, None] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
+        "text_to_image": (scores - matching[None, :] + margin).relu().masked_fill(~negative, 0).sum() / mask.sum(),
     }
     return parts["image_to_text"] + parts["text_to_image"], parts
 
 
 def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, words: Tensor, different: Tensor) -> Tensor:
-    """DeFrag's hinge max(0, 1 − y v·s) with labels chosen by multiple-instance learning.
+    """DeFrag's hinge max(0, 1 − y v·s), with labels y chosen by multiple-instance learning.
 
-    A fragment may be shown by the regions of its own picture alone: there y is the sign of the product, and the best
-    region is +1 where none is positive. Regions of `different` pictures are −1, those of others are left out.
+    Only regions of its own picture can show a fragment: there y is the sign of v·s, and +1 for the best region if no
+    product is positive. Regions of `different` pictures have y = −1; all others are left out. The result is the mean
+    over y = +1 plus the mean over y = −1.
 
     Args:
-        regions: (pairs, regions, dim), of which `present` are there.
-        fragments: (pairs, longest, dim), of which `words` are there.
-        different: (pairs, pairs).
+        regions: v, `(pairs, regions, dim)`; `present` `(pairs, regions)` is true where there is a region.
+        fragments: s, `(pairs, longest, dim)`; `words` `(pairs, longest)` is true where there is a fragment.
+        different: `(pairs, pairs)` true where a picture and a sentence do not match.
     """
     with torch.autocast(regions.device.type, enabled=False):
         regions, fragments = regions.float(), fragments.float()
-        own = fragments @ regions.transpose(1, 2)  # (pairs, longest, regions)
-        there = words[..., None] & present[:, None]
-        ranked = own.detach().masked_fill(~present[:, None], -torch.inf)
-        labels = (ranked > 0).scatter(-1, ranked.argmax(-1, keepdim=True), True)
-        positive, negative = there & labels, there & ~labels
-        # (pairs as pictures, pairs as sentences): Σ over regions and fragments.
-        totals = pooled_products(regions, present, *flat_words(fragments, words), len(words), "hinge")
+        products = fragments @ regions.transpose(1, 2)  # of the own picture: (pairs, longest, regions)
+        exists = words[..., None] & present[:, None]
+        ranked = products.detach().masked_fill(~present[:, None], -torch.inf)
+        shown = (ranked > 0).scatter(-1, ranked.argmax(-1, keepdim=True), True)
+        positive, negative = exists & shown, exists & ~shown
+        # Of other pictures: sums of max(0, 1 + v·s) over regions and fragments, (pictures, sentences).
+        others = pooled_products(regions, present, *flat_words(fragments, words), len(words), "hinge")
         counts = present.sum(1)[:, None] * words.sum(1)
-        missed = totals.masked_fill(~different, 0).sum() + (1 + own).relu().masked_fill(~negative, 0).sum()
-        shown = (1 - own).relu().masked_fill(~positive, 0).sum()
-        others = counts.masked_fill(~different, 0).sum() + negative.sum()
-        return shown / positive.sum().clamp(min=1) + missed / others.clamp(min=1)
+        positive_sum = (1 - products).relu().masked_fill(~positive, 0).sum()
+        negative_sum = others.masked_fill(~different, 0).sum() + (1 + products).relu().masked_fill(~negative, 0).sum()
+        negative_count = counts.masked_fill(~different, 0).sum() + negative.sum()
+        return positive_sum / positive.sum().clamp(min=1) + negative_sum / negative_count.clamp(min=1)

@@ -1,4 +1,4 @@
-"""The aligner as a model: it scores pictures with sentences, localizes phrases, and aligns each word with a region."""
+"""The trained aligner: scores pictures with sentences, localizes phrases, aligns words with regions."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from deixis.papers.dvsa.snippets import (
 from deixis.training.feature_model import FeatureModel
 
 Array = NDArray[Any]
-#: What regions whose features contain their coordinates would have for the whole picture.
+#: Coordinates of the whole picture, for features that contain coordinates.
 WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)
-#: A region of this share of the picture counts as the picture: proposals stop a pixel before its edges.
+#: A region that covers this share of the picture counts as the whole picture: proposals end a pixel before its edges.
 WHOLE_SHARE = 0.98
 
 
 class Magnitude(NamedTuple):
-    """A word, the mean length of its vectors in the sentences it stands in, and how often it was met."""
+    """A word, the mean length of its vectors over the sentences it occurs in, and its count."""
 
     word: str
     magnitude: float
@@ -57,7 +57,7 @@ class Magnitude(NamedTuple):
 
 
 class FoundRegion(NamedTuple):
-    """A region of a collection: the number of its image, its box, and how well it fits (or how long its vector is)."""
+    """A region of a collection: the index of its image, its box, and its score (or the length of its vector)."""
 
     image: int
     box: tuple[float, float, float, float]
@@ -65,12 +65,11 @@ class FoundRegion(NamedTuple):
 
 
 class AlignmentModel(FeatureModel):
-    """An aligner with the texts it reads.
+    """The network with its vocabulary.
 
     Args:
-        regions: how many a picture is scored by and aligned with: itself, and its best proposals.
-        beta: what neighbouring words of one region add, for `align`.
-        temperature: as in `states`, for `align`.
+        regions: regions per picture: the picture itself and its best proposals.
+        beta, temperature: of `align`, as in `states`.
     """
 
     def __init__(
@@ -97,17 +96,17 @@ class AlignmentModel(FeatureModel):
         return [token for token in as_tokens(text) if not is_sign(token) and not self.fragments.text.knows(token)]
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
-        """By Σ_t v_i·s_t of the phrase read by itself, among the picture's regions and, first, the picture itself."""
+        """Scores Σ_t v_i·s_t of each phrase, read alone, with the picture itself (first) and its regions."""
         boxes, products = self.align_words(self.look(image), phrases)
-        return Localized(boxes, np.stack([own.sum(0) for own in products]))
+        return Localized(boxes, np.stack([phrase.sum(0) for phrase in products]))
 
     def align_words(
         self, image: ImageFeatures, sentences: Sequence[Tokens], most: int | None = None
     ) -> tuple[Array, list[Array]]:
-        """Boxes (regions, 4), the whole picture's first, and the products (words, regions) of each sentence.
+        """Boxes `(regions, 4)`, the whole picture first, and the products `(words, regions)` of each sentence.
 
         Args:
-            most: at most so many regions, the picture itself included; None takes all.
+            most: maximum number of regions, the picture itself included; None: all.
         """
         regions, boxes = with_picture(image, most)
         visual = self._embed(regions)
@@ -132,10 +131,10 @@ class AlignmentModel(FeatureModel):
         (states,) = self.states([boxes], [products], beta, temperature)
         states = carry_signs(tokens, states)
         numbers = {span: number for span in counted if (number := number_of(tokens[span[0] : span[1]])) is not None}
-        # A counted phrase is a snippet of its own: a state that no region has keeps it apart from its neighbours.
-        for place, (start, end) in enumerate(numbers):
-            states[start:end] = [-1 - place] * (end - start)
-        found = []
+        # A counted phrase is a snippet of its own: a negative state separates it from its neighbours.
+        for index, (start, end) in enumerate(numbers):
+            states[start:end] = [-1 - index] * (end - start)
+        snippets = []
         for snippet in snippets_of(states, products):
             span, chosen = (snippet.start, snippet.end), [snippet.region]
             if all(map(is_sign, tokens[span[0] : span[1]])):
@@ -143,7 +142,7 @@ class AlignmentModel(FeatureModel):
             if snippet.region < 0:
                 scores = phrase_scores(products, boxes, span, beta, temperature)
                 chosen = [1 + region for region in count_regions(scores, boxes[1:], numbers[span])] or [0]
-            found.append(
+            snippets.append(
                 AlignedSnippet(
                     " ".join(tokens[span[0] : span[1]]),
                     *span,
@@ -153,40 +152,44 @@ class AlignmentModel(FeatureModel):
                 )
             )
         score = float(self.score([features], [tokens])[0, 0])
-        return Alignment(tokens, score, beta, temperature, tuple(found))
+        return Alignment(tokens, score, beta, temperature, tuple(snippets))
 
     def align_captions(self, image: ImageFeatures, sentences: Sequence[Tokens]) -> tuple[Array, list[list[Snippet]]]:
-        """Boxes (regions, 4) of what a picture is scored by, and each sentence as snippets of one region."""
+        """Boxes `(regions, 4)` of a picture's regions, and the snippets of each sentence."""
         boxes, products = self.align_words(image, sentences, self.regions)
         states = self.states([boxes] * len(products), products, self.beta, self.temperature)
-        return boxes, [snippets_of(own, scores) for own, scores in zip(states, products, strict=True)]
+        return boxes, [snippets_of(regions, scores) for regions, scores in zip(states, products, strict=True)]
 
     def states(
         self, boxes: Sequence[Array], products: Sequence[Array], beta: float, temperature: float = 0.0
     ) -> list[list[int]]:
-        """The region of every word, for all sentences at once: of the best chain, or, with a temperature, the one that
-        shares most with those of all chains.
+        """The region of every word of each sentence.
 
         Args:
-            boxes: (regions, 4) those of each sentence's picture.
+            boxes: `(regions, 4)` of each sentence's picture.
+            products: `(words, regions)` of each sentence.
+            beta: what neighbouring words in the same region add to the score.
+            temperature: 0: the single best path (Viterbi). Above 0: the region with the largest expected overlap under
+                the chain posterior.
         """
-        lengths = [len(own) for own in products]
+        lengths = [len(words) for words in products]
         if not any(lengths):
             return [[] for _ in products]
         regions = max(map(len, boxes))
         padded = torch.full((len(products), max(lengths), regions), -torch.inf)
-        for row, own in zip(padded, products, strict=True):
-            row[:, : own.shape[1]] = 0
-            row[: len(own), : own.shape[1]] = torch.from_numpy(own)
+        for row, words in zip(padded, products, strict=True):
+            row[:, : words.shape[1]] = 0
+            row[: len(words), : words.shape[1]] = torch.from_numpy(words)
         if temperature:
-            shared = {id(own): iou_matrix(own, own) for own in boxes}
+            # Sentences of one picture share its boxes.
+            iou = {id(of_picture): iou_matrix(of_picture, of_picture) for of_picture in boxes}
             overlaps = torch.zeros(len(products), regions, regions)
-            for table, own in zip(overlaps, boxes, strict=True):
-                table[: len(own), : len(own)] = torch.from_numpy(shared[id(own)])
-            found = most_shared(padded, torch.tensor(lengths), overlaps, beta, temperature)
+            for table, of_picture in zip(overlaps, boxes, strict=True):
+                table[: len(of_picture), : len(of_picture)] = torch.from_numpy(iou[id(of_picture)])
+            states = most_shared(padded, torch.tensor(lengths), overlaps, beta, temperature)
         else:
-            found = smooth(padded, torch.tensor(lengths), beta)
-        return [own[:length] for own, length in zip(found.tolist(), lengths, strict=True)]
+            states = smooth(padded, torch.tensor(lengths), beta)
+        return [sentence[:length] for sentence, length in zip(states.tolist(), lengths, strict=True)]
 
     def word_magnitudes(self, texts: Sequence[Tokens], minimum_count: int = 5) -> list[Magnitude]:
         """The words of texts by the mean length of their vectors, longest first (Table 1 of the supplement)."""
@@ -196,44 +199,44 @@ class AlignmentModel(FeatureModel):
             for text, vectors in zip(part, self._read(part), strict=True):
                 for word, length in zip(text, np.linalg.norm(vectors, axis=1).tolist(), strict=True):
                     lengths[word].append(length)
-        kept = [Magnitude(word, float(np.mean(own)), len(own)) for word, own in lengths.items()]
-        return sorted((each for each in kept if each.times >= minimum_count), key=lambda each: (-each[1], each[0]))
+        found = [Magnitude(word, float(np.mean(values)), len(values)) for word, values in lengths.items()]
+        frequent = [word for word in found if word.times >= minimum_count]
+        return sorted(frequent, key=lambda word: (-word.magnitude, word.word))
 
     def longest_regions(
         self, images: Iterable[ImageFeatures], count: int, *, of_one: int | None = None
     ) -> list[FoundRegion]:
-        """The regions of greatest magnitude in a collection (Fig. 1 of the supplement), longest first.
+        """The regions of a collection with the longest vectors (Fig. 1 of the supplement), longest first.
 
         Args:
-            of_one: at most so many of one picture; None sets no limit.
+            of_one: maximum number of regions per picture; None: no limit.
         """
-        own = map(self._own, images)
-        return _best_regions(own, count, of_one, lambda rows: np.linalg.norm(self._embed(rows), axis=1)[:, None])[0]
+        regions = map(self._proposals, images)
+        return _best_regions(regions, count, of_one, lambda rows: np.linalg.norm(self._embed(rows), axis=1)[:, None])[0]
 
     def find_regions(
         self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens], count: int, *, of_one: int | None = None
     ) -> list[list[FoundRegion]]:
-        """The regions of a collection that fit pieces of text best (Figs. 2 and 3 of the supplement), best first.
+        """The best regions of a collection for each snippet (Figs. 2 and 3 of the supplement), best first.
 
-        A snippet's score with a region is Σ_t v·s_t of its words, read by themselves. The collection is read once.
+        The score of a snippet and a region is Σ_t v·s_t over its words, read alone. The collection is read once.
         """
         words = self._snippets(snippets)
-        return _best_regions(map(self._own, images), count, of_one, lambda rows: self._embed(rows) @ words)
+        return _best_regions(map(self._proposals, images), count, of_one, lambda rows: self._embed(rows) @ words)
 
     def best_regions(self, images: Iterable[ImageFeatures], snippets: Sequence[Tokens]) -> Array:
-        """`(images, snippets)`: the best of such scores of each image."""
+        """`(images, snippets)`: the best such score in each image."""
         words = self._snippets(snippets)
-        found = [(self._embed(self._own(image)[0]) @ words).max(0, initial=-np.inf) for image in images]
-        return np.stack(found)
+        return np.stack([(self._embed(self._proposals(image)[0]) @ words).max(0, initial=-np.inf) for image in images])
 
-    def _own(self, image: ImageFeatures) -> tuple[Array, Array]:
-        """Features and boxes of the proposals that a picture is scored by."""
+    def _proposals(self, image: ImageFeatures) -> tuple[Array, Array]:
+        """Features and boxes of the regions that are used, without the picture itself."""
         rows, boxes = regions_of(image)
         return rows[: self.regions - 1], boxes[: self.regions - 1]
 
     def _snippets(self, snippets: Sequence[Tokens]) -> Array:
-        """(dim, snippets)"""
-        return np.stack([own.sum(0) for own in self._read(snippets)], 1)
+        """`(dim, snippets)`"""
+        return np.stack([words.sum(0) for words in self._read(snippets)], 1)
 
     @torch.no_grad()
     def _embed(self, regions: Array) -> Array:
@@ -242,22 +245,22 @@ class AlignmentModel(FeatureModel):
 
     @torch.no_grad()
     def _read(self, texts: Sequence[Tokens]) -> list[Array]:
-        """Word vectors (words, dim) of each text."""
+        """Word vectors `(words, dim)` of each text."""
         ids = torch.from_numpy(self.fragments.ids(texts)).to(self._device)
         vectors = torch.cat([self.network.embed_fragments(part) for part in torch.split(ids, TEXTS)]).cpu().numpy()
-        return [own[: len(text)] for own, text in zip(vectors, texts, strict=True)]
+        return [words[: len(text)] for words, text in zip(vectors, texts, strict=True)]
 
 
 def _covers(box: Array, picture: Array) -> bool:
-    """Whether a region is the picture, but for a pixel or so at its edges."""
+    """Whether a region is the whole picture, except for a pixel or so at its edges."""
     sides = (box[2:] - box[:2]) / (picture[2:] - picture[:2])
     return bool(sides.prod() >= WHOLE_SHARE)
 
 
 def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, Array]:
-    """Features and boxes of the whole picture and, after it, of its regions; at most so many, itself included."""
-    kept = slice(None if most is None else most - 1)
-    regions, boxes = (part[kept] for part in regions_of(image))
+    """Features and boxes of the whole picture and then of its regions; at most `most`, itself included."""
+    first = slice(None if most is None else most - 1)
+    regions, boxes = (part[first] for part in regions_of(image))
     picture = image.image if image.whole is None else image.whole
     if regions.shape[1] == len(picture) + len(WHOLE):
         picture = np.concatenate([picture, np.array(WHOLE, picture.dtype)])
@@ -266,24 +269,28 @@ def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, 
 
 
 def stacked(regions: Sequence[Array]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The regions of pictures as (images, regions, channels), and which are there."""
-    rows = np.zeros((len(regions), max(map(len, regions)), regions[0].shape[1]), regions[0].dtype)
-    present = np.zeros(rows.shape[:2], bool)
-    for line, there, own in zip(rows, present, regions, strict=True):
-        line[: len(own)] = own
-        there[: len(own)] = True
-    return torch.from_numpy(rows), torch.from_numpy(present)
+    """The regions of pictures, padded, `(images, regions, channels)`, and a mask of which are present."""
+    padded = np.zeros((len(regions), max(map(len, regions)), regions[0].shape[1]), regions[0].dtype)
+    present = np.zeros(padded.shape[:2], bool)
+    for index, of_image in enumerate(regions):
+        padded[index, : len(of_image)] = of_image
+        present[index, : len(of_image)] = True
+    return torch.from_numpy(padded), torch.from_numpy(present)
 
 
 def _best_regions(
     regions: Iterable[tuple[Array, Array]], count: int, of_one: int | None, score: Callable[[Array], Array]
 ) -> list[list[FoundRegion]]:
-    """By each column of the scores (regions, columns); `regions` are features and boxes of one image after another."""
+    """The best regions for each column of the scores `(regions, columns)`.
+
+    Args:
+        regions: features and boxes of one image after another.
+    """
     best: dict[int, list[tuple[float, int, int, tuple[float, float, float, float]]]] = defaultdict(list)
-    for number, (rows, boxes) in enumerate(regions):
-        for column, scores in enumerate(score(rows).T):
-            for place in np.argsort(-scores, kind="stable")[: count if of_one is None else of_one].tolist():
-                x1, y1, x2, y2 = boxes[place].tolist()
-                best[column].append((float(scores[place]), -number, -place, (x1, y1, x2, y2)))
+    for image, (features, boxes) in enumerate(regions):
+        for column, scores in enumerate(score(features).T):
+            for region in np.argsort(-scores, kind="stable")[: count if of_one is None else of_one].tolist():
+                x1, y1, x2, y2 = boxes[region].tolist()
+                best[column].append((float(scores[region]), -image, -region, (x1, y1, x2, y2)))
             best[column] = heapq.nlargest(count, best[column])
-    return [[FoundRegion(-number, box, value) for value, number, _, box in best[column]] for column in sorted(best)]
+    return [[FoundRegion(-image, box, value) for value, image, _, box in best[column]] for column in sorted(best)]

@@ -1,11 +1,11 @@
-"""Alignment of words and regions (paper 4, DVSA): both in one space, in which nothing is normalized.
+"""Alignment of words and regions: both are vectors of one space, and nothing is normalized.
 
-Regions are v = W_m f + b_m; words are read by a bidirectional network of rectified units, or come as edges of the
-dependency tree (the rows DepTree and DeFrag of the supplement's Table 2). S_kl = Σ_t max_i v_i·s_t (eq. 1 of the
-supplement) scores picture k with sentence l; the length of a vector is how much it matters (section 1).
+Regions are v = W_m CNN(I_b) + b_m. Words are read by a bidirectional recurrent network, or are edges of the dependency
+tree (DepTree and DeFrag in Table 2 of the supplement). S_kl = Σ_t max_i v_i·s_t (eq. 1 of the supplement) scores
+picture k with sentence l, so the length of a vector is its importance (section 1).
 
-Fragments are ids `(texts, longest, width)`, 0 = padding at the end: a word's id (width 1), or an edge's head,
-dependent and relation (width 3).
+Fragments are ids `(texts, longest, width)`, 0 = padding at the end: the id of a word (width 1), or head, dependent and
+relation of an edge (width 3).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class AlignmentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
     fragments: Literal["words", "edges"] = "words"
     score: Literal["best", "mean"] = "best"
-    #: Of the common space.
+    #: Size of the common space.
     dim: Width = 1024
-    #: Of the word vectors.
+    #: Size of the word vectors.
     word: Width = 300
     dropout: Share = 0.5
-    #: Region features are taken by their direction, less the mean one (`deixis.features.centring`).
+    #: Use only the direction of region features, minus the mean direction (`deixis.features.centring`).
     centred_regions: bool = False
-    #: DeFrag's n, which keeps short sentences from an advantage.
+    #: DeFrag's n: without it short sentences would have an advantage.
     smoothing: Annotated[float, Meta(ge=0)] = 5.0
 
 
@@ -46,20 +46,20 @@ class BidirectionalReader(nn.Module):
         super().__init__()
         bound = recipe.dim**-0.5
         self.enter = nn.Linear(recipe.word, recipe.dim)
-        # W_f and W_b, transposed, and b_f and b_b.
+        # Transposed W_f and W_b; b_f and b_b.
         self.recurrent = nn.Parameter(torch.empty(2, recipe.dim, recipe.dim).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.zeros(2, 1, recipe.dim))
         self.leave = nn.Linear(recipe.dim, recipe.dim)
-        # The recurrence itself is never dropped.
+        # Dropout is never applied inside the recurrence.
         self.dropout = nn.Dropout(recipe.dropout)
 
     def forward(self, words: Tensor, real: Tensor) -> Tensor:
-        """Word vectors (texts, longest, word), and which are real, to (texts, longest, dim)."""
+        """Word vectors `(texts, longest, word)` and the mask of real words to `(texts, longest, dim)`."""
         entered = self.dropout(self.enter(words).relu())
-        place = torch.arange(words.shape[1], device=words.device)
+        position = torch.arange(words.shape[1], device=words.device)
         lengths = real.sum(1, keepdim=True)
-        # Backwards from each text's own end; padding stays where it is, behind both readings.
-        backwards = torch.where(place < lengths, lengths - 1 - place, place)[..., None].expand_as(entered)
+        # Reversed from each text's own end; padding stays at the end in both directions.
+        backwards = torch.where(position < lengths, lengths - 1 - position, position)[..., None].expand_as(entered)
         inputs = torch.stack([entered, entered.gather(1, backwards)])
         states = [inputs.new_zeros(2, len(words), entered.shape[-1])]
         for step in inputs.unbind(2):
@@ -71,7 +71,7 @@ class BidirectionalReader(nn.Module):
 
 
 class EdgeReader(nn.Module):
-    """s = f(W_R [W_e w₁; W_e w₂] + b_R) of a dependency edge; W_R is one for all relations, b_R is each one's own."""
+    """s = f(W_R [W_e w₁; W_e w₂] + b_R) of a dependency edge; all relations share W_R, each has its b_R."""
 
     def __init__(self, recipe: AlignmentRecipe, relations: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class EdgeReader(nn.Module):
         self.dropout = nn.Dropout(recipe.dropout)
 
     def forward(self, heads: Tensor, dependents: Tensor, relations: Tensor) -> Tensor:
-        """Word vectors (…, word) twice and relation ids (…) to (…, dim)."""
+        """Word vectors of heads and dependents `(…, word)` and relation ids `(…)` to `(…, dim)`."""
         words = self.dropout(torch.cat([heads, dependents], -1))
         read: Tensor = (self.combine(words) + self.bias(relations)).relu()
         return read
@@ -91,15 +91,15 @@ class AlignmentNetwork(nn.Module):
     """Regions and fragments as vectors of one space.
 
     Args:
-        channels: of the region features.
-        words: how many word ids there are, that of padding (0) included.
-        relations: how many relation ids there are; for edges alone.
-        word_vectors: (words, word) what the word vectors are at first, but for a common factor.
-        fixed: they stay so.
-        rounded: all pairs are scored by vectors in bfloat16 (`score_all`), on a GPU by the fused kernel.
-        scale: what region features are multiplied by, so that they are about as long as word vectors, 1. Else the
-            margin of 1 is lost in the first scores, and whichever side is longer alone learns.
-        centre: (channels,) the mean direction of region features, for `centred_regions`.
+        channels: size of the region features.
+        words: number of word ids, padding (0) included.
+        relations: number of relation ids; only for edges.
+        word_vectors: `(words, word)` initial word vectors, up to a common factor.
+        fixed: word vectors are not learned.
+        rounded: `score_all` uses vectors in bfloat16, on a GPU with the fused kernel.
+        scale: region features are multiplied by this to have length 1 on average, as word vectors have. Otherwise the
+            first scores dwarf the margin of 1, and only the longer side learns.
+        centre: `(channels,)` the mean direction of region features, for `centred_regions`.
     """
 
     def __init__(
@@ -136,15 +136,13 @@ class AlignmentNetwork(nn.Module):
         self.dropout = nn.Dropout(recipe.dropout)
 
     def embed_regions(self, regions: Tensor) -> Tensor:
-        """v: (…, channels) to (…, dim)."""
-        given = regions * self.scale
-        if self.recipe.centred_regions:
-            given = centred(regions, self.centre)
-        embedded: Tensor = self.regions(self.dropout(given))
+        """v: `(…, channels)` to `(…, dim)`."""
+        features = centred(regions, self.centre) if self.recipe.centred_regions else regions * self.scale
+        embedded: Tensor = self.regions(self.dropout(features))
         return embedded
 
     def embed_fragments(self, ids: Tensor) -> Tensor:
-        """s: ids (texts, longest, width) to (texts, longest, dim); what stands at padding has no meaning."""
+        """s: ids `(texts, longest, width)` to `(texts, longest, dim)`; vectors at padding are meaningless."""
         words = self.words(ids[..., :2])
         if isinstance(self.reader, BidirectionalReader):
             read: Tensor = self.reader(words[..., 0, :], ids[..., 0] != 0)
@@ -153,12 +151,12 @@ class AlignmentNetwork(nn.Module):
         return read
 
     def score(self, regions: Tensor, present: Tensor, fragments: Tensor, ids: Tensor) -> Tensor:
-        """S (images, texts) of embedded regions and fragments, all pairs.
+        """S_kl `(images, texts)` of all pairs: eq. 1 of the supplement, or DeFrag's score.
 
         Args:
-            regions: (images, regions, dim).
-            present: (images, regions) false where an image has fewer regions.
-            fragments: (texts, longest, dim).
+            regions: v, `(images, regions, dim)`.
+            present: `(images, regions)` false where an image has fewer regions.
+            fragments: s, `(texts, longest, dim)`.
             ids: of the fragments.
         """
         real = ids[..., 0] != 0
@@ -169,5 +167,5 @@ class AlignmentNetwork(nn.Module):
         return totals / (present.sum(1)[:, None] * (real.sum(1) + self.recipe.smoothing))
 
     def score_all(self, regions: Tensor, present: Tensor, ids: Tensor) -> Tensor:
-        """S (images, texts) of features (images, regions, channels) and fragment ids; texts are read block by block."""
+        """S_kl `(images, texts)` of features `(images, regions, channels)` and fragment ids, without gradient."""
         return score_all_pairs(self, regions, present, ids)

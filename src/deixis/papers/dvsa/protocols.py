@@ -1,4 +1,4 @@
-"""How finished aligners and captioners are evaluated, beside retrieval."""
+"""How trained aligners and captioners are evaluated, beside retrieval."""
 
 from __future__ import annotations
 

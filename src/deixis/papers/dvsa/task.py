@@ -1,9 +1,8 @@
-"""Learning to align words and regions from pictures and sentences alone (paper 4): recipes of the kind `alignment`.
+"""Training the aligner on pictures and sentences alone: recipes of the kind `alignment`.
 
-Readings: the loss is the mean over the pairs of a batch of Σ_l max(0, S_kl − S_kk + 1) + Σ_l max(0, S_lk − S_kk + 1),
-where l runs over other pictures and other sentences; a caption of the same picture, or with the same words, is no
-negative. DeFrag's fragment hinge is the mean over what is labelled +1 and the mean over what is labelled −1, so that
-the many regions of other pictures do not drown the few of the own.
+Readings: the loss is averaged over the pairs of a batch. A caption of the same picture, or with the same words, is no
+negative. DeFrag's hinge is averaged over labels +1 and over labels −1 separately, since the regions of other pictures
+outnumber those of the own picture.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ from deixis.training.validation import retrieval_figures
 
 class AlignmentTaskRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: AlignmentRecipe = AlignmentRecipe()
-    #: Which words are known, and `vectors`.
+    #: The vocabulary and its `vectors`.
     text: TextRecipe = TextRecipe(kind="tokens")
-    #: What word vectors are at first, and whether they stay: the main paper fixes pretrained ones.
+    #: Initial word vectors, and whether they are learned; the main paper keeps pretrained ones fixed.
     word_vectors: Literal["random", "pretrained", "fixed"] = "fixed"
-    #: The picture itself and its best proposals, together.
+    #: Regions per picture: the picture itself and its best proposals.
     regions: Annotated[int, Meta(ge=1)] = 20
     batch: Annotated[int, Meta(ge=2)] = 100
     margin: Annotated[float, Meta(gt=0)] = 1.0
-    #: DeFrag: how much the hinge of single fragments counts beside the ranking.
+    #: Weight of DeFrag's hinge beside the ranking loss.
     fragment_weight: Annotated[float, Meta(ge=0)] = 0.0
-    #: What neighbouring words of one region add when the finished model makes snippets.
+    #: β of the trained model's snippets: what neighbouring words in the same region add to the score.
     beta: Annotated[float, Meta(ge=0)] = 1.0
-    #: Above 0, the finished model gives a word the region that shares most with those of all chains, weighted by
-    #: their scores over this; at 0, as in the paper, the one of the best chain.
+    #: Regions of words in the trained model. 0 (as in the paper): the single best path (Viterbi). Above 0: the region
+    #: with the largest expected overlap under the chain posterior at this temperature.
     temperature: Annotated[float, Meta(ge=0)] = 0.0
 
     def __post_init__(self) -> None:
@@ -86,10 +85,10 @@ class AlignmentData:
 
 
 class AlignmentBatch(NamedTuple):
-    """Captions, each with its image."""
+    """Captions; each is paired with its image."""
 
     captions: Annotated[Tensor, "captions"]
-    #: Their fragments, and where there is a caption.
+    #: Their fragments; the mask is true where there is a caption.
     ids: Annotated[Tensor, "captions", "words", None]
     mask: Annotated[Tensor, "captions"]
 
@@ -106,19 +105,19 @@ def alignment_data(
 
     Args:
         source: the images.
-        store: whole-picture vectors and regions of the same channels.
-        fragments: of the captions.
-        regions: at most so many of each picture, itself included.
+        store: vectors of whole pictures and of regions, of the same size.
+        fragments: turns captions into ids.
+        regions: maximum per picture, the picture itself included.
     """
     images = [image for image in source if image.id not in store.skipped]
     if not images:
         raise DeixisError("none of these images has features")
     picture, region = (store.plan.arrays[name].shape[0] for name in ("image", "regions"))
     if region - picture not in (0, len(WHOLE)):
-        told = f"{picture} and {region}"
-        raise DeixisError(f"{store.folder}: pictures and regions must have as many channels, they have {told}")
+        sizes = f"{picture} and {region}"
+        raise DeixisError(f"{store.folder}: vectors of pictures and regions must have one size, they have {sizes}")
     features = store_images(store, (image.id for image in images))
-    rows, present = stacked([with_picture(each, regions)[0] for each in features])
+    rows, present = stacked([with_picture(image, regions)[0] for image in features])
     captions: list[Tokens] = [tokens_of(caption) for image in images for caption in image.captions]
     counts = torch.tensor([len(image.captions) for image in images])
     strings = {caption: number for number, caption in enumerate(dict.fromkeys(map(tuple, captions)))}
@@ -196,7 +195,7 @@ class AlignmentTask:
 
 
 def region_statistics(data: AlignmentData) -> tuple[float, Tensor]:
-    """What brings region features to length 1 in the mean, and the mean of their directions, `(channels,)`."""
+    """The factor that gives region features length 1 on average, and their mean direction, `(channels,)`."""
 
     def blocks() -> Iterator[Tensor]:
         for rows, present in zip(torch.split(data.regions, 256), torch.split(data.present, 256), strict=True):
@@ -229,7 +228,7 @@ def make_network(
             relations=1 + len(fragments.relations),
             word_vectors=vectors,
             fixed=recipe.word_vectors == "fixed",
-            # Who trains in half precision scores in it.
+            # Scored in the precision that it was trained in.
             rounded=recipe.schedule.precision != "float32",
             scale=scale,
             centre=centre,
@@ -264,5 +263,5 @@ class AlignmentKind(Kind[AlignmentTaskRecipe]):
         return True
 
     def regions_kept(self, recipe: AlignmentTaskRecipe) -> int:
-        """One less than the recipe says, which counts the picture itself."""
+        """One less than `recipe.regions`, which counts the picture itself."""
         return recipe.regions - 1

@@ -30,23 +30,24 @@ def score_all_pairs(network: AlignmentNetwork, regions: Tensor, present: Tensor,
         embedded = embedded.bfloat16().float()
     blocks = []
     for part in torch.split(ids, TEXTS):
-        own = part[:, : max(1, int((part[..., 0] != 0).sum(1).max()))]
-        fragments = network.embed_fragments(own)
+        part = part[:, : max(1, int((part[..., 0] != 0).sum(1).max()))]
+        fragments = network.embed_fragments(part)
         if kernel is not None:
-            real = own[..., 0] != 0
-            words = packed_words(fragments[real], real.nonzero()[:, 0], len(own), tiles)
+            real = part[..., 0] != 0
+            words = packed_words(fragments[real], real.nonzero()[:, 0], len(part), tiles)
             blocks.append(kernel.best_product_sums(packed, words))
         else:
-            blocks.append(network.score(embedded, present, fragments.bfloat16() if network.rounded else fragments, own))
+            rounded = fragments.bfloat16() if network.rounded else fragments
+            blocks.append(network.score(embedded, present, rounded, part))
     return torch.cat(blocks, 1)
 
 
 def fused_kernel(device: torch.device) -> Any:
-    """The module of the fused kernel where it runs, on NVIDIA GPUs with Triton; elsewhere None, and blocks do it."""
+    """The module of the fused kernel if it runs here (NVIDIA GPUs with Triton), or None."""
     if device.type != "cuda" or find_spec("triton") is None:
         return None
     try:
         kernel = import_module("deixis.papers.dvsa.fast.product_kernel")
-    except ImportError:  # a Triton too old for what the kernel asks of it
+    except ImportError:  # Triton is too old
         return None
     return kernel if kernel.available(device) else None

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-#: Numbers that one block of region-word products may hold: 64 MB in float32.
+#: Products of regions and words in memory at a time: 64 MB in float32.
 BLOCK = 1 << 24
-#: What the products of one word with a picture's regions come to: the best (DVSA); the sum of the positive ones
-#: (DeFrag's score); the sum of max(0, 1 + product) (DeFrag's hinge of regions that do not show the fragment).
+#: How the products of a word with a picture's regions are pooled: their maximum (DVSA); the sum of the positive ones
+#: (DeFrag's score); the sum of max(0, 1 + product) (DeFrag's hinge for regions that do not show the fragment).
 Pool = Literal["best", "positive", "hinge"]
 
 
@@ -26,41 +26,42 @@ def pooled_products(
 ) -> Tensor:
     """Σ over a text's words of their pooled products with an image's regions: `(images, texts)`.
 
-    At most `block` products are in memory at a time, for the gradient too: it makes them again.
+    At most `block` products are in memory at a time; the backward pass computes them again.
 
     Args:
-        regions: (images, regions, dim).
-        present: (images, regions) false where an image has fewer regions.
-        words: (words, dim), those of all texts.
-        text: (words,) the text of each; what is said of others than the first `texts` is left out.
-        texts: how many.
+        regions: `(images, regions, dim)`.
+        present: `(images, regions)` false where an image has fewer regions.
+        words: `(words, dim)` of all texts.
+        text: `(words,)` the text of each word; words of texts beyond `texts` are ignored.
+        texts: number of texts.
     """
-    # Sums of many products: half precision would drown a margin.
+    # Sums of many products: in half precision the rounding error would exceed the margin.
     with torch.autocast(regions.device.type, enabled=False):
         full = torch.promote_types(regions.dtype, torch.float32)
         regions, words = regions.to(full), words.to(full)
         columns = max(1, min(len(words), block // max(1, regions.shape[1])))
         rows = max(1, block // (columns * max(1, regions.shape[1])))
         parts = []
-        for own, real in zip(torch.split(regions, rows), torch.split(present, rows), strict=True):
-            total = own.new_zeros(len(own), texts + 1)
-            for some, of in zip(torch.split(words, columns), torch.split(text, columns), strict=True):
+        for images in zip(torch.split(regions, rows), torch.split(present, rows), strict=True):
+            total = regions.new_zeros(len(images[0]), texts + 1)
+            for some_words, some_texts in zip(torch.split(words, columns), torch.split(text, columns), strict=True):
                 if torch.is_grad_enabled():
-                    pooled = checkpoint(_pooled, own, real, some, pool, use_reentrant=False, preserve_rng_state=False)
+                    given = (*images, some_words, pool)
+                    pooled = checkpoint(_pooled, *given, use_reentrant=False, preserve_rng_state=False)
                 else:
-                    pooled = _pooled(own, real, some, pool)
-                total = total.index_add(1, of, pooled)
+                    pooled = _pooled(*images, some_words, pool)
+                total = total.index_add(1, some_texts, pooled)
             parts.append(total[:, :texts])
         return torch.cat(parts)
 
 
 def _pooled(regions: Tensor, present: Tensor, words: Tensor, pool: Pool) -> Tensor:
-    """(images, words)"""
+    """`(images, words)`"""
     products = (regions.flatten(0, 1) @ words.T).view(*regions.shape[:2], len(words))
     absent = ~present[..., None]
     if pool == "best":
         products.masked_fill_(absent, -torch.inf)
-        # The gradient goes to one region; without it, which one need not be found.
+        # `max` also finds which region, for the gradient; `amax` is faster.
         return products.max(1).values if torch.is_grad_enabled() else products.amax(1)
     rectified = (products if pool == "positive" else products + 1).relu()
     return rectified.masked_fill(absent, 0).sum(1)
