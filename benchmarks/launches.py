@@ -43,7 +43,7 @@ from deixis.training.distributed import FollowingRun
 from deixis.training.graph_capture import can_capture_graphs
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import load_recipe
-from deixis.training.trainer import LOOK_EVERY, Progress, train
+from deixis.training.trainer import READ_EVERY, Progress, train
 
 CHANNELS, REGIONS, WORD = 1280, 200, 300
 #: Of so many training images a sixth has regions; and those held out, of which nothing is asked.
@@ -143,11 +143,11 @@ def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dic
 class Looks:
     """Told of every step by the trainer, in bursts: one after each look at the losses, and at an epoch's end.
 
-    Of an epoch's bursts those count that are as long as can be: of `LOOK_EVERY` steps, or of a short epoch's all.
+    Of an epoch's bursts those count that are as long as can be: of `READ_EVERY` steps, or of a short epoch's all.
     """
 
     def __init__(self, device: torch.device, first: int, warm: int) -> None:
-        self._every, self._first, self._warm = LOOK_EVERY[device.type], first, warm
+        self._every, self._first, self._warm = READ_EVERY[device.type], first, warm
         #: Of the burst that is profiled.
         self.steps = 0
         self._step_ms: list[float] = []
@@ -195,7 +195,7 @@ def measured(task: Any, recipe: Any, device: torch.device, first: int, graphs: b
 
 def making_batches(task: Any, epoch: int, device: torch.device) -> float:
     """Milliseconds a batch, with nothing beside it."""
-    count = LOOKS * LOOK_EVERY["cuda"]
+    count = LOOKS * READ_EVERY["cuda"]
 
     def batches() -> Iterator[Any]:
         for number in range(epoch, epoch + count):

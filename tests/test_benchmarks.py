@@ -112,7 +112,7 @@ def test_a_file_system_is_charged_with_what_is_written_to_it(monkeypatch: pytest
 @pytest.mark.parametrize(("steps", "burst"), [(10, 10), (25, 25), (60, 25)])
 def test_steps_of_epochs_of_any_length_are_looked_at(steps: int, burst: int, monkeypatch: pytest.MonkeyPatch) -> None:
     launches = script("launches", monkeypatch)
-    monkeypatch.setitem(launches.LOOK_EVERY, "cpu", 25)
+    monkeypatch.setitem(launches.READ_EVERY, "cpu", 25)
     looks = launches.Looks(launches.torch.device("cpu"), first=1, warm=1)
 
     def epochs() -> None:

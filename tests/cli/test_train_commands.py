@@ -63,7 +63,7 @@ def test_the_same_command_leaves_a_finished_run_and_another_is_refused(run, reci
     code, out, err = run(*arguments, "--seed", 1)
     assert (code, out) == (2, "")
     assert err == (
-        f"deixis: {tmp_path / 'run'}: holds a run of another recipe (recipe.seed is 0 there and 1 here); "
+        f"deixis: {tmp_path / 'run'}: has a run of another recipe (recipe.seed is 0 there and 1 here); "
         "choose another folder\n"
     )
 
@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_says_from_where(run, recipe, tmp_path, monkeypatch):
         assert run("train", recipe, "--out", tmp_path / "run")[0] != 0
     code, _, err = run("train", recipe, "--out", tmp_path / "run")
     assert code == 0
-    assert [line.split(":")[0] for line in err.splitlines()] == ["going on after epoch 2", "epoch 3/3"]
+    assert [line.split(":")[0] for line in err.splitlines()] == ["continuing after epoch 2", "epoch 3/3"]
 
 
 def test_a_run_without_steps_is_shown_without_curves(run, recipe, tmp_path):

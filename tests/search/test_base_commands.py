@@ -47,7 +47,7 @@ def test_a_bundle_comes_with_a_card_of_its_results(base_run: Path, captioner_run
     assert "mean_rank" not in card
     assert "The run behind it: pictures, grounding" in card
     assert "The run behind it: captioner" in card
-    assert "This training learned from drawn boxes." in card
+    assert "Trained with ground-truth boxes." in card
     with pytest.raises(DeixisError, match="--force"):
         ask("export", "base", *runs, "--out", out)
 

@@ -40,7 +40,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
     if request.param == "cpu":
         monkeypatch.setattr(graphs, "_Graph", Replaying)
         monkeypatch.setattr(trainer, "can_capture_graphs", lambda schedule, device: True)
-        monkeypatch.setitem(trainer.LOOK_EVERY, "cpu", trainer.LOOK_EVERY["cuda"])
+        monkeypatch.setitem(trainer.READ_EVERY, "cpu", trainer.READ_EVERY["cuda"])
     return torch.device(request.param)
 
 

@@ -130,9 +130,9 @@ def test_what_needs_no_gradient_is_never_learned() -> None:
     descend(module, optimizer="adamw", weight_decay=0.5)
     assert torch.equal(module.state_dict()["0.weight"], start["0.weight"])
     assert not torch.equal(module.state_dict()["3.weight"], start["3.weight"])
-    with pytest.raises(DeixisError, match="nothing to learn is named '0'"):
+    with pytest.raises(DeixisError, match="no trained parameter is named '0'"):
         descend(module, groups=[{"prefix": "0"}])
-    with pytest.raises(DeixisError, match="no parameters to learn"):
+    with pytest.raises(DeixisError, match="no parameters to train"):
         descend(nn.Sequential(nn.ReLU()))
 
 

@@ -92,7 +92,7 @@ def test_a_recipe_may_be_renamed_and_former_names_in_a_run_are_read_as_those_of_
 def test_a_folder_with_other_things_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     for folder in (tmp_path, tmp_path / "thesis.tex"):
-        with pytest.raises(InputError, match="is no run"):
+        with pytest.raises(InputError, match="is not a run"):
             toy_run(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(InputError, match=r"is not a run \(it has no run.json\)"):
@@ -153,7 +153,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path,
     # The damaged one was removed and not taken for the one before.
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["before.safetensors"]
     damage(run / "checkpoints" / "before.safetensors", how)
-    with pytest.raises(InputError, match=r"before.safetensors: is damaged .*no whole one before it; begin a new run"):
+    with pytest.raises(InputError, match=r"before.safetensors: is damaged .*no earlier one is intact; start a new run"):
         toy_run(run)
 
     again = tmp_path / "again"
@@ -228,7 +228,7 @@ def test_weights_of_another_run_are_refused(tmp_path: Path) -> None:
     toy_run(tmp_path / "one")
     toy_run(tmp_path / "other", ToyTask(seed=1), learning_rate=0.01)
     (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
-    with pytest.raises(InputError, match=r"does not belong to the model.json"):
+    with pytest.raises(InputError, match=r"does not match the SHA-256 in model.json"):
         read_weights(tmp_path / "one")
 
 
@@ -316,8 +316,9 @@ def test_the_card_tells_data_boxes_figures_seed_and_command(tmp_path: Path) -> N
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     figure = f"{read_model(tmp_path).report.figures['score']:.4g}"
     for fact in (
-        "# toy", "flickr8k", "6,000", "2" * 64, "efficientnet-lite2", "This training learned from drawn boxes.",
-        "edge-boxes proposals, which saw no drawn box. It was shown regions at drawn boxes.",
+        "# toy", "flickr8k", "6,000", "2" * 64, "efficientnet-lite2", "Trained with ground-truth boxes.",
+        "edge-boxes proposals, which were made without ground-truth boxes.",
+        "It was trained on the features of ground-truth boxes.",
         figure, "Seed 0", "    deixis", "torch", "Apache",
     ):  # fmt: skip
         assert fact in card, fact

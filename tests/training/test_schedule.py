@@ -51,8 +51,8 @@ def test_time_runs_in_epochs_whatever_the_number_of_steps() -> None:
     ("settings", "problem"),
     [
         ({"decay": {"kind": "cosine", "warm_up": 4.0}}, "warm_up of 4 epochs does not end within 4"),
-        ({"patience": 3}, "patience needs a figure"),
-        ({"momentum": 0.9}, "momentum is of sgd and rmsprop"),
+        ({"patience": 3}, "patience needs a validation figure"),
+        ({"momentum": 0.9}, "adam has no momentum"),
         ({"epochs": 0}, r">= 1 - at `\$.epochs`"),
         ({"optimizer": "lion"}, r"at `\$.optimizer`"),
         ({"clip": {"kind": "norm", "at": -1}}, r"at `\$.clip.at`"),

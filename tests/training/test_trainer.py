@@ -17,7 +17,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.training.run_records import EpochRecord, Record, StepRecord, epochs_of
 from deixis.training.runs import RunFolder, read_log, read_model, read_starts, read_weights
 from deixis.training.task import Loss
-from deixis.training.trainer import LOOK_EVERY, Progress, train
+from deixis.training.trainer import READ_EVERY, Progress, train
 from tests.training.recording import needs_gpu
 from tests.training.toy import CPU, ToyTask, plan, schedule, toy_run
 
@@ -88,7 +88,7 @@ def test_killed_at_each_step_sync_and_rename_a_run_ends_with_the_same_bits(tmp_p
 def test_a_loss_or_gradient_that_is_no_number_stops_the_run_and_names_step_and_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, every: int
 ) -> None:
-    monkeypatch.setitem(LOOK_EVERY, "cpu", every)
+    monkeypatch.setitem(READ_EVERY, "cpu", every)
     task = ToyTask()
     bad = next(iter(task.batches(2)))[:1]
 
@@ -217,7 +217,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_it_does_not_matter_how_often_losses_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy_run(tmp_path / "always")
-    monkeypatch.setitem(LOOK_EVERY, "cpu", 4)
+    monkeypatch.setitem(READ_EVERY, "cpu", 4)
     toy_run(tmp_path / "seldom")
     same_outcome(tmp_path / "seldom", tmp_path / "always")
     interrupt_after(tmp_path / "interrupted", steps=8)

@@ -1,7 +1,7 @@
-"""Checkpoints: all that the rest of a run depends on, in one safetensors file that is there whole or not at all.
+"""Checkpoints: all that the rest of a run depends on, in one safetensors file that is written atomically.
 
-The last two are kept: `last.safetensors` and the one before it, for the case that a disk damages the last. Tensors
-carry a SHA-256, and the position in the run is JSON in the file's header; loading executes nothing.
+The last two are kept, in case a disk damages the last one. The header has a SHA-256 of the tensors and, as JSON, the
+position in the run; loading executes no code.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class Mean(msgspec.Struct):
 
 
 class Position(msgspec.Struct):
-    """Where a run stands: `step` steps of epoch `epoch` are done (epochs are counted from 1)."""
+    """The position in a run: `step` steps of epoch `epoch` are done. Epochs are counted from 1."""
 
     epoch: int = 1
     step: int = 0
-    #: Of the epoch so far.
+    #: Means over the epoch so far.
     loss: Mean = msgspec.field(default_factory=Mean)
     parts: dict[str, Mean] = {}
     #: The best epoch so far by the schedule's figure, and its figures.
     best_epoch: int | None = None
     best_figures: dict[str, float] = {}
-    #: Of training, over all the processes that shared it.
+    #: Training time over all starts of the run.
     seconds: float = 0.0
-    #: How much of the log belongs to it.
+    #: Size of the log at this position.
     log_bytes: int = 0
 
     @property
     def reached(self) -> str:
-        """The last thing that was done, in words."""
+        """The position in words."""
         return f"step {self.step} of epoch {self.epoch}" if self.step else f"epoch {self.epoch - 1}"
 
 
 class Checkpoint(NamedTuple):
-    """`damage` tells of the checkpoint after it that could not be used."""
+    """`damage`: why the checkpoint after it could not be used."""
 
     position: Position
     tensors: dict[str, Tensor]
@@ -70,19 +70,19 @@ class Checkpoint(NamedTuple):
 
 
 def write_checkpoint(folder: Path, position: Position, tensors: Mapping[str, Tensor]) -> None:
-    """Write the last checkpoint; the one that was it becomes the one before. A kill at any moment leaves one whole."""
+    """Write the last checkpoint and keep the one before it. A kill at any moment leaves at least one complete."""
     if (folder / LAST).exists():
         os.replace(folder / LAST, folder / BEFORE)
     write_tensors(folder / LAST, tensors, {"position": msgspec.json.encode(position).decode()})
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint that is whole; none where none was written.
+    """The last checkpoint that is not damaged; None if none was written.
 
-    A damaged one is removed once the one before it is found whole, so that it never takes that one's place.
+    A damaged one is removed once the one before it has been read, so that it never replaces that one.
 
     Raises:
-        InputError: there are checkpoints, and none of them is whole.
+        InputError: all checkpoints are damaged.
     """
     damage: InputError | None = None
     for path in (folder / LAST, folder / BEFORE):
@@ -100,19 +100,19 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
                 (folder / LAST).unlink()
             return Checkpoint(position, tensors, damage)
     if damage is not None:
-        raise InputError(damage.path, f"{damage.problem}, and there is no whole one before it; begin a new run")
+        raise InputError(damage.path, f"{damage.problem}, and no earlier one is intact; start a new run")
     return None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> str:
-    """Write tensors with their SHA-256, which is returned; equal tensors give equal bytes."""
+    """Write tensors and their SHA-256, which is returned. Equal tensors give equal bytes."""
     # A copy of each: safetensors refuses tensors that share memory (tied weights).
     copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in sorted(tensors.items())}
     digest = _sha256(copies)
-    # One entry: the order of several is not defined, and with it the bytes.
-    described = msgspec.json.encode({**(header or {}), "sha256": digest}).decode()
+    # One entry, since the order of several, and so the bytes, would be undefined.
+    metadata = msgspec.json.encode({**(header or {}), "sha256": digest}).decode()
     with atomic_write(path) as stream:
-        stream.write(save(copies, {"deixis": described}))
+        stream.write(save(copies, {"deixis": metadata}))
     return digest
 
 
@@ -120,13 +120,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file and its header, checked against their SHA-256."""
     try:
         with safe_open(path, "pt") as file:
-            described = (file.metadata() or {}).get("deixis", "")
+            metadata = (file.metadata() or {}).get("deixis", "")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = msgspec.json.decode(described, type=dict[str, str])
+        header = msgspec.json.decode(metadata, type=dict[str, str])
     except (OSError, SafetensorError, msgspec.DecodeError) as fault:
         raise InputError(path, f"is damaged ({fault})") from None
     if header.get("sha256") != _sha256(tensors):
-        raise InputError(path, "is damaged (its values are not those that were written)")
+        raise InputError(path, "is damaged (its values do not match their SHA-256)")
     return tensors, header
 
 

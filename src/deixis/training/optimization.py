@@ -1,4 +1,4 @@
-"""The weights while they are learned: module, optimizer, moving average. The one place where gradients step."""
+"""The state of a training: module, optimizer, moving average. All optimizer steps are taken here."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from deixis.training.schedule import ParameterGroup, Schedule
 
 
 class Learner:
-    """A module with its optimizer, as the schedule says. Parameters that need no gradient are left alone."""
+    """A module with the optimizer of a schedule. Parameters that need no gradient are left alone."""
 
     def __init__(self, module: nn.Module, schedule: Schedule) -> None:
         self.module, self._schedule = module, schedule
         self._groups = _grouped(module, schedule.groups)
-        #: In the optimizer's order.
+        #: Names of the parameters in the optimizer's order.
         self._names = [name for names in self._groups.values() for name in names]
         self.optimizer = _optimizer(module, schedule, self._groups)
         self._average: dict[str, Tensor] | None = None
 
     def begin_epoch(self, epoch: int) -> None:
-        """Training mode, save for what is still frozen: its weights, statistics and dropout are at rest."""
+        """Switch to training mode, except frozen groups: their weights and statistics stay, without dropout."""
         self.module.train()
         parameters = dict(self.module.named_parameters())
         for group, names in self._groups.items():
@@ -36,14 +36,13 @@ class Learner:
                 parameters[name].requires_grad_(not frozen)
             if frozen:
                 for name, part in self.module.named_modules():
-                    if group.holds(name):
+                    if group.contains(name):
                         part.training = False
 
     def step(self, total: Tensor, factor: float | Tensor) -> Tensor:
-        """One step down the gradient of `total`, at `factor` times the learning rate; gives the gradient's norm.
+        """One optimizer step at `factor` times the learning rate; returns the gradient's norm.
 
-        Everything that several processes would have to agree on is decided between these lines. A factor on the device
-        is one that a captured step reads.
+        A captured step reads the factor from a tensor.
         """
         self.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
@@ -63,7 +62,7 @@ class Learner:
         return norm
 
     def _begin_momentum(self, parameters: list[Tensor]) -> None:
-        """A fused step of SGD wants all buffers or none; but some gradients come later than others."""
+        """Fused SGD needs all momentum buffers or none, but some parameters get their first gradient later."""
         if not isinstance(self.optimizer, torch.optim.SGD) or not self._schedule.momentum:
             return
         for value in parameters:
@@ -72,7 +71,7 @@ class Learner:
 
     @torch.no_grad()
     def _update_average(self, decay: float) -> None:
-        """average ← decay · average + (1 − decay) · weights, beginning with the weights after the first step."""
+        """average ← decay · average + (1 − decay) · weights, starting with the weights after the first step."""
         state = self.module.state_dict()
         if self._average is None:
             self._average = {name: value.clone() for name, value in state.items()}
@@ -85,48 +84,48 @@ class Learner:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Evaluation mode, no gradients, and the averaged weights in place of the module's own, where there are any."""
+        """Evaluation mode without gradients, with the averaged weights if there are any."""
         self.module.eval()
         average = self._average
-        own = {name: value.clone() for name, value in self.module.state_dict().items()} if average else None
+        weights = {name: value.clone() for name, value in self.module.state_dict().items()} if average else None
         try:
             with torch.no_grad():
                 if average:
                     self.module.load_state_dict(average)
                 yield
         finally:
-            if own:
-                self.module.load_state_dict(own)
+            if weights:
+                self.module.load_state_dict(weights)
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights to keep: the averaged ones where there are any."""
+        """A copy of the weights: the averaged ones if there are any."""
         return {name: value.detach().clone() for name, value in (self._average or self.module.state_dict()).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that the next step depends on, by name, as it is (not copied)."""
-        found = {f"weights/{name}": value for name, value in self.module.state_dict().items()}
-        found |= {f"average/{name}": value for name, value in (self._average or {}).items()}
-        for number, state in self.optimizer.state_dict()["state"].items():
-            tensors = ((key, value) for key, value in state.items() if isinstance(value, Tensor))
-            found |= {f"optimizer/{key}/{self._names[number]}": value for key, value in tensors}
-        return found
+        """All that the next step depends on, by name, not copied."""
+        state = {f"weights/{name}": value for name, value in self.module.state_dict().items()}
+        state |= {f"average/{name}": value for name, value in (self._average or {}).items()}
+        for index, values in self.optimizer.state_dict()["state"].items():
+            tensors = ((key, value) for key, value in values.items() if isinstance(value, Tensor))
+            state |= {f"optimizer/{key}/{self._names[index]}": value for key, value in tensors}
+        return state
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from `tensors()` of another process. A `KeyError` or `RuntimeError` says that they do not fit."""
+        """Restore `tensors()` of another process. Raises `KeyError` or `RuntimeError` if they do not fit."""
         weights, average = _under("weights/", tensors), _under("average/", tensors)
         self.module.load_state_dict(weights)
-        here = self.module.state_dict()
-        self._average = {name: value.to(here[name].device) for name, value in average.items()} or None
-        numbers = {name: number for number, name in enumerate(self._names)}
+        current = self.module.state_dict()
+        self._average = {name: value.to(current[name].device) for name, value in average.items()} or None
+        indices = {name: index for index, name in enumerate(self._names)}
         parameters = dict(self.module.named_parameters())
         state: dict[int, dict[str, Tensor]] = {}
         for key_and_name, value in _under("optimizer/", tensors).items():
             key, _, name = key_and_name.partition("/")
-            own = parameters[name]
-            if value.shape == own.shape:
-                # In memory as the parameter is (channels last, say): a fused step refuses what lies otherwise.
-                value = torch.empty_like(own, dtype=value.dtype, requires_grad=False).copy_(value)
-            state.setdefault(numbers[name], {})[key] = value
+            parameter = parameters[name]
+            if value.shape == parameter.shape:
+                # In the memory format of the parameter (channels last, say), which fused steps require.
+                value = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+            state.setdefault(indices[name], {})[key] = value
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
 
@@ -135,15 +134,15 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _grouped(module: nn.Module, groups: tuple[ParameterGroup, ...]) -> dict[ParameterGroup, list[str]]:
-    """The names of the parameters to learn in each group: the first that holds them, else one without a prefix."""
+    """Names of the trained parameters by group: the first group that contains them, or one for all others."""
     rest = ParameterGroup("the others")
     grouped: dict[ParameterGroup, list[str]] = {group: [] for group in (*groups, rest)}
     for name, value in module.named_parameters():
         if value.requires_grad:
-            grouped[next((group for group in groups if group.holds(name)), rest)].append(name)
+            grouped[next((group for group in groups if group.contains(name)), rest)].append(name)
     for group in groups:
         if not grouped[group]:
-            raise DeixisError(f"schedule.groups: nothing to learn is named {group.prefix!r}, or below it")
+            raise DeixisError(f"schedule.groups: no trained parameter is named {group.prefix!r} or {group.prefix}.…")
     return {group: names for group, names in grouped.items() if names}
 
 
@@ -151,14 +150,14 @@ def _optimizer(
     module: nn.Module, schedule: Schedule, groups: Mapping[ParameterGroup, list[str]]
 ) -> torch.optim.Optimizer:
     values = dict(module.named_parameters())
-    # One kernel for all parameters, and the count of steps on the device, where a captured step finds it.
+    # One kernel for all parameters, and the step count on the device, where a captured step can read it.
     fused = all(value.is_cuda for value in values.values())
     settings = [
         {"params": [values[name] for name in names], "rate": group.rate, "capturable": fused}
         for group, names in groups.items()
     ]
     if not settings:
-        raise DeixisError("the model has no parameters to learn")
+        raise DeixisError("the model has no parameters to train")
     rate, decay, momentum = schedule.learning_rate, schedule.weight_decay, schedule.momentum
     match schedule.optimizer:
         case "adam":

@@ -1,4 +1,4 @@
-"""The model card of a run: what was trained, on what, how well, with which boxes, and the command that made it."""
+"""The model card of a run: what was trained, on which data, how well, with which boxes, by which command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model_card(
 
     Args:
         batches: mean counts of a batch (pairs, triplets), by name.
-        published: the paper's figures for some of them.
+        published: the paper's values for some of them.
     """
     recipe = plan.recipe
     sections = [
@@ -40,17 +40,21 @@ def model_card(
 
 
 def box_statement(plan: RunPlan) -> str:
-    """Whether anything behind the model saw a drawn box."""
-    own = "This training learned from drawn boxes." if plan.learns_from_boxes else "This training used no drawn box."
-    seen = {True: "were learned from drawn boxes", False: "saw no drawn box", None: "are the corpus' own or unknown"}
+    """Whether ground-truth boxes were used in this training or for its proposals."""
+    training = "Trained with ground-truth boxes." if plan.learns_from_boxes else "Trained without ground-truth boxes."
+    proposals = {
+        True: "were trained with ground-truth boxes",
+        False: "were made without ground-truth boxes",
+        None: "come with the corpus, or are of unknown origin",
+    }
     regions = [
-        " It was shown regions at drawn boxes."
+        " It was trained on the features of ground-truth boxes."
         if store.proposals == "chains"
-        else f" The regions are {store.proposals} proposals, which {seen[store.proposals_saw_boxes]}."
+        else f" The regions are {store.proposals} proposals, which {proposals[store.proposals_saw_boxes]}."
         for store in plan.features
         if store.proposals
     ]
-    return own + "".join(dict.fromkeys(regions))
+    return training + "".join(dict.fromkeys(regions))
 
 
 def _data(plan: RunPlan) -> str:
@@ -59,9 +63,9 @@ def _data(plan: RunPlan) -> str:
         lines.append(f"Corpus {plan.corpus.name or '(unnamed)'}, fingerprint `{plan.corpus.fingerprint}`.")
         lines += ["", "| split | images | SHA-256 of its image ids |", "|---|---:|---|"]
         lines += [f"| {name or '(none)'} | {one.images:,} | `{one.hash}` |" for name, one in plan.corpus.splits.items()]
-        lines += ["", "Learned from the split `train` without held-out pictures; epochs were compared on `val`.", ""]
+        lines += ["", "Trained on the split `train` without held-out pictures; epochs were compared on `val`.", ""]
     lines += [f"- Features: {store.backbone}, fingerprint `{store.fingerprint}`" for store in plan.features]
-    return "\n".join(lines).strip() or "Data that the task brought along."
+    return "\n".join(lines).strip() or "Data of the task itself."
 
 
 def _figures(plan: RunPlan, report: TrainingReport) -> str:

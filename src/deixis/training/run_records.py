@@ -1,4 +1,4 @@
-"""The records in a run folder, typed: what is trained, each line of the log, the outcome. Loads without torch."""
+"""The records in a run folder: its plan, the lines of its log, its outcome. Imported without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SplitPlan(msgspec.Struct, frozen=True):
 
 
 class CorpusPlan(msgspec.Struct, frozen=True):
-    """`name` is for people; the fingerprint and the splits' hashes tell which corpus it was."""
+    """The fingerprint and the splits' hashes identify a corpus; `name` is for people."""
 
     name: str
     fingerprint: str
@@ -28,7 +28,7 @@ class CorpusPlan(msgspec.Struct, frozen=True):
 
 
 class StorePlan(msgspec.Struct, frozen=True):
-    """A feature store: its fingerprint, and of its provenance what a model card tells."""
+    """A feature store: its fingerprint, and the part of its provenance that is in the model card."""
 
     fingerprint: str
     backbone: str = ""
@@ -36,14 +36,14 @@ class StorePlan(msgspec.Struct, frozen=True):
     proposals_saw_boxes: bool | None = None
 
 
-#: Fields of a recipe that change nothing of a training.
+#: Fields of a recipe without influence on training.
 FOR_PEOPLE = frozenset({"name", "about", "rows", "readings"})
 
 
 class RunPlan(msgspec.Struct, frozen=True):
-    """`run.json`: all that decides the outcome of a run, save the code and the machine."""
+    """`run.json`: all that determines the outcome of a run, except the code and the machine."""
 
-    #: With every setting, also those that the recipe left at their defaults.
+    #: Every setting, including defaults.
     recipe: dict[str, Any]
     corpus: CorpusPlan | None = None
     features: tuple[StorePlan, ...] = ()
@@ -53,15 +53,12 @@ class RunPlan(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a run to be continued, as it is read again: a tuple comes back as a list.
-
-        What the recipe says for people, its name included, has no part in it.
-        """
-        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
-        found["recipe"] = {field: value for field, value in found["recipe"].items() if field not in FOR_PEOPLE}
+        """What must be equal for a run to be continued, as plain JSON values. Names and remarks are left out."""
+        identity: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        identity["recipe"] = {name: value for name, value in identity["recipe"].items() if name not in FOR_PEOPLE}
         if self.corpus is not None:
-            del found["corpus"]["name"]
-        return found
+            del identity["corpus"]["name"]
+        return identity
 
 
 def make_run_plan(recipe: FitRecipe, corpus: Corpus, stores: Sequence[FeatureStore]) -> RunPlan:
@@ -89,7 +86,7 @@ def _store_plan(store: FeatureStore) -> StorePlan:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """`environment.json` is a list of these: a process that trained, and where in the run it began."""
+    """A start of a run, and the position it started from; `environment.json` is a list of these."""
 
     started: datetime
     command: str
@@ -98,12 +95,12 @@ class Start(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     epoch: int
     step: int
-    #: How many trained together.
+    #: Number of processes that trained together.
     processes: int = 1
 
 
 class StepRecord(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
-    """A line of the log; a part that is no number is null."""
+    """A line of the log for each step; a part that is not finite is null."""
 
     epoch: int
     step: int
@@ -114,7 +111,7 @@ class StepRecord(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
 
 
 class EpochRecord(msgspec.Struct, frozen=True, tag_field="event", tag="epoch"):
-    """A line of the log: means over the epoch's steps; `figures` where it was validated; `seconds` since the start."""
+    """A line of the log for each epoch: means over its steps, `figures` if validated, `seconds` since the start."""
 
     epoch: int
     steps: int
@@ -145,13 +142,13 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
     return f"epoch {record.epoch}/{epochs}: loss {record.loss:.4g}{figures}{best}, {record.seconds:.0f} s"
 
 
-#: What samplers and losses count in a batch (the two-branch paper, section 4.5).
+#: Counts of a batch by samplers and losses (the two-branch paper, section 4.5).
 BATCH_COUNTS = frozenset({"pairs", "triplets", "images", "regions", "phrases", "phrases_without_negative"})
 BATCH_COUNTS |= {"images_without_second", "regions_without_second", "phrases_without_second"}
 
 
 def batch_means(records: Iterable[Record]) -> dict[str, float]:
-    """Means of those counts over all steps of a log, by name (`triplets`; of joint training `phrases.pairs`)."""
+    """Means of those counts over all steps of a log, by name (`triplets`; in joint training `phrases.pairs`)."""
     sums: dict[str, float] = {}
     steps: dict[str, int] = {}
     for record in epochs_of(records):
@@ -163,7 +160,7 @@ def batch_means(records: Iterable[Record]) -> dict[str, float]:
 
 
 class TrainingReport(msgspec.Struct, frozen=True):
-    """The outcome: `epoch` is the one whose weights are kept, `figures` are its own; `epochs` were run in all."""
+    """The outcome: `epoch` is the best one, whose weights are kept, with its `figures`; `epochs` is the number run."""
 
     epoch: int
     epochs: int
@@ -174,7 +171,7 @@ class TrainingReport(msgspec.Struct, frozen=True):
 
 
 class ModelRecord(msgspec.Struct, frozen=True):
-    """`model.json`: what lies in `model.safetensors`."""
+    """`model.json`: describes `model.safetensors`."""
 
     recipe: str
     kind: str

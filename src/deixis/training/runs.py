@@ -1,16 +1,16 @@
-"""A run folder: everything a training leaves behind, and what it needs to go on after a kill.
+"""A run folder: everything that a training writes, and what it needs to continue after a kill.
 
     recipe.toml         the recipe as it was given
-    run.json            what decides the outcome: the recipe with every setting, the corpus' hashes, the feature stores
-    environment.json    each start: command, device, versions, where in the run
-    log.jsonl           a line a step and a line an epoch
-    checkpoints/        while it runs
-    model.safetensors   the weights that were kept, float32
+    run.json            what determines the outcome: the recipe with every setting, hashes of corpus and features
+    environment.json    for each start: command, device, versions, position in the run
+    log.jsonl           one line per step and per epoch
+    checkpoints/        while the run is not finished
+    model.safetensors   the weights of the best epoch, float32
     README.md           the model card
     curves.png          loss and validation figures
-    model.json          written last: a run is finished when it is there
+    model.json          written last: a run that has it is finished
 
-One process writes at a time. A folder of another recipe is refused, a finished one is left as it is.
+One process writes at a time. A folder with a run of another recipe is refused; a finished run is left as it is.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ WEIGHTS, CARD, CURVES, MODEL = "model.safetensors", "README.md", "curves.png", "
 
 
 class RunFolder:
-    """The one writer of a run, as a context manager: it holds a lock that dies with its process.
+    """Writes a run, as a context manager that holds a lock. The lock is released if the process dies.
 
-    Where several processes train one model, the first alone has a `RunFolder`.
+    If several processes train one model, only the first has a `RunFolder`.
 
     Args:
-        folder: made where it is not there.
-        plan: what is trained. A folder that was begun with another plan is refused.
+        folder: created if it does not exist.
+        plan: what is trained. A folder with another plan is refused.
         recipe: the text of the recipe as it was given.
         published_batch: the paper's mean counts of a batch, for the model card; None: batches are not counted.
 
     Raises:
-        InputError: the folder holds another run, or other things.
-        DeixisError: another process is writing it.
+        InputError: the folder contains another run, or other files.
+        DeixisError: another process is writing to it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RunFolder:
         self._log: IO[bytes] | None = None
 
     def __enter__(self) -> RunFolder:
-        self._refuse_strangers()
+        self._refuse_other_files()
         self._lock = hold_folder(self.folder, "run")
         try:
             with self._faults():
@@ -95,11 +95,11 @@ class RunFolder:
         if self._log is not None:
             self._log.close()
         if fault is not None:
-            self._forget_if_empty()
+            self._remove_if_empty()
         self._lock.release()
 
-    def _forget_if_empty(self) -> None:
-        """A start that failed before anything was learned leaves no folder that another recipe would be refused."""
+    def _remove_if_empty(self) -> None:
+        """Remove the folder of a start that failed before the first step, so that it can be used for another recipe."""
         log, ours = self.folder / LOG, {self.folder / name for name in (RECIPE, ENVIRONMENT, LOG, LOCK, PLAN)}
         if set(self.folder.iterdir()) - ours or (log.exists() and log.stat().st_size):
             return
@@ -108,13 +108,13 @@ class RunFolder:
         with suppress(OSError):
             self.folder.rmdir()
 
-    def _refuse_strangers(self) -> None:
-        """Before anything is touched: a folder is ours if it has a plan, or nothing but what comes before the plan."""
+    def _refuse_other_files(self) -> None:
+        """Refuse a folder with other files: before the plan is written, a run has only the recipe and the lock."""
         if not self.folder.exists() or (self.folder / PLAN).exists():
             return
         before_plan = {self.folder / LOCK, self.folder / RECIPE, *self.folder.glob(".*.part")}
         if not self.folder.is_dir() or set(self.folder.iterdir()) - before_plan:
-            raise InputError(self.folder, "is there and is no run; choose a folder of its own")
+            raise InputError(self.folder, "already exists and is not a run; choose another folder")
 
     def _begin(self) -> None:
         for leftover in (*self.folder.glob(".*.part"), *self.folder.glob(f"{CHECKPOINTS}/.*.part")):
@@ -130,7 +130,7 @@ class RunFolder:
         return is_finished(self.folder)
 
     def resume(self, device: torch.device) -> Checkpoint | None:
-        """The checkpoint to go on from, where there is one; the log ends where it was then."""
+        """The checkpoint to continue from, or None; the log is cut to its state at that time."""
         checkpoint = read_checkpoint(self.folder / CHECKPOINTS)
         position = checkpoint.position if checkpoint else Position()
         with self._faults():
@@ -140,7 +140,7 @@ class RunFolder:
             starts = read_starts(self.folder) if (self.folder / ENVIRONMENT).exists() else []
             _write_json(self.folder / ENVIRONMENT, [*starts, _start(device, position)])
         if checkpoint is not None and checkpoint.damage is not None:
-            self.log(Note(f"{checkpoint.damage}; the run goes on from the checkpoint before it"))
+            self.log(Note(f"{checkpoint.damage}; the run continues from the checkpoint before it"))
         return checkpoint
 
     def log(self, record: Record) -> None:
@@ -158,10 +158,10 @@ class RunFolder:
             write_checkpoint(self.folder / CHECKPOINTS, position, tensors)
 
     def finish(self, weights: Mapping[str, Tensor], report: TrainingReport) -> None:
-        """Write the weights, the card and the curves, and with the last file mark the run as finished."""
-        whole = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
+        """Write the weights, the card and the curves, and mark the run as finished."""
+        float_weights = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
         with self._faults():
-            digest = write_tensors(self.folder / WEIGHTS, whole)
+            digest = write_tensors(self.folder / WEIGHTS, float_weights)
             write_text(self.folder / CARD, self._card(report))
             if report.epochs:
                 try:
@@ -170,28 +170,28 @@ class RunFolder:
                     self.log(Note(str(fault)))
             recipe = self.plan.recipe
             _write_json(self.folder / MODEL, ModelRecord(recipe["name"], recipe["kind"], report, digest))
-        # Of no more use, and several times as large as the weights.
+        # No longer needed, and several times as large as the weights.
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
     def _card(self, report: TrainingReport) -> str:
         try:
             batches = {} if self._published_batch is None else batch_means(read_log(self.folder))
         except InputError:
-            batches = {}  # A damaged log, which the curves' note tells of.
+            batches = {}  # The log is damaged; the note of the curves says so.
         return model_card(self.plan, report, read_starts(self.folder), batches, self._published_batch or {})
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """What the system refuses (no space, no permission) is told in one line."""
+        """Turn errors of the system (no space, no permission) into one line."""
         try:
             yield
         except OSError as fault:
-            told = f"cannot be written ({fault.strerror or fault}); what was saved before is whole"
-            raise DeixisError(f"{self.folder}: {told}") from None
+            problem = f"cannot be written ({fault.strerror or fault}); earlier checkpoints are intact"
+            raise DeixisError(f"{self.folder}: {problem}") from None
 
 
 def read_plan(folder: str | Path) -> RunPlan:
-    """What a run folder is of; a folder that is none is an `InputError`."""
+    """The plan of a run folder. Raises `InputError` if the folder is not a run."""
     path = Path(folder) / PLAN
     if not path.exists():
         raise InputError(folder, f"is not a run (it has no {PLAN})")
@@ -210,25 +210,25 @@ def read_model(folder: str | Path) -> ModelRecord:
     """The outcome of a finished run."""
     read_plan(folder)
     if not is_finished(folder):
-        raise InputError(folder, "is not finished; run the same `deixis train` again")
+        raise InputError(folder, "is not finished; run the same `deixis train` again to continue it")
     return read_json(Path(folder) / MODEL, ModelRecord)
 
 
 def read_weights(folder: str | Path) -> dict[str, Tensor]:
-    """The weights of a finished run, checked against the hash in its `model.json`."""
+    """The weights of a finished run, checked against the SHA-256 in its `model.json`."""
     tensors, header = read_tensors(Path(folder) / WEIGHTS)
     if header["sha256"] != read_model(folder).weights_sha256:
-        raise InputError(Path(folder) / WEIGHTS, f"does not belong to the {MODEL} beside it")
+        raise InputError(Path(folder) / WEIGHTS, f"does not match the SHA-256 in {MODEL}")
     return tensors
 
 
 def read_starts(folder: str | Path) -> list[Start]:
-    """The processes that trained a run."""
+    """All starts of a run."""
     return read_json(Path(folder) / ENVIRONMENT, list[Start])
 
 
 def read_log(folder: str | Path) -> list[Record]:
-    """The log so far; a line that is being written is left out."""
+    """The log so far, without a last line that is not complete."""
     path = Path(folder) / LOG
     decoder = msgspec.json.Decoder(Record)
     records: list[Record] = []
@@ -246,7 +246,7 @@ def read_log(folder: str | Path) -> list[Record]:
 
 
 def write_curves(folder: str | Path) -> Path:
-    """Draw the log to `curves.png`; without matplotlib a `DeixisError` tells what to install."""
+    """Draw the log to `curves.png`. Without matplotlib, a `DeixisError` says what to install."""
     path = Path(folder) / CURVES
     picture = draw_curves(read_log(folder), read_plan(folder).recipe)
     with atomic_write(path) as stream:
@@ -255,20 +255,20 @@ def write_curves(folder: str | Path) -> Path:
 
 
 def refuse_another(folder: str | Path, asked: RunPlan) -> None:
-    """A folder of another recipe or corpus is an `InputError`, told before there are features to compare."""
+    """Raise an `InputError` if a folder has a run of another recipe or corpus; features are not compared yet."""
     if (Path(folder) / PLAN).exists():
-        found = read_plan(folder)
-        _check_same(Path(folder), msgspec.structs.replace(found, features=asked.features), asked)
+        existing = read_plan(folder)
+        _check_same(Path(folder), msgspec.structs.replace(existing, features=asked.features), asked)
 
 
-def _check_same(folder: Path, found: RunPlan, asked: RunPlan) -> None:
-    theirs, ours = dict(flatten(found.identity)), dict(flatten(asked.identity))
-    other = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    if other:
-        name = other[0]
+def _check_same(folder: Path, existing: RunPlan, asked: RunPlan) -> None:
+    theirs, ours = dict(flatten(existing.identity)), dict(flatten(asked.identity))
+    different = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    if different:
+        name = different[0]
         first = f"{name} is {theirs.get(name)!r} there and {ours.get(name)!r} here"
-        more = f", and {len(other) - 1} more" if len(other) > 1 else ""
-        raise InputError(folder, f"holds a run of another recipe ({first}{more}); choose another folder")
+        more = f", and {len(different) - 1} more" if len(different) > 1 else ""
+        raise InputError(folder, f"has a run of another recipe ({first}{more}); choose another folder")
 
 
 def _start(device: torch.device, position: Position) -> Start:

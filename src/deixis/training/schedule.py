@@ -6,15 +6,15 @@ optimizer = "adam"                # or adamw, sgd (with momentum), rmsprop, adag
 learning_rate = 1e-4
 decay = { kind = "cosine", warm_up = 0.5 }   # warm_up in epochs; or constant, or step (every, factor)
 clip = { kind = "norm", at = 5.0 }           # of all gradients together; or "value": each element
-averaging = 0.999                 # the moving average of the weights is what is validated and kept
-figure = "rsum"                   # validation figure that decides which epoch is kept
-first_kept = 1                    # of the epochs from this one on
-patience = 5                      # stop after so many epochs without a better one
+averaging = 0.999                 # validate and keep a moving average of the weights
+figure = "rsum"                   # the validation figure by which the best epoch is kept
+first_kept = 1                    # the first epoch that can be kept
+patience = 5                      # stop after this many epochs without improvement
 
-[[schedule.groups]]               # parameters of this name, or below it
+[[schedule.groups]]               # parameters named `backbone` or `backbone.…`
 prefix = "backbone"
-rate = 0.1                        # times the learning rate
-frozen_epochs = 2                 # neither weights nor statistics change in the first two
+rate = 0.1                        # factor of the learning rate
+frozen_epochs = 2                 # weights and statistics do not change in the first two epochs
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from msgspec import Meta
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-#: Of a rate: far beyond any that learns, and small enough that no optimizer leaves float32 in its first step.
+#: The largest rate: far above any useful one, and small enough that no optimizer overflows in its first step.
 HIGHEST = 1000.0
 Count = Annotated[int, Meta(ge=1)]
 
 
 class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="constant"):
-    """The learning rate stays; after a linear `warm_up` of so many epochs."""
+    """A constant learning rate, after a linear warm-up of `warm_up` epochs."""
 
     warm_up: NotNegative = 0.0
 
@@ -42,7 +42,7 @@ class Constant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 class StepDecay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="step"):
-    """The learning rate is multiplied by `factor` after `every` epochs, again and again."""
+    """The learning rate is multiplied by `factor` every `every` epochs."""
 
     every: Count
     factor: Annotated[float, Meta(gt=0, le=1)] = 0.1
@@ -64,33 +64,34 @@ class Cosine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 class Clip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Gradients are scaled down to a norm, all together, or cut element by element (the DVSA paper: at 5)."""
+    """Clip gradients by their global norm, or element by element (the DVSA paper: at 5)."""
 
     kind: Literal["norm", "value"]
     at: Positive
 
 
 class ParameterGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters named `prefix`, or below it: their share of the learning rate, and how long they stay frozen."""
+    """The parameters named `prefix` or `prefix.…`: their factor of the learning rate, and how long they are frozen."""
 
     prefix: Annotated[str, Meta(min_length=1)]
     rate: Annotated[float, Meta(ge=0, le=HIGHEST)] = 1.0
     frozen_epochs: Annotated[int, Meta(ge=0)] = 0
 
-    def holds(self, name: str) -> bool:
+    def contains(self, name: str) -> bool:
         return name == self.prefix or name.startswith(f"{self.prefix}.")
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`precision` "mixed" is bfloat16 where it is safe, on a GPU alone; "bfloat16" does so on any device.
+    """The `[schedule]` section.
 
+    `precision` "mixed" is autocast to bfloat16 on a GPU, and float32 elsewhere; "bfloat16" is autocast on any device.
     Without `figure`, the weights after the last epoch are kept.
     """
 
     epochs: Count
     learning_rate: Annotated[float, Meta(gt=0, le=HIGHEST)]
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop", "adagrad", "adadelta"] = "adam"
-    #: Of sgd and rmsprop.
+    #: For sgd and rmsprop.
     momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     weight_decay: Annotated[float, Meta(ge=0, le=HIGHEST)] = 0.0
     groups: tuple[ParameterGroup, ...] = ()
@@ -108,16 +109,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.decay.warm_up >= self.epochs:
             raise ValueError(f"decay.warm_up of {self.decay.warm_up:g} epochs does not end within {self.epochs}")
         if self.first_kept > self.epochs:
-            raise ValueError(f"first_kept is epoch {self.first_kept}, but there are {self.epochs}: none would be kept")
+            raise ValueError(f"first_kept is {self.first_kept}, but there are only {self.epochs} epochs")
         if self.patience is not None and self.figure is None:
-            raise ValueError("patience needs a figure to watch: name it as `figure`")
+            raise ValueError("patience needs a validation figure: set `figure`")
         if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
-            raise ValueError(f"momentum is of sgd and rmsprop, not of {self.optimizer}")
+            raise ValueError(f"{self.optimizer} has no momentum; sgd and rmsprop do")
 
     def rate_factor(self, epoch: int, step: int, steps: int) -> float:
-        """What the learning rate is multiplied by in step `step` of `steps` of an epoch, all counted from 1.
+        """The factor of the learning rate in step `step` of the `steps` of an epoch, counted from 1.
 
-        Time runs in epochs and is taken at the middle of the step, so that no step has the rate 0.
+        The schedule is evaluated at the middle of the step, so that no step has rate 0.
         """
         time = epoch - 1 + (step - 0.5) / steps
         if time < self.decay.warm_up:

@@ -1,7 +1,7 @@
-"""What the trainer asks of whatever is to be learned: a module, batches, a loss, figures.
+"""The interface between the trainer and what it trains: a module, batches, a loss, validation figures.
 
-A task holds its own data and settings (corpus, features, sampler, margins); the trainer (`deixis.training.trainer`)
-knows none of them. Each paper's learning is a task.
+A task has its own data and settings (corpus, features, sampler, margins); the trainer (`deixis.training.trainer`)
+knows none of them. Every paper has its tasks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ One = TypeVar("One", covariant=True)
 
 
 class Loss(NamedTuple):
-    """The scalar to step down, and its parts by name: they are averaged and logged."""
+    """The scalar to minimize, and its parts by name, which are averaged and logged."""
 
     total: Tensor
     parts: Mapping[str, Tensor | float] = {}
 
     def detached(self) -> Loss:
-        """The same figures without the graph behind them."""
+        """The same values without their autograd graph."""
         parts = {name: value.detach() if isinstance(value, Tensor) else value for name, value in self.parts.items()}
         return Loss(self.total.detach(), parts)
 
 
 class Batches(Generic[Batch]):
-    """The batches of one epoch: how many, and one after another, made when they are asked for."""
+    """The batches of one epoch, made one by one as they are iterated over."""
 
     def __init__(self, count: int, batches: Iterable[Batch]) -> None:
         self._count, self._batches = count, batches
@@ -42,7 +42,7 @@ class Batches(Generic[Batch]):
 
 
 class SizedBatches(Protocol[One]):
-    """`Batches`, a list, a sampler: whatever can be counted and walked through."""
+    """`Batches`, a list, a sampler: anything with a length that can be iterated over."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[One]: ...
@@ -63,43 +63,43 @@ def compute_all(function: Callable[..., Any], *rows: Any) -> Any:
 
 
 class Task(Protocol[Batch]):
-    """Something to learn. Epochs are counted from 1.
+    """Something to train. Epochs are counted from 1.
 
-    A run that was killed is continued in the middle of an epoch, so whatever a later step depends on is decided by
-    the seed and the epoch, or is a parameter or buffer of the module: these are saved, nothing else is. The trainer
-    seeds torch before every step, so dropout and other draws from torch's own generator need no care.
+    A killed run continues in the middle of an epoch. So all that later steps depend on must follow from the seed and
+    the epoch, or be a parameter or buffer of the module: nothing else is saved. The trainer seeds torch before every
+    step, so dropout and other uses of torch's default generator need no care.
     """
 
     @property
     def module(self) -> nn.Module:
-        """Everything that is learned, already on its device."""
+        """Everything that is trained, already on its device."""
         ...
 
     def batches(self, epoch: int) -> SizedBatches[Batch]:
-        """The epoch's batches, decided by the seed and the epoch alone, whatever ran before.
+        """The batches of an epoch, which depend on the seed and the epoch alone.
 
-        A task that changes by epoch (paper 1: constraints in the last two of ten) makes its batches accordingly; a
-        batch carries all that its loss depends on.
+        A task that changes by epoch (two-branch networks: neighbourhood constraints in the last two of ten) puts that
+        into its batches: a batch carries all that its loss depends on.
         """
         ...
 
     def loss(self, batch: Batch) -> Loss:
         """The loss of a batch.
 
-        One that declares its dimensions (`deixis.training.bucket_padding`) may come padded with zeros and False.
+        A batch that declares its dimensions (`deixis.training.bucket_padding`) may be padded with zeros and False.
         """
         ...
 
     def validate(self) -> Mapping[str, float]:
-        """Figures on the validation split, by name; the schedule names the one that decides.
+        """Figures on the validation split, by name. The schedule names the one that selects the best epoch.
 
-        Called in evaluation mode and without gradients, with the averaged weights where the schedule averages. One
-        call comes before the first epoch, to see that the figure is there.
+        Called in evaluation mode and without gradients, with the averaged weights if the schedule averages. Also
+        called once before the first epoch, to check that the schedule's figure exists.
         """
         ...
 
     def describe(self, batch: Batch) -> str:
-        """Names a batch in an error: its image ids."""
+        """Describes a batch in an error message: its image ids."""
         ...
 
 
@@ -107,7 +107,7 @@ class SharedTask(Task[Batch], Protocol[Batch]):
     """A task that several processes can train together."""
 
     def loss(self, batch: Batch, gather: Gather = compute_all) -> Loss:
-        """The loss of the whole batch; what is computed row by row is computed by `gather`."""
+        """The loss of the whole batch; `gather` computes all that depends on single rows."""
         ...
 
 
@@ -116,5 +116,5 @@ class KeepsFiles(Protocol):
     """A task whose model needs more than its weights (a vocabulary, fitted text features)."""
 
     def save(self, folder: Path) -> None:
-        """Write that into the run folder; called once, with the weights that are kept, before the run is finished."""
+        """Write it into the run folder. Called once, with the final weights, before the run is marked as finished."""
         ...

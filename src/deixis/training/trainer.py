@@ -1,10 +1,9 @@
-"""The trainer of every model: epochs of steps, validation, checkpoints; a kill at any moment costs minutes at most.
+"""The trainer of every model: epochs of steps, validation, checkpoints.
 
-What a step does depends on nothing but the weights, the optimizer's state, and (seed, epoch, step): batches are decided
-by the task's seed and the epoch, and torch's generators are seeded anew before each step. So a run that was killed
-ends, on the CPU, with the same bits as one that was not. Gradients step in `deixis.training.optimization`, files are
-written
-by `deixis.training.runs`, in these places alone.
+A step depends on nothing but the weights, the optimizer's state, and (seed, epoch, step): batches depend on the task's
+seed and the epoch, and torch's generators are seeded before each step. So a run that was killed and continued ends, on
+the CPU, with the same weights, bit for bit. Optimizer steps are in `deixis.training.optimization`, files in
+`deixis.training.runs`.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from deixis.training.runs import RunFolder, read_model
 from deixis.training.schedule import Schedule
 from deixis.training.task import KeepsFiles, Loss, SharedTask, Task
 
-#: Steps between looks at the losses. A look waits for the GPU, which should have work queued; the CPU waits anyway.
-LOOK_EVERY: Final = {"cpu": 1, "cuda": 25}
-#: An epoch's end is no reason for a checkpoint before ten times as long has passed as the last one took to write.
+#: Steps between reads of the losses. Reading waits for the GPU, which should always have work queued.
+READ_EVERY: Final = {"cpu": 1, "cuda": 25}
+#: A checkpoint at the end of an epoch is skipped until this many times the time to write one has passed.
 CHECKPOINT_SHARE: Final = 10
 
 
 class Progress(NamedTuple):
-    """Where a run is; `epoch_record` is there at the end of an epoch."""
+    """Where a run is; `epoch_record` is set at the end of an epoch."""
 
     epoch: int
     epochs: int
@@ -49,7 +48,7 @@ class Progress(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A step that was taken, with its figures still on the device."""
+    """A finished step, with its figures still on the device."""
 
     number: int
     loss: Loss
@@ -71,54 +70,53 @@ def train(
     checkpoint_steps: int | None = None,
     graphs: bool = True,
 ) -> TrainingReport:
-    """Train a task into a run folder, from its beginning or from where a killed process left it.
+    """Train a task into a run folder, from the start or from the last checkpoint.
 
     Args:
         task: what to learn; its module is on `device`.
-        run: entered. A finished one is left as it is.
-        seed: of what is drawn in a step (dropout); the task's batches have the task's own.
+        run: entered. A finished run is left as it is.
+        seed: seed of random numbers within a step (dropout); batches depend on the task's own seed.
         ranks: the processes that train it together.
-        progress: told after every look at the losses, and at the end of every epoch.
-        say: told where a run that was begun goes on.
-        checkpoint_minutes: between two checkpoints inside an epoch.
-        checkpoint_steps: the same by count.
+        progress: called after each read of the losses, and at the end of every epoch.
+        say: called with a line that says where a run continues.
+        checkpoint_minutes: time between two checkpoints within an epoch.
+        checkpoint_steps: also write a checkpoint after this many steps.
         graphs: on a GPU, and in one process, capture steps as CUDA graphs (`deixis.training.graph_capture`).
 
     Raises:
-        DeixisError: the loss or its gradient became NaN or infinite; the epoch, step and batch are named. Checkpoints
-            hold nothing of that.
+        DeixisError: the loss or its gradient became NaN or infinite. The message names the epoch, step and batch;
+            checkpoints are from before that.
     """
     if run.finished:
         return read_model(run.folder).report
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), _set_for(device), ExitStack() as held:
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _gpu_settings(device), ExitStack() as stack:
         saving = _Saving(60 * checkpoint_minutes, checkpoint_steps)
         training = _Training(task, schedule, run, seed, device, ranks, progress or (lambda _: None), saving)
         if not ranks.together and can_capture_graphs(schedule, device):
-            training.take = held.enter_context(GraphedSteps(training.take, device, capture=graphs))
+            training.step = stack.enter_context(GraphedSteps(training.step, device, capture=graphs))
         if training.resume():
-            say(f"going on after {training.position.reached}")
-        while not training.over:
-            training.epoch()
+            say(f"continuing after {training.position.reached}")
+        while not training.is_over:
+            training.run_epoch()
         return training.finish()
 
 
 @contextmanager
-def _set_for(device: torch.device) -> Iterator[None]:
-    """How a GPU learns: products round their factors to 10 bits (TF32), several times faster, and enough to learn by.
+def _gpu_settings(device: torch.device) -> Iterator[None]:
+    """On a GPU: matrix products in TF32, several times faster and precise enough for training.
 
-    Attention is not cuDNN's, which PyTorch prefers where it can: its gradients may be no numbers while the loss is one
-    (pytorch/pytorch#196678).
+    cuDNN's attention is turned off: its gradients can be NaN while the loss is finite (pytorch/pytorch#196678).
     """
-    products = torch.get_float32_matmul_precision()
-    attention = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    precision = torch.get_float32_matmul_precision()
+    cudnn_attention = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(products)
-        torch.backends.cuda.enable_cudnn_sdp(attention)
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
 
 
 class _Saving:
@@ -162,57 +160,58 @@ class _Training:
         self.ranks = ranks
         self.loss_of = shared_loss(cast(SharedTask[Any], task), ranks) if ranks.together else task.loss
         self.learner = Learner(task.module, schedule)
-        self.take: TakeStep = self._take
+        self.step: TakeStep = self._step
         self.position = Position()
-        #: The weights to keep, as things stand: those of the best epoch so far.
-        self.kept: dict[str, Tensor] = {}
-        self.taken: list[_Step] = []
-        self.look_every = LOOK_EVERY[device.type]
+        #: The weights of the best epoch so far.
+        self.best_weights: dict[str, Tensor] = {}
+        #: Steps whose losses have not been read yet.
+        self.unread: list[_Step] = []
+        self.read_every = READ_EVERY[device.type]
         self.started = time.monotonic()
 
     def resume(self) -> bool:
-        """Go on from the last checkpoint; whether there is one."""
+        """Restore the last checkpoint; returns whether there is one."""
         checkpoint = self.ranks.broadcast_checkpoint(self.run.resume(self.device))
         if checkpoint is None:
             if self.schedule.figure is not None:
-                # A figure that the validation does not have is told now, not after the first epochs.
+                # So that an unknown figure is reported now, not after the first epoch.
                 self._figures()
             return False
         self.position = checkpoint.position
         self.started -= self.position.seconds
-        kept = {name: value for name, value in checkpoint.tensors.items() if name.startswith("kept/")}
-        self.kept = {name.removeprefix("kept/"): value.to(self.device) for name, value in kept.items()}
+        best = {name: value for name, value in checkpoint.tensors.items() if name.startswith("kept/")}
+        self.best_weights = {name.removeprefix("kept/"): value.to(self.device) for name, value in best.items()}
         try:
             self.learner.restore(checkpoint.tensors)
         except (KeyError, RuntimeError) as fault:
-            problem = f"its checkpoint does not fit the model ({str(fault).splitlines()[0]}); begin a new run"
+            problem = f"its checkpoint does not fit the model ({str(fault).splitlines()[0]}); start a new run"
             raise InputError(self.run.folder, problem) from None
         return True
 
     @property
-    def over(self) -> bool:
-        return self.position.epoch > self.schedule.epochs or self.given_up
+    def is_over(self) -> bool:
+        return self.position.epoch > self.schedule.epochs or self.stops_early
 
     @property
-    def given_up(self) -> bool:
-        """Whether the figure that decides has not become better for too long."""
+    def stops_early(self) -> bool:
+        """Whether the schedule's figure has not improved for `patience` epochs."""
         best, patience = self.position.best_epoch, self.schedule.patience
         return best is not None and patience is not None and self.position.epoch - 1 - best >= patience
 
-    def epoch(self) -> None:
-        """The rest of the epoch at hand, its validation and its checkpoint."""
+    def run_epoch(self) -> None:
+        """The rest of the current epoch, its validation and its checkpoint."""
         position = self.position
         batches = self.task.batches(position.epoch)
         steps = len(batches)
         if not steps:
-            raise DeixisError(f"epoch {position.epoch} has no batches: there is nothing to learn from")
+            raise DeixisError(f"epoch {position.epoch} has no batches: there is nothing to train on")
         self.learner.begin_epoch(position.epoch)
         for batch in islice(batches, position.step, None):
-            self._step(batch, steps)
+            self._take_step(batch, steps)
             if self.saving.after_step():
-                self._look(steps)
+                self._read_losses(steps)
                 self._checkpoint()
-        self._look(steps)
+        self._read_losses(steps)
         record = self._end_epoch()
         self.run.log(record)
         self.progress(Progress(record.epoch, self.schedule.epochs, record.steps, steps, record.loss, record))
@@ -220,18 +219,18 @@ class _Training:
         if self.saving.after_epoch():
             self._checkpoint()
 
-    def _step(self, batch: Any, steps: int) -> None:
+    def _take_step(self, batch: Any, steps: int) -> None:
         position = self.position
         position.step += 1
         self._seed_torch(f"step {position.epoch} {position.step}")
         factor = self.schedule.rate_factor(position.epoch, position.step, steps)
-        loss, norm = self.take(batch, factor)
-        self.taken.append(_Step(position.step, loss, norm, self.schedule.learning_rate * factor))
-        if len(self.taken) >= self.look_every:
-            self._look(steps)
+        loss, norm = self.step(batch, factor)
+        self.unread.append(_Step(position.step, loss, norm, self.schedule.learning_rate * factor))
+        if len(self.unread) >= self.read_every:
+            self._read_losses(steps)
 
-    def _take(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
-        """The weights make a step; its figures stay on the device."""
+    def _step(self, batch: Any, factor: float | Tensor) -> tuple[Loss, Tensor]:
+        """One optimizer step; the loss and the gradient's norm stay on the device."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
             loss = self.loss_of(batch)
         norm = self.learner.step(loss.total, factor)
@@ -243,16 +242,16 @@ class _Training:
         return precision == "bfloat16" or (precision == "mixed" and self.device.type == "cuda")
 
     def _seed_torch(self, moment: str) -> None:
-        """What torch draws next is decided by the seed and the moment alone."""
+        """Make torch's next random numbers depend on the seed and the moment alone."""
         number = int.from_bytes(hashlib.sha256(f"{self.seed} {moment}".encode()).digest()[:8], "big") >> 1
         torch.default_generator.manual_seed(number)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(number)
 
-    def _look(self, steps: int) -> None:
-        """Log the steps taken since the last look; a loss that is no number ends the run before anything is saved."""
+    def _read_losses(self, steps: int) -> None:
+        """Log the steps since the last read. A loss that is NaN or infinite ends the run before anything is saved."""
         position = self.position
-        for step in self.taken:
+        for step in self.unread:
             total, norm = float(step.loss.total), float(step.gradient_norm)
             for name, value in (("loss", total), ("gradient", norm)):
                 if not math.isfinite(value):
@@ -264,30 +263,32 @@ class _Training:
                     position.parts.setdefault(name, Mean()).add(value)
             self.run.log(StepRecord(position.epoch, step.number, total, norm, step.learning_rate, dict(parts)))
             self.progress(Progress(position.epoch, self.schedule.epochs, step.number, steps, total))
-        self.taken.clear()
+        self.unread.clear()
 
     def _diagnosis(self, step: int, name: str, value: float) -> str:
-        # Made again, since keeping every batch until the losses are looked at would fill the GPU.
+        # Made again, since keeping every batch until the losses are read would fill the GPU.
         epoch = self.position.epoch
         batch = self.task.describe(next(islice(self.task.batches(epoch), step - 1, None)))
-        place = f"epoch {epoch}, step {step}, batch: {batch}"
-        return f"the {name} became {value} in {place}; what was saved before is in {self.run.folder}"
+        return (
+            f"the {name} became {value} in epoch {epoch}, step {step}, batch: {batch}; "
+            f"checkpoints from before that are in {self.run.folder}"
+        )
 
     def _end_epoch(self) -> EpochRecord:
-        """Validate where the schedule says so, and keep the weights if they are the best so far."""
+        """Validate if the schedule says so, and keep the weights if they are the best so far."""
         position, schedule = self.position, self.schedule
-        name, before = schedule.figure, position.best_figures
+        name, previous = schedule.figure, position.best_figures
         figures = self._figures() if schedule.validates(position.epoch) else None
         best = False
         if figures is not None:
             if name is not None and not math.isfinite(figures[name]):
                 raise DeixisError(f"the validation figure {name} is {figures[name]} after epoch {position.epoch}")
             figures = {name: value for name, value in figures.items() if math.isfinite(value)}
-            better = name is None or not before or schedule.is_better(figures[name], before[name])
+            better = name is None or not previous or schedule.is_better(figures[name], previous[name])
             best = better and position.epoch >= schedule.first_kept
             if best:
                 position.best_epoch, position.best_figures = position.epoch, figures
-                self.kept = self.learner.weights()
+                self.best_weights = self.learner.weights()
         return EpochRecord(
             epoch=position.epoch,
             steps=position.step,
@@ -299,14 +300,14 @@ class _Training:
         )
 
     def _figures(self) -> dict[str, float]:
-        """Of the weights as they are; the one that decides is among them."""
+        """Validation figures of the current weights, including the schedule's."""
         self._seed_torch(f"validation {self.position.epoch}")
         figures: dict[str, float] = {}
         if self.ranks.first:
             with self.learner.evaluating():
                 figures = {name: float(value) for name, value in self.task.validate().items()}
         if self.ranks.together:
-            # As hexadecimals, since JSON has no NaN.
+            # As hexadecimal text, since JSON has no NaN.
             sent = self.ranks.broadcast(msgspec.json.encode({name: value.hex() for name, value in figures.items()}))
             figures = {
                 name: float.fromhex(value) for name, value in msgspec.json.decode(sent, type=dict[str, str]).items()
@@ -319,9 +320,9 @@ class _Training:
 
     def _checkpoint(self) -> None:
         self.position.seconds = self._seconds()
-        kept = {f"kept/{name}": value for name, value in self.kept.items()}
+        best = {f"kept/{name}": value for name, value in self.best_weights.items()}
         with self.saving.writing():
-            self.run.checkpoint(self.position, {**self.learner.tensors(), **kept})
+            self.run.checkpoint(self.position, {**self.learner.tensors(), **best})
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
@@ -337,8 +338,8 @@ class _Training:
             seconds=round(self._seconds(), 3),
             parameters=sum(value.numel() for value in self.task.module.parameters()),
         )
-        self.task.module.load_state_dict(self.kept)
+        self.task.module.load_state_dict(self.best_weights)
         if self.ranks.first and isinstance(self.task, KeepsFiles):
             self.task.save(self.run.folder)
-        self.run.finish(self.kept, report)
+        self.run.finish(self.best_weights, report)
         return report
