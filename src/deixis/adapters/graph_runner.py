@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,8 @@ Array = NDArray[Any]
 REMEDY = "export the bundle again"
 #: Graphs that read a few words, which is slower on two threads than on one.
 _SHORT = (TEXTS, PHRASES, CAPTION_STEP)
+#: Sessions that are kept open: all graphs, that of the backbone for a few sizes of batches.
+MOST_SESSIONS = 16
 #: Any size, in the shape that an output must have.
 ANY = -1
 
@@ -29,7 +32,7 @@ class GraphRunner:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self._sessions: dict[tuple[str, int], InferenceSession] = {}
+        self._sessions = lru_cache(MOST_SESSIONS)(self._opened)
         self._checked: set[str] = set()
 
     def __call__(
@@ -43,7 +46,8 @@ class GraphRunner:
         """
         path = self.bundle.folder / name
         try:
-            outputs: list[Array] = self._session(name, side).run(list(shapes), dict(inputs))
+            batch = len(next(iter(inputs.values()))) if side else 0
+            outputs: list[Array] = self._sessions(name, side, batch).run(list(shapes), dict(inputs))
         except InputError:
             raise
         except Exception as fault:  # onnxruntime raises classes of its own, without a common base.
@@ -58,15 +62,13 @@ class GraphRunner:
                 raise InputError(path, f"gives values in {own!r} that are no numbers; {REMEDY}")
         return outputs
 
-    def _session(self, name: str, side: int) -> InferenceSession:
-        if (name, side) not in self._sessions:
-            for file in {name, WEIGHTS} - self._checked:
-                self.bundle.file(file)
-                self._checked.add(file)
-            threads = 1 if name in _SHORT else _processors()
-            sizes = {"height": side, "width": side} if side else {}
-            self._sessions[name, side] = open_session(self.bundle.folder / name, threads, sizes)
-        return self._sessions[name, side]
+    def _opened(self, name: str, side: int, batch: int) -> InferenceSession:
+        for file in {name, WEIGHTS} - self._checked:
+            self.bundle.file(file)
+            self._checked.add(file)
+        threads = 1 if name in _SHORT else _processors()
+        sizes = {"height": side, "width": side, "batch": batch} if side else {}
+        return open_session(self.bundle.folder / name, threads, sizes)
 
 
 def _processors() -> int:

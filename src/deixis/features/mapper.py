@@ -33,8 +33,8 @@ from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vecto
 
 #: Raise it when the same recipe comes to give other features.
 VERSION = 1
-#: Pictures in a pass of the backbone: on a GPU what fills it; on a processor the maps of more do not stay in its cache.
-PASS = {"cpu": 2, "cuda": 64}
+#: Pictures in a pass of the backbone: on a GPU what fills it; on a CPU more are no faster.
+PASS = {"cpu": 1, "cuda": 64}
 #: A GPU is handed pictures of all shapes at once, so that it finds many of the same shape among them.
 MIXED = 256
 #: Rows and columns that a map is cut into for `crops = "grid"`, each with the mean of its cells.
