@@ -1,4 +1,4 @@
-"""Trained concept networks as models: which concepts a picture shows, and where."""
+"""Trained concept networks as models: the concepts of a picture, and where they are."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from deixis.training.feature_model import FeatureModel
 
 
 class ConceptPlaces(NamedTuple):
-    """Confidences by place: row 0 is the whole picture, the others are regions of it."""
+    """Confidences by region; row 0 is the whole picture."""
 
     boxes: Array  # (places, 4)
     confidences: Array  # (places, concepts)
 
 
 class ConceptModel(FeatureModel):
-    """A trained concept network with its words.
+    """A concept network with its vocabulary.
 
     Args:
-        regions: how many regions of a picture are used, beside the whole of it; 0 for none.
-        places: whether `predict` also gives where concepts are (`ConceptNetwork.confidences`).
+        regions: number of regions per picture, beside the whole picture.
+        places: `predict` also returns where concepts are (`ConceptNetwork.confidences`).
     """
 
     def __init__(
@@ -44,24 +44,22 @@ class ConceptModel(FeatureModel):
         self._gives_places = places
 
     def concepts(self, image: ImageInput, words: Sequence[str] | None = None) -> list[Concept]:
-        found = self.places(self.look(image))
-        best = found.confidences.argmax(0).tolist()
-        every = [
+        places = self.places(self.look(image))
+        best = places.confidences.argmax(0).tolist()
+        concepts = [
             Concept(
                 concept.word,
                 concept.part,
-                float(found.confidences[place, column]),
-                as_box(found.boxes[place]) if place else None,
+                float(places.confidences[region, column]),
+                as_box(places.boxes[region]) if region else None,
             )
-            for column, (concept, place) in enumerate(zip(self.vocabulary.concepts, best, strict=True))
+            for column, (concept, region) in enumerate(zip(self.vocabulary.concepts, best, strict=True))
         ]
         if words is None:
-            return sorted(every, key=lambda each: -each.confidence)
-        named = [(word, column) for word in words for column in self.vocabulary.find([word])]
+            return sorted(concepts, key=lambda concept: -concept.confidence)
+        named = [(word, concepts[column]) for word in words for column in self.vocabulary.find([word])]
         return [
-            Concept(each.concept, each.part, each.confidence, each.box, word)
-            for word, column in named
-            for each in [every[column]]
+            Concept(concept.concept, concept.part, concept.confidence, concept.box, word) for word, concept in named
         ]
 
     @torch.no_grad()
@@ -72,14 +70,14 @@ class ConceptModel(FeatureModel):
         return ConceptPlaces(boxes, torch.sigmoid(logits).cpu().numpy())
 
     def predict(self, images: Sequence[ImageFeatures]) -> Array:
-        """Confidences `(images, concepts)`, and after them, where these are wanted, places."""
+        """Confidences `(images, concepts)`, followed by places if the model gives these."""
         return np.stack([self._highest(self.places(image), image.size) for image in images])
 
-    def _highest(self, found: ConceptPlaces, size: Sequence[float]) -> Array:
-        highest: Array = found.confidences.max(0)
+    def _highest(self, places: ConceptPlaces, size: Sequence[float]) -> Array:
+        highest: Array = places.confidences.max(0)
         if not self._gives_places:
             return highest
-        centres = box_centres(found.boxes, size)[found.confidences.argmax(0)]
+        centres = box_centres(places.boxes, size)[places.confidences.argmax(0)]
         return np.concatenate([highest, *(highest * centres.T)])
 
     def _regions(self, image: ImageFeatures) -> tuple[Array, Array]:
@@ -89,7 +87,7 @@ class ConceptModel(FeatureModel):
         if not self.regions:
             return whole, frame
         if image.regions is None or image.boxes is None:
-            raise DeixisError("concepts are looked for in regions; extract them with a recipe that has [regions]")
+            raise DeixisError("concepts are predicted in regions; extract features with a recipe that has [regions]")
         chosen = diverse_regions(np.asarray(image.boxes), self.regions)
         return (
             np.concatenate([whole, np.asarray(image.regions)[chosen]]).astype(np.float32),
@@ -98,14 +96,14 @@ class ConceptModel(FeatureModel):
 
 
 class CellConceptModel(ConceptModel):
-    """Concepts that a tower gives with a picture's vector (`PictureTower.rows`), in all of it and in the map's cells.
+    """Concepts that are part of a picture's vector (`PictureTower.rows`): of the whole picture and the map's cells.
 
     Args:
-        context: numbers of the vector before those of the concepts.
+        context: size of the vector before the concepts.
     """
 
     def __init__(self, vocabulary: ConceptVocabulary, context: int) -> None:
-        # No network of its own: the confidences are part of the picture's features.
+        # No network: the confidences are part of the picture's features.
         self.vocabulary, self._context, self._gives_places = vocabulary, context, False
 
     def places(self, image: ImageFeatures) -> ConceptPlaces:
@@ -116,5 +114,5 @@ class CellConceptModel(ConceptModel):
         return ConceptPlaces(np.concatenate([[[0, 0, *image.size]], cells]).astype(np.float32), confidences)
 
     def predict_whole(self, images: Sequence[ImageFeatures]) -> Array:
-        """As `predict`, of whole pictures alone."""
+        """As `predict`, for whole pictures alone."""
         return np.stack([self.places(image).confidences[0] for image in images])

@@ -1,11 +1,7 @@
-"""The concept network (paper 3, section 3.2): recipes of the kind `concepts`.
+"""Training the concept network (section 3.2) on stored features: recipes of the kind `concepts`.
 
-Learned from whole pictures and the concept words of their captions, on stored features; judged over whole pictures, and
-over these and regions of them.
-
-Reading of eq. 1: as printed, with labels in {0, 1}, a concept that is absent costs the same whatever is predicted, so
-predicting all concepts is best. With labels in {−1, +1} on logits, eq. 1 is binary cross-entropy, which is what is
-learned; `loss = "printed"` is there to see what the printed form does.
+It is trained on whole pictures and the concept words of their captions, and evaluated on whole pictures and on whole
+pictures with regions. `loss = "printed"` is the printed form of eq. 1, to see what it does (`loss.py`).
 """
 
 from __future__ import annotations
@@ -45,29 +41,29 @@ from deixis.training.task import Batches, Loss
 
 #: The file of the vocabulary in a run.
 VOCABULARY = "concepts.tsv"
-#: Images whose regions are read and scored together.
+#: Images whose regions are processed together.
 _IMAGES = 64
-#: Of what is kept in the cache; a new one where regions are chosen or scored otherwise.
+#: Version of the cached confidences; increase it when regions are chosen or scored differently.
 _VERSION = 1
 
 
 class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`regions` is r, the regions looked at in a picture beside the whole of it."""
+    """`regions` is r, the number of regions of a picture beside the whole picture."""
 
     vocabulary: VocabularyRecipe = VocabularyRecipe()
     regions: Annotated[int, Meta(ge=1)] = 50
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
     loss: Literal["cross-entropy", "printed"] = "cross-entropy"
     batch: Annotated[int, Meta(ge=2)] = 256
-    #: All features are brought to the mean length of the whole pictures they are learned from.
+    #: Scale all features to the mean length of the whole pictures of the training set.
     one_length: bool = False
 
 
 class Regions(NamedTuple):
-    """The diverse regions of images, one after another."""
+    """The diverse regions of all images."""
 
     vectors: Tensor  # (regions, channels)
-    image_of: Tensor  # (regions,) the row of each one's image
+    image_of: Tensor  # (regions,) the index of each region's image
     centres: Tensor  # (regions, 2) from −1 to 1
 
 
@@ -76,7 +72,7 @@ class ConceptBatch(NamedTuple):
 
 
 class ConceptTask:
-    """Validated by mean average precision on the validation split: `map.whole` and `map.regional`."""
+    """Validated by mean average precision: `map.whole` and `map.regional`."""
 
     def __init__(
         self, recipe: ConceptRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
@@ -113,8 +109,8 @@ class ConceptTask:
         labels = self._labels(self.held_out).bool().numpy()
         figures = {}
         for name, regions in (("whole", (None, None)), ("regional", self.held_out_regions)):
-            found = self.module.confidences(self.held_out_wholes, *regions).cpu().numpy()
-            figures[f"map.{name}"] = float(np.nanmean(concept_precision(found, labels)))
+            confidences = self.module.confidences(self.held_out_wholes, *regions).cpu().numpy()
+            figures[f"map.{name}"] = float(np.nanmean(concept_precision(confidences, labels)))
         return figures
 
     def describe(self, batch: ConceptBatch) -> str:
@@ -142,12 +138,12 @@ def region_vectors(images: Sequence[Image], store: FeatureStore, count: int, dev
     channels = cast(RaggedArray, store["regions"]).spec.shape
     rows, image_of = [np.empty((0, *channels), np.float32)], [np.empty(0, np.int64)]
     centres = [np.empty((0, 2), np.float32)]
-    for place, number in enumerate(store.numbers(image.id for image in images).tolist()):
-        boxes = store["boxes"][number]
+    for index, stored in enumerate(store.numbers(image.id for image in images).tolist()):
+        boxes = store["boxes"][stored]
         chosen = diverse_regions(boxes, count)
-        rows.append(store["regions"][number][chosen])
-        image_of.append(np.full(len(chosen), place))
-        centres.append(box_centres(boxes[chosen], store["size"][number]))
+        rows.append(store["regions"][stored][chosen])
+        image_of.append(np.full(len(chosen), index))
+        centres.append(box_centres(boxes[chosen], store["size"][stored]))
     vectors = np.concatenate(rows, dtype=np.float32)
     parts = (torch.from_numpy(part).to(device) for part in (vectors, np.concatenate(image_of), np.concatenate(centres)))
     return Regions(*parts)
@@ -163,11 +159,10 @@ def predicted_concepts(
     *,
     places: bool = False,
 ) -> Tensor:
-    """Confidences `(images, concepts)` over whole pictures and `count` regions of each; worked out once, then kept.
+    """Confidences `(images, concepts)` over whole pictures and `count` regions of each, cached.
 
-    With `places`, these stand behind them (`ConceptNetwork.confidences`).
-
-    Grouping regions takes longer than looking at them, and all rows of a table stand on the same network.
+    With `places`, followed by these (`ConceptNetwork.confidences`). Clustering the regions takes longer than the
+    network, and all rows of a table use the same one.
     """
     digest = hashlib.sha256(f"{_VERSION} {store.fingerprint} {count}{' places' * places}".encode())
     for value in network.state_dict().values():
@@ -180,13 +175,13 @@ def predicted_concepts(
     network = network.eval().to(device)
     parts = []
     for start in range(0, len(images), _IMAGES):
-        some = images[start : start + _IMAGES]
-        regions = region_vectors(some, store, count, device)
-        parts.append(network.confidences(whole_vectors(some, store, device), *regions, places=places))
-    found = torch.cat(parts)
+        block = images[start : start + _IMAGES]
+        regions = region_vectors(block, store, count, device)
+        parts.append(network.confidences(whole_vectors(block, store, device), *regions, places=places))
+    confidences = torch.cat(parts)
     with atomic_write(path) as stream:
-        stream.write(safetensors.torch.save({"confidences": found.cpu()}))
-    return found
+        stream.write(safetensors.torch.save({"confidences": confidences.cpu()}))
+    return confidences
 
 
 class ConceptsKind(Kind[ConceptRecipe]):
@@ -212,7 +207,7 @@ class ConceptsKind(Kind[ConceptRecipe]):
 
 
 def predict_concepts(evaluation: Evaluation[Any]) -> Iterator[Result]:
-    """Average precision of the concepts, over whole pictures and over these and their regions."""
+    """Average precision of the concepts: whole pictures, and whole pictures with regions."""
     regional: ConceptModel = evaluation.model
     whole = ConceptModel(regional.network, regional.vocabulary, 0, evaluation.device)
     predictors = {"whole": whole.predict, "regional": regional.predict}

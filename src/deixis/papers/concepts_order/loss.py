@@ -12,7 +12,15 @@ from deixis.training.contrastive import cosines
 
 
 def concept_loss(logits: Tensor, labels: Tensor, form: Literal["cross-entropy", "printed"]) -> Tensor:
-    """Σ over concepts, meaned over pictures: binary cross-entropy, or eq. 1 as printed, with confidences and {0, 1}."""
+    """Eq. 1: Σ_c log(1 + exp(−y_c ŷ_c)), averaged over pictures.
+
+    With labels −1 and +1 on logits, which is the reading here, eq. 1 is binary cross-entropy. As "printed", with
+    labels 0 and 1 on confidences, absent concepts have a constant loss, so predicting all concepts is optimal.
+
+    Args:
+        logits: `(pictures, K)`.
+        labels: `(pictures, K)` of 0 and 1.
+    """
     if form == "printed":
         return F.softplus(-labels * torch.sigmoid(logits)).sum(1).mean()
     return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
@@ -24,10 +32,11 @@ def structured_ranking(
     """L_mat of section 3.4: Σ_ik max(0, m − s_ii + s_ik) + max(0, m − s_ii + s_ki), over the mismatched pairs.
 
     Args:
-        images, texts: `(images, d)`, `(texts, d)` unit embeddings; s are their cosines.
-        owner: `(texts,)` the image that each text matches.
+        images, texts: `(images, d)`, `(texts, d)` unit embeddings; s is their cosine.
+        owner: `(texts,)` the index of the image that each text matches.
         mismatch: `(texts, images)` true where they do not match.
-        mask: `(texts,)` where there is a text.
+        mask: `(texts,)` true where there is a text.
+        margin: m.
     """
     scores = cosines(images, texts)
     matched = scores[owner, torch.arange(len(owner), device=owner.device)][:, None]
@@ -37,6 +46,11 @@ def structured_ranking(
 
 
 def exchanged_ranking(images: Tensor, texts: Tensor, twins: Tensor, ids: Tensor, margin: float) -> Tensor:
-    """Σ max(0, m − s_ii + s_i′) over the captions whose twin i′ has `ids`; all are unit embeddings."""
+    """Not in the paper: Σ max(0, m − s(x, y) + s(x, y′)) over captions y with a twin y′ (two roles exchanged).
+
+    Args:
+        images, texts, twins: `(captions, d)` unit embeddings of pictures, captions and twins.
+        ids: `(captions, longest)` words of the twins; all 0 where there is none.
+    """
     hinges = nn.functional.relu(margin - (images * (texts - twins)).sum(1))
     return hinges.masked_fill((ids == 0).all(1), 0.0).sum()

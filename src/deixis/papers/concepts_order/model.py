@@ -1,4 +1,4 @@
-"""The model of concepts and order: pictures and sentences in one space, and sentences from pictures."""
+"""The trained model: embeds pictures and sentences; with a generator, also describes pictures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from deixis.text.features import TokenIds
 from deixis.training.feature_model import FeatureModel
 
 Array = NDArray[Any]
-#: Texts and pictures embedded at a time.
+#: Texts or pictures embedded together.
 BLOCK = 1024
-#: Sentences whose likelihood is computed together: each of their words has a number for every word there is.
+#: Sentences whose likelihood is computed together: each of their words has logits of the whole vocabulary.
 SPOKEN = 512
 
 
@@ -29,8 +29,8 @@ class ConceptsOrderModel(FeatureModel):
     Args:
         predictor: predicts the concepts of a picture; None: context alone.
         uses_context: False: concepts alone.
-        context: how many numbers of a picture's vector, the first ones, are its context; None: all.
-        speaker: makes the sentences that stand for pictures ("ctx + sen"), with the same words; None: none do.
+        context: size of the context, at the beginning of a picture's vector; None: all of it.
+        speaker: generates the sentences that represent pictures ("ctx + sen"), with the same vocabulary; None: none.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class ConceptsOrderModel(FeatureModel):
     @torch.no_grad()
     def embed_images(self, images: Sequence[ImageInput]) -> Array:
         features = self.features_of(images)
-        return torch.cat([self.network.embed_images(*self.sources(some)) for some in _blocks(features)]).cpu().numpy()
+        return torch.cat([self.network.embed_images(*self.sources(block)) for block in _blocks(features)]).cpu().numpy()
 
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[Text]) -> Array:
-        parts = [self.network.embed_texts(self._ids(some)) for some in _blocks(texts)]
+        parts = [self.network.embed_texts(self._ids(block)) for block in _blocks(texts)]
         return torch.cat(parts).cpu().numpy()
 
     def concepts(self, image: ImageInput, words: Sequence[str] | None = None) -> list[Concept]:
@@ -73,21 +73,21 @@ class ConceptsOrderModel(FeatureModel):
         fused = self.network.fuse(*self.sources([self.look(image)]))
         spoken = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)[0]
         return [
-            Description(" ".join(self.text.vocabulary.decode(each.words)), each.score, "generation")
-            for each in spoken[:count]
+            Description(" ".join(self.text.vocabulary.decode(words)), score, "generation")
+            for words, score in spoken[:count]
         ]
 
     @torch.no_grad()
     def log_likelihood(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
         generator = self._generator("log_likelihood")
-        fused = torch.cat([self.network.fuse(*self.sources(some)) for some in _blocks(self.features_of(images))])
+        fused = torch.cat([self.network.fuse(*self.sources(block)) for block in _blocks(self.features_of(images))])
         ids = self._ids(texts)[:, : self.network.longest]
-        # One more column, since texts may all be empty.
+        # One more column: all texts may be empty.
         ids = torch.nn.functional.pad(ids, (0, 1))
         pairs = torch.cartesian_prod(torch.arange(len(fused)), torch.arange(len(ids))).to(self._device)
         parts = [
-            -generator.negative_log_likelihood(fused[some[:, 0]], ids[some[:, 1]])
-            for some in torch.split(pairs, SPOKEN)
+            -generator.negative_log_likelihood(fused[block[:, 0]], ids[block[:, 1]])
+            for block in torch.split(pairs, SPOKEN)
         ]
         return torch.cat(parts).view(len(fused), len(ids)).cpu().numpy()
 

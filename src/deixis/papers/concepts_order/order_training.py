@@ -1,6 +1,6 @@
-"""What concepts and order are learned by: L_mat and L_gen (paper 3, section 3.4), and exchanged captions.
+"""Eq. 4 of a batch and its validation, for training on stored features and on pictures.
 
-The last is not in the paper: training captions with two roles exchanged are mismatches of their pictures.
+Not in the paper: captions with two roles exchanged can count as mismatches of their pictures (`loss.order`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from deixis.training.validation import retrieval_figures
 
 
 class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Eq. 4. Without `generation` there is no generator; without `matching` it learns to caption, as a speaker must."""
+    """Eq. 4. With `generation` 0 there is no generator; with `matching` 0 it is a captioner, a `speaker`."""
 
     margin: Annotated[float, Meta(gt=0)] = 0.2
     matching: Annotated[float, Meta(ge=0)] = 1.0
     #: λ.
     generation: Annotated[float, Meta(ge=0)] = 1.0
-    #: Scheduled sampling: share of the words read that are the model's own, reached in even steps by the last of
-    #: `sampling_epochs`; the first epoch has none.
+    #: Scheduled sampling: share of input words that the model draws itself. It rises linearly from 0 in the first epoch
+    #: to this value in epoch `sampling_epochs`.
     sampling: Annotated[float, Meta(ge=0, le=1)] = 0.0
     sampling_epochs: Annotated[int, Meta(ge=2)] = 10
-    #: How much a caption's twin with exchanged roles counts as a mismatch of its picture, beside L_mat's mismatches.
+    #: Not in the paper: weight of the loss against captions with exchanged roles.
     order: Annotated[float, Meta(ge=0)] = 0.0
 
     def sampled(self, epoch: int) -> float:
@@ -48,12 +48,12 @@ class OrderLossRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Captions(NamedTuple):
     """The captions of a batch of images."""
 
-    #: Words, 0 = padding at the end, and where there is a caption.
+    #: Word ids, 0 = padding at the end; the mask is true where there is a caption.
     ids: Annotated[Tensor, "captions", "words"]
     mask: Annotated[Tensor, "captions"]
-    #: The place of each one's image in the batch.
+    #: The index of each caption's image in the batch.
     owner: Annotated[Tensor, "captions"]
-    #: The same words with two roles exchanged, zeros where there is no such twin; None where twins do not count.
+    #: Word ids of the captions with two roles exchanged, zeros where there is no such twin; None: not used.
     twins: Annotated[Tensor, "captions", "words"] | None = None
 
 
@@ -66,11 +66,11 @@ def order_loss(
     share: Tensor | None = None,
     gather: Gather = compute_all,
 ) -> Loss:
-    """Eq. 4 of a batch, with what exchanged captions add.
+    """Eq. 4, L_mat + λ L_gen, averaged over the captions of a batch; plus the loss of exchanged captions, if any.
 
     Args:
-        fused: `(images, hidden)`.
-        captions: of these images.
+        fused: v, `(images, hidden)`.
+        captions: captions of these images.
         mismatch: `(captions, images)` true where they do not match.
         share: `()` of scheduled sampling; None: none.
         gather: computes embeddings and likelihoods.
@@ -90,7 +90,7 @@ def order_loss(
             losses = gather(network.generator.negative_log_likelihood, fused[captions.owner], ids)
         else:
             likelihood = network.generator.sampled_negative_log_likelihood
-            losses = gather(lambda pictures, own: likelihood(pictures, own, share), fused[captions.owner], ids)
+            losses = gather(lambda pictures, words: likelihood(pictures, words, share), fused[captions.owner], ids)
         parts["generation"] = losses.masked_fill(~mask, 0).sum() / count
         total = total + settings.generation * parts["generation"]
     return Loss(total, parts)
@@ -99,17 +99,17 @@ def order_loss(
 def order_figures(
     network: ConceptsOrderNetwork, fused: Tensor, data: SentenceData, twins: Tensor | None
 ) -> dict[str, float]:
-    """Recalls; how often captions are ahead of their twins; the mean log-likelihood where sentences are told."""
+    """Recalls; how often a caption scores above its twin; the mean log-likelihood if there is a generator."""
     texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
     images = nn.functional.normalize(fused)
     figures = retrieval_figures(images @ texts.T, data.image_of)
     if twins is not None:
         rows = (twins != 0).any(1).nonzero()[:, 0]
         others = torch.cat([network.embed_texts(twins[part]) for part in torch.split(rows, 4096)])
-        ahead = (images[data.image_of[rows]] * (texts[rows] - others)).sum(1)
-        figures["order"] = 100 * float((ahead > TOLERANCE).float().mean())
+        difference = (images[data.image_of[rows]] * (texts[rows] - others)).sum(1)
+        figures["order"] = 100 * float((difference > TOLERANCE).float().mean())
     if network.generator is not None:
-        # Of a sentence, meaned; half of a thousand sentences at a time, since every word has a row of all words.
+        # 512 sentences at a time: each of their words has logits of the whole vocabulary.
         ids = data.texts[:, : network.longest]
         parts = [
             network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
@@ -120,16 +120,16 @@ def order_figures(
 
 
 def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
-    """`(captions, longest)`: the captions of a corpus with roles exchanged (`deixis.text.twins`), 0 = padding."""
-    false = {(twins.image, twins.true): tuple(twins.false.split(" ")) for twins in corpus_twins(source)}
-    owners = (data.image_ids[number] for number in data.image_of.tolist())
-    texts = [false.get((owner, " ".join(own)), ()) for owner, own in zip(owners, data.captions, strict=True)]
+    """`(captions, longest)`: ids of the captions with roles exchanged (`deixis.text.twins`), 0 = padding."""
+    exchanged = {(twins.image, twins.true): tuple(twins.false.split(" ")) for twins in corpus_twins(source)}
+    images = (data.image_ids[index] for index in data.image_of.tolist())
+    texts = [exchanged.get((image, " ".join(words)), ()) for image, words in zip(images, data.captions, strict=True)]
     if not any(texts):
         raise DeixisError("loss.order: none of these captions has a twin with exchanged roles")
     return torch.from_numpy(text.transform(texts))
 
 
 def caption_lengths(data: SentenceData, twins: Tensor | None) -> Numbers:
-    """`(captions,)`: how many words a caption has, or its twin where that has more."""
+    """`(captions,)`: number of words of a caption, or of its twin if that is longer."""
     lengths = np.array([len(text) for text in data.captions], np.int64)
     return lengths if twins is None else np.maximum(lengths, as_numbers((twins != PAD).sum(1)))

@@ -1,15 +1,15 @@
-"""Order learned from pictures themselves (paper 3, sections 3.3 and 3.4): recipes of the kind `order-pictures`.
+"""Joint training from raw pictures (section 3.4): recipes of the kind `order-pictures`.
 
-Beyond the paper. What a frozen network keeps of a picture tells what is there, hardly who does what to whom, so nothing
-learned on it can tell a sentence from its exchanged twin by the picture. Here the backbone learns with the rest: the
-cells of its map know their places and look at each other (`deixis.vision.tower`), their pooled vector is the context
-of eq. 2, and sentences, L_mat, L_gen and exchanged captions are those of `deixis.papers.concepts_order.task`.
+Frozen features say what is in a picture, but hardly who does what to whom, so a model on them cannot tell a caption
+from its twin with exchanged roles. Here the backbone is trained too: the cells of its map have positions and attend to
+each other (`deixis.vision.tower`), and their pooled vector is the context of eq. 2. Sentences, L_mat, L_gen and
+exchanged captions are as in `task.py`.
 
-A picture is mirrored in half of the steps; its captions then have "left" and "right" exchanged.
+Pictures are mirrored in half of the steps; "left" and "right" are then exchanged in their captions.
 
-With a `vocabulary` concepts are learned as well, by a layer on the map: the regions are the map's cells, and what
-learns from the words of the captions is the maximum over them and the whole of the map. As in the paper, the concepts
-that are fused with the context learn from these words alone, not from L_mat and L_gen.
+With a `vocabulary`, concepts are trained as well, by a layer on the map: the regions are the map's cells, and eq. 1
+applies to the maximum over the cells and the whole map. As in the paper, concepts are trained on the words of captions
+alone, not by L_mat and L_gen.
 """
 
 from __future__ import annotations
@@ -80,18 +80,18 @@ from deixis.vision.proposer import normalize
 from deixis.vision.reading import Skipped
 from deixis.vision.tower import TOWER, PictureTower, save_tower
 
-#: Pictures that are validated at a time.
+#: Pictures that are validated together.
 _PICTURES = 64
 
 
 class LookingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The network that looks, and what it sees in a step: windows with sides of 1 − zoom at the least."""
+    """The picture network, and its crops: random windows whose sides are at least 1 − zoom of the picture's."""
 
     backbone: str = "efficientnet-lite0"
     side: Annotated[int, Meta(ge=32, le=1024)] = 256
     dim: Annotated[int, Meta(ge=1)] = 1024
     queries: Annotated[int, Meta(ge=1, le=64)] = 8
-    #: Layers of attention among the cells of the map; 0: pooled as they are.
+    #: Layers of attention among the cells of the map; 0: none.
     relating: Annotated[int, Meta(ge=0, le=16)] = 2
     zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.15
 
@@ -101,17 +101,17 @@ class LookingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: None are stored: it looks at pictures.
+    #: Always None: it is trained on pictures.
     features: None = None  # type: ignore[assignment]
     text: TextRecipe = TextRecipe(kind="tokens")
     looking: LookingRecipe = LookingRecipe()
     model: OrderRecipe = OrderRecipe()
     loss: OrderLossRecipe = OrderLossRecipe()
-    #: Of the concepts that are learned too; None: context alone.
+    #: Vocabulary of the concepts; None: context alone.
     vocabulary: VocabularyRecipe | None = None
-    #: How much the loss of the concepts counts beside the others.
+    #: Weight of eq. 1 beside eq. 4.
     concept_weight: Annotated[float, Meta(gt=0)] = 0.1
-    #: Of a step, and captions of each.
+    #: Pictures per batch, and captions per picture.
     images: Annotated[int, Meta(ge=2)] = 128
     captions: Annotated[int, Meta(ge=1)] = 5
 
@@ -124,23 +124,23 @@ class OrderPictureRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_field
 class OrderPictureModule(nn.Module):
     def __init__(self, recipe: OrderPictureRecipe, concepts: int, words: int) -> None:
         super().__init__()
-        own = recipe.looking
+        looking = recipe.looking
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
-            network = load_efficientnet_lite(own.backbone)
+            network = load_efficientnet_lite(looking.backbone)
             self.tower = PictureTower(
                 network,
-                own.backbone,
-                own.side,
-                own.dim,
-                queries=own.queries,
-                relating=own.relating,
+                looking.backbone,
+                looking.side,
+                looking.dim,
+                queries=looking.queries,
+                relating=looking.relating,
                 concepts=concepts,
             )
             self.network = _network(recipe, concepts, words)
 
     def look(self, pictures: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Context `(pictures, dim)` and, where there are any, the highest logits of the concepts `(pictures, K)`."""
+        """Context `(pictures, dim)` and, with concepts, their highest logits `(pictures, K)`."""
         maps = self.tower.backbone.map(pictures)
         logits = self.tower.concept_logits(maps).amax(1) if self.tower.concepts else None
         return self.tower.pooled(maps).float(), logits
@@ -155,9 +155,9 @@ def _network(recipe: OrderPictureRecipe, concepts: int, words: int) -> ConceptsO
 
 
 class PictureBatch(NamedTuple):
-    """Pictures are never padded: the batch norm of the backbone would see the padding."""
+    """Pictures are not padded: the backbone's batch norm would include the padding."""
 
-    #: Rows of the pictures, and which windows and colours of them are seen.
+    #: Indices of the pictures, and their random windows and colours.
     images: Annotated[Tensor, None]
     views: Annotated[Views, None]
     colours: Annotated[Tensor, None]
@@ -168,7 +168,7 @@ class PictureBatch(NamedTuple):
 
 
 class OrderPictureTask:
-    """Validated by retrieval in both directions and, where `loss.order` asks for twins, by how often captions lead."""
+    """Validated by retrieval and, with `loss.order`, by how often a caption scores above its twin."""
 
     def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
@@ -182,14 +182,14 @@ class OrderPictureTask:
         self.starts = np.searchsorted(self.data.image_of.cpu().numpy(), np.arange(len(self.data.image_ids) + 1))
         self.mirrored = mirrored_words(self.text.vocabulary).to(device)
         read = torch.cat([self.data.texts, self.mirrored[self.data.texts]]).cpu()
-        #: (2, captions): a number that captions share which are read alike, as they are and mirrored.
+        #: (2, captions): an id of the caption's words, as they are and mirrored; equal captions have equal ids.
         self.string = torch.unique(read, dim=0, return_inverse=True)[1].view(2, -1).to(device)
-        #: (2, images, concepts) of the training data, as it is and mirrored, and of what is held out.
+        #: (2, images, concepts) of the training and the validation data: as they are, and mirrored.
         self.labels, self.held_out_labels = (
             concept_labels(self.vocabulary, data).to(device) if self.vocabulary else None
             for data in (self.data, self.held_out)
         )
-        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        #: Of the training and the validation captions: ids of their twins, 0 where there is none.
         self.twins, self.held_out_twins = (
             twin_ids(data, source, self.text).to(device) if recipe.loss.order else None
             for data, source in ((self.data, training.corpus), (self.held_out, held_out))
@@ -220,40 +220,40 @@ class OrderPictureTask:
     ) -> PictureBatch:
         chosen = [some_of(self.starts, int(image), self.recipe.captions, random) for image in images]
         texts = np.concatenate(chosen)
-        owner = np.repeat(np.arange(len(images)), [len(own) for own in chosen])
-        rows, of, place = (
+        owner = np.repeat(np.arange(len(images)), [len(captions) for captions in chosen])
+        rows, caption, image = (
             torch.from_numpy(numbers).to(self.device, non_blocking=True) for numbers in (images, texts, owner)
         )
         generator = torch.Generator(self.device).manual_seed(int(random.integers(1 << 62)))
         share = self.recipe.loss.sampled(epoch)
         views = random_views(len(images), self.recipe.looking.zoom, generator)
-        flipped = (views.flip < 0)[place]
+        flipped = (views.flip < 0)[image]
         return PictureBatch(
             rows,
             views,
             random_colours(len(images), generator),
-            self._captions(of, place, flipped, int(self.lengths[texts].max(initial=1))),
-            mismatched_pictures(place, self.string[flipped.long(), of], len(images)),
+            self._captions(caption, image, flipped, int(self.lengths[texts].max(initial=1))),
+            mismatched_pictures(image, self.string[flipped.long(), caption], len(images)),
             torch.full((), share, device=self.device) if share else None,
         )
 
     def _captions(self, texts: Tensor, owner: Tensor, flipped: Tensor, longest: int) -> Captions:
-        """What is said of the pictures, some of which are mirrored."""
+        """The captions of the pictures, some of which are mirrored."""
 
-        def said(ids: Tensor) -> Tensor:
-            own = ids[texts, :longest]
-            return torch.where(flipped[:, None], self.mirrored[own], own)
+        def mirror(ids: Tensor) -> Tensor:
+            words = ids[texts, :longest]
+            return torch.where(flipped[:, None], self.mirrored[words], words)
 
         return Captions(
-            ids=said(self.data.texts),
+            ids=mirror(self.data.texts),
             mask=torch.ones_like(flipped),
             owner=owner,
-            twins=None if self.twins is None else said(self.twins),
+            twins=None if self.twins is None else mirror(self.twins),
         )
 
     def loss(self, batch: PictureBatch, gather: Gather = compute_all) -> Loss:
         context, logits = gather(self._look, batch.images, *batch.views, batch.colours.transpose(0, 1))
-        # Half precision is for looking: gradients through the words of a sentence would vanish in it.
+        # Only the picture network runs in half precision: gradients through sentences would underflow.
         with torch.autocast(self.device.type, enabled=False):
             fused = self.module.fuse(context, logits)
             loss = order_loss(
@@ -275,12 +275,12 @@ class OrderPictureTask:
     @torch.no_grad()
     def validate(self) -> Mapping[str, float]:
         parts = torch.split(self.held_out.images, _PICTURES)
-        seen = [self.module.look(normalize(part)) for part in parts]
+        looked = [self.module.look(normalize(part)) for part in parts]
         with torch.autocast(self.device.type, enabled=False):
-            fused = torch.cat([self.module.fuse(*each) for each in seen])
+            fused = torch.cat([self.module.fuse(*outputs) for outputs in looked])
             figures = order_figures(self.module.network, fused, self.held_out, self.held_out_twins)
         if self.held_out_labels is not None:
-            confidences = torch.cat([logits for _, logits in seen if logits is not None]).sigmoid().cpu().numpy()
+            confidences = torch.cat([logits for _, logits in looked if logits is not None]).sigmoid().cpu().numpy()
             figures["map"] = float(np.nanmean(concept_precision(confidences, self.held_out_labels[0].cpu().numpy())))
         return figures
 
@@ -295,7 +295,7 @@ class OrderPictureTask:
 
 
 def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
-    """`(2, images, concepts)`: which concepts the captions of an image name, as they are and mirrored."""
+    """`(2, images, concepts)`: the concepts that the captions of an image name, as they are and mirrored."""
     labels = np.zeros((2, len(data.image_ids), len(vocabulary)), bool)
     for image, caption in zip(data.image_of.tolist(), data.captions, strict=True):
         labels[0, image] |= vocabulary.labels([caption])

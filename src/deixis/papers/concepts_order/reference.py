@@ -1,6 +1,6 @@
-"""The gated fusion (eq. 2) and the sentence generation (eq. 3) for one image at a time, as printed.
+"""Gated fusion (eq. 2) and sentence generation (eq. 3) of one image, as printed.
 
-Slow, and easy to check against the paper; `network.py` is held to it by the tests.
+Slow, and easy to check against the paper; the tests hold `network.py` to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sentence_negative_log_likelihood(
     Args:
         v: the image `(hidden,)`.
         word_ids: the sentence without its end.
-        read_instead: a word that is read in place of every word but the start.
+        read_instead: a word that is read in place of every word except the start token.
     """
     F: Tensor = generator.words.weight
     lstm: Any = generator.recurrence

@@ -1,16 +1,16 @@
-"""Matching and generation together (paper 3, section 3.4): recipes of the kind `concepts-order`.
+"""Training matching and generation together (section 3.4) on stored features: recipes of the kind `concepts-order`.
 
-`features` gives the context, `concepts` the recipe, or a finished run, of the concept network; a recipe that names one
-of the two learns from it alone. The concept network is trained once for a corpus and kept in the cache: it is no part
-of the joint learning. With a `speaker`, a model of this kind that generates, its sentences stand for the pictures
-("ctx + sen"). Rows of Table 2 differ by these, `model.fusion`, `model.shared_words` and `loss`.
+`features` gives the context; `concepts` names the concept network, by a recipe or a finished run. A recipe with one of
+the two uses it alone. The concept network is trained once per corpus and cached; it is not part of the joint training.
+With a `speaker`, another model of this kind, its sentences represent the pictures ("ctx + sen"). The rows of Table 2
+differ in these settings, `model.fusion`, `model.shared_words` and `loss`.
 
-Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than there are
-mismatches; a caption of the same picture, or an equal one, is none. L_mat and L_gen are sums over a pair's mismatches
-and over a sentence's words, both meaned over the pairs of a batch.
+Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than mismatches; a
+caption of the same picture, or an equal caption, is no mismatch. L_mat is a sum over a pair's mismatches, L_gen over a
+sentence's words; both are averaged over a batch.
 
-Not in the paper: with `loss.order`, training captions with two roles exchanged are mismatches too, so that order must
-be read to match; the validation figure `order` is how often a held-out caption is ahead of its twin.
+Not in the paper: with `loss.order`, captions with two roles exchanged are mismatches too. The validation figure `order`
+is how often a held-out caption scores above its twin.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from deixis.training.runs import is_finished, read_weights
 from deixis.training.sampling import Numbers, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, compute_all
 
-#: The recipe of the speaker in a run that stands on one.
+#: The file with the recipe of a run's speaker.
 SPEAKER = "speaker.json"
-#: Pictures of which sentences are told at a time.
+#: Pictures that are described together.
 SPOKEN = 256
 
 
 class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    #: Of the context; None: concepts alone.
+    #: Features of the context; None: concepts alone.
     features: str | FeatureRecipe | None = None  # type: ignore[assignment]
     #: The recipe of the concept network, or a finished run of one; empty: context alone.
     concepts: str = ""
-    #: The recipe, or a finished run, of what tells sentences from the same features, which stand for the pictures then.
+    #: "ctx + sen": a recipe or finished run that generates sentences from the same features, in place of the pictures.
     speaker: str = ""
-    #: r: regions in which concepts are looked for, beside the whole picture.
+    #: r: regions in which concepts are predicted, beside the whole picture.
     regions: Annotated[int, Meta(ge=1)] = 50
-    #: Not in the paper: beside its concepts a picture's vector has where in it each of them is seen best.
+    #: Not in the paper: append to each concept where in the picture it is most confident.
     places: bool = False
     text: TextRecipe = TextRecipe(kind="tokens")
     model: OrderRecipe = OrderRecipe()
@@ -103,7 +103,7 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class OrderModule(nn.Module):
-    """The network, and the concept network or the speaker it stands on, whose weights stay."""
+    """The network, and the concept network or speaker that it uses, whose weights are fixed."""
 
     def __init__(
         self,
@@ -128,18 +128,18 @@ def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words
 
 
 class OrderBatch(NamedTuple):
-    #: Rows of the data's images: one for each caption.
+    #: Indices of the images, one for each caption.
     images: Annotated[Tensor, "captions"]
     captions: Captions
     mismatch: Annotated[Tensor, "captions", "captions"]
-    #: Numbers of the captions.
+    #: Indices of the captions.
     pairs: Numbers
     #: () of scheduled sampling.
     share: Tensor | None
 
 
 class ConceptsOrderTask:
-    """Validated by retrieval in both directions on the validation split."""
+    """Validated by retrieval in both directions."""
 
     def __init__(
         self,
@@ -168,19 +168,19 @@ class ConceptsOrderTask:
                 _concepts_of(recipe, data, images, concepts, regions, device)
                 for data, images in ((self.data, training.corpus), (self.held_out, held_out))
             )
-        #: Of the training data and of what is held out: vectors, or the ids of spoken sentences.
+        #: Of the training and the validation data: vectors, or ids of generated sentences.
         self.context = (None, None) if recipe.features is None else (self.data.images, self.held_out.images)
         self.speaker: ConceptsOrderRecipe | None = None
         speaker = None
         if recipe.speaker:
             self.speaker, speaker = self._speaker(cached_run(recipe.speaker, corpus, [store], device))
             self.context = tuple(  # type: ignore[assignment]
-                torch.cat([speaker.tell(None, part) for part in torch.split(own.images, SPOKEN)])
-                for own in (self.data, self.held_out)
+                torch.cat([speaker.tell(None, part) for part in torch.split(data.images, SPOKEN)])
+                for data in (self.data, self.held_out)
             )
         context = 0 if recipe.features is None else self.data.images.shape[1]
         self.module = OrderModule(recipe, context, self.text.dim, concepts, speaker).to(device)
-        #: By caption of the training data and of what is held out: the ids of its twin, 0 where there is none.
+        #: Of the training and the validation captions: ids of their twins, 0 where there is none.
         self.twins: tuple[Tensor | None, Tensor | None] = (None, None)
         if recipe.loss.order:
             self.twins = tuple(  # type: ignore[assignment]
@@ -194,20 +194,21 @@ class ConceptsOrderTask:
     def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
         recipe = recipe_of(str(folder)).recipe
         if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
-            raise DeixisError(f"speaker: {self.recipe.speaker!r} does not learn to tell sentences from context alone")
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} does not generate sentences from context alone")
         model = ConceptsOrderKind().load_model(folder, recipe, self.device)
         if model.text.vocabulary != cast(TokenIds, self.text).vocabulary:
-            raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; give both the same [text] and corpus")
+            raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; use the same [text] and corpus")
         return recipe, model.network
 
     def batches(self, epoch: int) -> Batches[OrderBatch]:
-        made, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
-        sent = torch.tensor(share, device=self.device) if share else None
+        sampled, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
+        sampling = torch.tensor(share, device=self.device) if share else None
 
-        def ready(own: RankingBatch) -> OrderBatch:
-            return OrderBatch(own.images, self._captions(own), own.contrast.negative_images, own.pairs, sent)
+        def make(batch: RankingBatch) -> OrderBatch:
+            mismatch = batch.contrast.negative_images
+            return OrderBatch(batch.images, self._captions(batch), mismatch, batch.pairs, sampling)
 
-        return Batches(len(made), map(ready, made))
+        return Batches(len(sampled), map(make, sampled))
 
     def _captions(self, batch: RankingBatch) -> Captions:
         longest = max(1, int(self._lengths[batch.pairs].max()))
@@ -253,7 +254,7 @@ def _concept_recipe(name: str) -> ConceptRecipe:
 
 
 def _numbers(recipe: ConceptsOrderRecipe) -> int:
-    """Of a concept: its confidence, and where it is."""
+    """Numbers per concept: its confidence, and with `places` where it is."""
     return 3 if recipe.places else 1
 
 
@@ -317,7 +318,7 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
 def _filled(
     recipe: ConceptsOrderRecipe, concepts: int, words: int, weights: Mapping[str, Tensor]
 ) -> ConceptsOrderNetwork:
-    """The network of a recipe with its weights; how long context vectors are is told by them."""
+    """The network of a recipe with its weights, which determine the size of the context."""
     context = weights.get("fusion.context.weight")
     network = make_network(recipe, concepts, 0 if context is None else context.shape[1], words)
     network.load_state_dict(weights)

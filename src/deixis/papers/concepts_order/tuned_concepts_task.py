@@ -1,8 +1,8 @@
-"""The concept network fine-tuned end to end (paper 3, section 3.2): recipes of the kind `concept-pictures`.
+"""Training the concept network end to end (section 3.2): recipes of the kind `concept-pictures`.
 
-A backbone and the layer of concepts on the mean of its map learn together from random windows of whole pictures. A
-finished run holds the backbone as a file that opens by the name `tower:…`, for the regions that the layer is applied
-to. `features` says which these are; its backbone is what learning begins with, on a GPU within minutes.
+A backbone and the concept layer on the mean of its map are trained together on random windows of whole pictures. The
+run contains the backbone as a file (`tower:…`), for features of the regions that the layer is applied to; `features`
+says which these are, and which backbone training starts from.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from deixis.vision.proposer import normalize
 from deixis.vision.reading import Skipped
 from deixis.vision.tower import TOWER, PictureTower, save_tower
 
-#: Pictures that are validated at a time.
+#: Pictures that are validated together.
 _PICTURES = 64
-#: Training pictures whose mean length is that of all features.
+#: Training pictures over which the mean length of features is computed.
 _LENGTHS = 1000
 
 
 class TuningRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the backbone sees of a picture in a step: a window with sides of 1 − zoom at the least, in `side` pixels."""
+    """Random windows of the training pictures: sides of at least 1 − zoom of the picture, resized to `side` pixels."""
 
     side: Annotated[int, Meta(ge=32, le=1024)] = 288
     zoom: Annotated[float, Meta(ge=0, lt=1)] = 0.45
