@@ -23,7 +23,7 @@ SERVERS = (["deixis", "serve"], ["deixis", "annotate", "serve"])
 MAY_FIND_NOTHING = (["deixis", "finetune"], ["deixis", "doctor"], ["deixis", "search"])
 #: What a tutorial has when it cannot be run as written: smaller or fewer.
 SMALLER = {
-    "fine-tune": {"--limit 200": "--limit 60", "--epochs 3": "--epochs 1"},
+    "fine-tune": {"--limit 200": "--limit 120", "--epochs 3": "--epochs 1"},
     "reproduce-a-table": {"--limit 300": "--limit 60", " --set sampler.n": " --set schedule.epochs=1 --set sampler.n"},
 }
 
