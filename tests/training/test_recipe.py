@@ -134,7 +134,7 @@ def test_what_is_no_setting_is_refused(override: str) -> None:
     [
         ("epochs = 3", "epochs = 0", r"schedule.epochs: Expected `int` >= 1"),
         ("epochs = 3", 'epochs = "three"', r"schedule.epochs: Expected `int`, got `str`"),
-        ('figure = "score"', "patience = 2", r"schedule: patience needs a figure"),
+        ('figure = "score"', "patience = 2", r"schedule: patience needs a validation figure"),
         ("epochs = 3", "epochs = 3\nepoch = 4", r"schedule: .*unknown field `epoch`"),
         ('features = "image"', "", r"missing required field `features`"),
         ('features = "image"', 'features = "vgg"', r"unknown feature recipe 'vgg'; built in: image"),
