@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from deixis.annotation import schema
-from deixis.annotation.accounts import INVITATION_SECONDS, SESSION_SECONDS, Accounts
+from deixis.annotation.accounts import INVITATION_SECONDS, LINK_SECONDS, SESSION_SECONDS, Accounts
 from deixis.errors import DeixisError
 from tests.annotation.conftest import Clock, MakeBench
 
@@ -47,20 +47,42 @@ def test_a_session_knows_its_worker_until_it_ends(make_bench: MakeBench, clock: 
     assert accounts.account_of(other) is None
 
 
-def test_a_link_back_opens_one_session_of_a_worker_there_is(make_bench: MakeBench, clock: Clock) -> None:
+def test_a_workers_sign_in_link_works_until_another_is_made(make_bench: MakeBench, clock: Clock) -> None:
     bench = make_bench(images=1)
     accounts = Accounts(bench.engine, clock)
-    worker = bench.add_worker("ann", "administrator")
-    secret, late = accounts.invite_back(worker), accounts.invite_back(worker)
+    ann = bench.add_worker("ann")
+    link = accounts.sign_in_link(ann)
     with pytest.raises(DeixisError, match="used or expired"):
-        accounts.accept(secret, "bob")
-    assert accounts.come_back(secret) == (worker, "ann", "administrator")
-    clock.now += INVITATION_SECONDS + 1
-    for wrong in (secret, late, accounts.invite(), "nonsense"):
+        accounts.accept(link, "bob")
+    # It survives lost sessions, a suspension and the re-admission.
+    for _ in range(3):
+        assert accounts.sign_in(link) == (ann, "ann", "worker")
+        clock.now += 0.9 * LINK_SECONDS
+    bench.suspend(ann, None, "asleep")
+    assert accounts.sign_in(link).worker == ann
+    bench.reinstate(ann, None, "awake")
+    assert accounts.sign_in(link).worker == ann
+    newer = accounts.sign_in_link(ann)
+    assert accounts.sign_in(newer).worker == ann
+    clock.now += LINK_SECONDS + 1
+    for wrong in (link, newer, accounts.invite(), "nonsense"):
         with pytest.raises(DeixisError, match="used or expired"):
-            accounts.come_back(wrong)
+            accounts.sign_in(wrong)
     with pytest.raises(DeixisError, match="no worker 7"):
-        accounts.invite_back(7)
+        accounts.sign_in_link(7)
+
+
+def test_an_administrators_sign_in_link_works_once(make_bench: MakeBench, clock: Clock) -> None:
+    bench = make_bench(images=1)
+    accounts = Accounts(bench.engine, clock)
+    ada = bench.add_worker("ada", "administrator")
+    link = accounts.sign_in_link(ada)
+    assert accounts.sign_in(link) == (ada, "ada", "administrator")
+    late = accounts.sign_in_link(ada)
+    clock.now += INVITATION_SECONDS + 1
+    for wrong in (link, late):
+        with pytest.raises(DeixisError, match="used or expired"):
+            accounts.sign_in(wrong)
 
 
 def test_a_session_lives_on_while_it_is_used(make_bench: MakeBench, clock: Clock) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import socket
+from datetime import date, timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from deixis.annotation.accounts import Accounts
+from deixis.annotation.simulation.truth import truths
 from deixis.annotation.workbench import Workbench
+from deixis.annotation.workflow_records import Settings
 from deixis.cli import app
 from deixis.corpus import open_corpus, write_corpus
 from deixis.corpus.formats import get_format
@@ -84,8 +91,92 @@ def test_workers_are_invited_suspended_and_reinstated(corpus: Path, tmp_path: Pa
     assert json.loads(run("workers", project, "--json"))["workers"][0]["standings"]["drawing"] != "suspended"
     with pytest.raises(DeixisError, match="no worker 'bob'"):
         run("suspend", project, "bob", "drawing")
-    with pytest.raises(DeixisError, match="is no task"):
+    with pytest.raises(DeixisError, match="is not a task"):
         run("suspend", project, "ann", "dancing")
+
+
+def test_a_table_of_invitations_and_sign_in_links(corpus: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project.db"
+    run("init", corpus, project, "--address", "https://work.example.org")
+    rows = list(csv.DictReader(io.StringIO(run("invite", project, "--count", "20", "--csv"))))
+    assert len({row["link"] for row in rows}) == 20
+    assert all(row["link"].startswith("https://work.example.org/join#") for row in rows)
+    assert {row["role"] for row in rows} == {"worker"}
+    with Workbench(project) as bench:
+        Accounts(bench.engine).accept(rows[7]["link"].partition("#")[2], "ann")
+    (row,) = csv.DictReader(io.StringIO(run("invite", project, "--worker", "ann", "--csv")))
+    assert (row["name"], row["link"].partition("#")[0]) == ("ann", "https://work.example.org/back")
+    assert date.fromisoformat(row["last day"]) > date.today() + timedelta(days=300)
+
+
+def test_only_workers_who_did_well_before_are_invited(corpus: Path, tmp_path: Path) -> None:
+    earlier, project = tmp_path / "earlier.db", tmp_path / "project.db"
+    hidden = _settings(tmp_path, "test_questions = 0", "first_items = 0", "hidden_share = 1.0")
+    run("init", corpus, earlier, "--start", "boxes", "--known", corpus, "--settings", hidden)
+    known = truths(made_up_corpus(4))
+    with Workbench(earlier) as bench:
+        for name, right in (("ann", True), ("bob", False), ("cleo", True)):
+            worker = bench.add_worker(name)
+            for _ in range(1 if name == "cleo" else 3):
+                view = bench.next_task(worker)
+                assert view is not None
+                truth = known[view.image]
+                answer = truth.right_answer(view) if right else truth.wrong_answer(view, Random(0))
+                bench.submit(worker, view.token, answer)
+    run("init", corpus, project, "--settings", _settings(tmp_path, "screen_answers = 3"))
+    invited = CliRunner().invoke(app, ["annotate", "invite", str(project), "--from", str(earlier)])
+    assert [line.partition(":")[0] for line in invited.stdout.splitlines()] == ["ann"]
+    assert "not invited: cleo (1 answers, 100% right)" in invited.stderr
+    with pytest.raises(DeixisError, match="at least 3 earlier answers, 95% of them right"):
+        run("invite", project)
+    assert run("invite", project, "--answers", "812", "--accuracy", "0.97").startswith("http://127.0.0.1:8765/join#")
+
+
+def _settings(folder: Path, *lines: str) -> Path:
+    (folder / "settings.toml").write_text("\n".join(lines))
+    return folder / "settings.toml"
+
+
+def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> None:
+    explained = {row["name"]: row for row in json.loads(run("settings", "--json"))}
+    assert explained.keys() == set(Settings.__struct_fields__)
+    assert all(len(row["meaning"]) > 20 and row["meaning"].endswith(".") for row in explained.values())
+    assert "first_items" in run("settings")
+    project = tmp_path / "project.db"
+    run("init", corpus, project)
+    run("settings", project, "first_items=10", "skip_requirement=['people']", "address=https://work.example.org")
+    changed = {row["name"]: row["value"] for row in json.loads(run("settings", project, "--json"))}
+    assert (changed["first_items"], changed["skip_requirement"]) == (10, ["people"])
+    assert run("invite", project).startswith("https://work.example.org/join#")
+    with Workbench(project) as bench:
+        assert bench.check() == []
+    for wrong, problem in (
+        ("first_items", "NAME=VALUE"),
+        ("tea=3", "not a setting"),
+        ("first_items=many", "first_items"),
+        ("first_items=-1", "first_items"),
+        ("address=work.example.org", "address"),
+    ):
+        with pytest.raises(DeixisError, match=problem):
+            run("settings", project, wrong)
+
+
+def test_a_project_gets_rules_in_its_own_language(corpus: Path, tmp_path: Path) -> None:
+    project, folder = tmp_path / "project.db", tmp_path / "rules"
+    assert len(run("rules", "--write", folder).splitlines()) == 6
+    with pytest.raises(DeixisError, match="exists already"):
+        run("rules", "--write", folder)
+    link = folder / "link.toml"
+    link.write_text(link.read_text().replace("Same thing?", "Dasselbe?"))
+    run("init", corpus, project, "--rules", folder)
+    with Workbench(project) as bench:
+        assert bench.task_rules["link"].title == "Dasselbe?"
+    link.write_text(link.read_text().replace("Dasselbe?", "La même chose ?"))
+    assert "link, chain" in run("rules", project, folder)
+    with Workbench(project) as bench:
+        assert bench.task_rules["link"].title == "La même chose ?"
+    with pytest.raises(DeixisError, match="name a project"):
+        run("rules", project)
 
 
 def test_settings_come_from_a_file_and_faults_in_it_are_told(corpus: Path, tmp_path: Path) -> None:

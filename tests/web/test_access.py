@@ -155,11 +155,14 @@ def test_the_session_cookie_is_closed_to_scripts_and_ends(make_site: MakeSite) -
     site.clock.now += SESSION_SECONDS + 1
     assert bob.get("/api/work/tasks").status_code == 401
     assert bob.get("/work").headers["location"] == "/"
-    # A link back opens a new session of the same worker, once.
-    link = {"secret": site.accounts.invite_back(site.bench.worker_number("bob"))}
-    assert bob.post("/api/join", link).status_code == 200
+    # The sign-in link opens a new session of the same worker, on any device, until another link is made.
+    link = {"secret": site.accounts.sign_in_link(site.bench.worker_number("bob"))}
+    assert bob.post("/api/join", link).json() == {"role": "worker", "link": None}
     assert "bob" in bob.load("/work").text
+    assert site.visitor().post("/api/join", link).status_code == 200
+    newer = bob.post("/api/link", {}).json()["path"]
     assert site.visitor().post("/api/join", link).status_code == 400
+    assert site.visitor().post("/api/join", {"secret": newer.partition("#")[2]}).status_code == 200
 
 
 def test_an_invitation_works_once_and_guessing_is_slow(make_site: MakeSite) -> None:
@@ -169,7 +172,9 @@ def test_an_invitation_works_once_and_guessing_is_slow(make_site: MakeSite) -> N
     visitor = site.visitor()
     tried = [visitor.post("/api/join", {"secret": secret, "name": f"eve {n}"}).status_code for n in range(WRONG_BURST)]
     assert set(tried) == {400}
-    assert visitor.post("/api/join", {"secret": site.accounts.invite(), "name": "eve"}).status_code == 429
+    assert visitor.post("/api/join", {"secret": secret, "name": "eve"}).status_code == 429
+    # Who has a right one comes in, also from an address that wrong ones come from.
+    assert visitor.post("/api/join", {"secret": site.accounts.invite(), "name": "eve"}).status_code == 200
 
 
 def test_one_worker_cannot_flood_the_server(make_site: MakeSite) -> None:

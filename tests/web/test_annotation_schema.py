@@ -43,7 +43,7 @@ def schema_of(visitor: Visitor) -> Any:
     return schemathesis.openapi.from_dict(told)
 
 
-@pytest.mark.parametrize("examples", [6, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [6, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_every_answer_is_one_that_the_schema_tells(site: Site, mode: str, examples: int) -> None:
     """No 5xx, no status, content type or field that is not in the schema; what the schema forbids is refused."""

@@ -52,6 +52,8 @@ class Person:
         self.page.goto(f"{self.site.address}/join#{self.site.accounts.invite(role)}")
         self.page.fill("#name", name)
         self.page.press("#name", "Enter")
+        if role != "administrator":
+            self.page.click("#go")
         self.page.wait_for_url("**/admin" if role == "administrator" else "**/work")
         self.number = self.site.bench.worker_number(name)
 

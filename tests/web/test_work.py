@@ -302,7 +302,9 @@ def test_an_administrator_invites_and_decides(make_site: MakeSite) -> None:
     assert path.startswith("/join#")
     guest = site.visitor()
     joined = guest.post("/api/join", {"secret": path.partition("#")[2], "name": "ray"})
-    assert joined.json() == {"role": "reviewer"}
+    assert joined.json()["role"] == "reviewer"
+    again = site.visitor().post("/api/join", {"secret": joined.json()["link"].partition("#")[2]})
+    assert again.json() == {"role": "reviewer", "link": None}
     number = site.bench.worker_number("ann")
     back = ada.post("/api/admin/invite", {"worker": number}).json()["path"]
     assert back.startswith("/back#")
@@ -312,8 +314,25 @@ def test_an_administrator_invites_and_decides(make_site: MakeSite) -> None:
     assert ada.get("/api/admin/overview").json()["decisions"][0]["reason"] == "asleep"
     ada.post("/api/admin/decide", {"worker": number, "task": "link", "suspend": False})
     assert ann.tasks("link")
+    for suspend in (True, False):
+        decided = ada.post("/api/admin/decide", {"worker": number, "task": None, "suspend": suspend})
+        standings = next(w for w in decided.json() if w["name"] == "ann")["standings"]
+        assert (set(standings.values()) == {"suspended"}) == suspend
     assert ada.post("/api/admin/decide", {"worker": number, "task": "tea", "suspend": True}).status_code == 400
     assert ada.post("/api/admin/invite", {"role": "emperor"}).status_code == 400
+
+
+def test_a_project_can_ask_for_the_record_of_whoever_is_invited(make_site: MakeSite) -> None:
+    ada = make_site(screen_answers=500, screen_accuracy=0.95).join("ada", "administrator")
+    for record, status in (
+        ({}, 400),
+        ({"answers": 499, "accuracy": 1.0}, 400),
+        ({"answers": 500, "accuracy": 0.94}, 400),
+        ({"answers": 500, "accuracy": 0.95}, 200),
+        ({"answers": 500, "accuracy": 2}, 422),
+        ({"role": "reviewer"}, 200),
+    ):
+        assert ada.post("/api/admin/invite", record).status_code == status, record
 
 
 def test_pictures_come_as_browsers_can_show_them(

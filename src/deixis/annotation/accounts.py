@@ -23,8 +23,10 @@ INVITATION_SECONDS = 14 * 86400.0
 SESSION_SECONDS = 14 * 86400.0
 #: The end of a session is extended at most this often, so that most requests do not write.
 RENEWAL_SECONDS = 3600.0
+#: A sign-in link ends this long after its last use.
+LINK_SECONDS = 365 * 86400.0
 #: The role column of an invitation that signs in an existing worker.
-_BACK = "back"
+_SIGN_IN = "back"
 
 
 class Account(NamedTuple):
@@ -49,29 +51,39 @@ class Accounts:
         with_retries(self._engine, lambda c: c.execute(insert(schema.invitations).values(values)))
         return secret
 
-    def invite_back(self, worker: int, seconds: float = INVITATION_SECONDS) -> str:
-        """Create a link that signs in an existing worker once, after a lost session or on another device."""
+    def sign_in_link(self, worker: int) -> str:
+        """Create a link that signs in an existing worker, after a lost session or on another device.
+
+        It works as often as it is used, until another is created or a year passes without use; an administrator's works
+        once, within two weeks. Returns its secret, which is not stored.
+        """
         secret = secrets.token_urlsafe(24)
-        values = {"secret_hash": _hash(secret), "role": _BACK, "worker_id": worker}
-        values["expires"] = self._clock() + seconds
+        table = schema.invitations
 
         def attempt(connection: Connection) -> None:
-            role_of(connection, worker)
-            connection.execute(insert(schema.invitations).values(values))
+            seconds = INVITATION_SECONDS if role_of(connection, worker) == "administrator" else LINK_SECONDS
+            connection.execute(delete(table).where(table.c.worker_id == worker, table.c.role == _SIGN_IN))
+            values = {"secret_hash": _hash(secret), "role": _SIGN_IN, "worker_id": worker}
+            connection.execute(insert(table).values(expires=self._clock() + seconds, **values))
 
         with_retries(self._engine, attempt)
         return secret
 
-    def come_back(self, secret: str) -> Account:
-        """Redeem a secret of `invite_back`, which works once. Returns the worker's account."""
+    def sign_in(self, secret: str) -> Account:
+        """The account of a worker who has the secret of `sign_in_link`."""
         table, people = schema.invitations, schema.workers
-        valid = (table.c.secret_hash == _hash(secret), table.c.role == _BACK, table.c.expires > self._clock())
+        valid = (table.c.secret_hash == _hash(secret), table.c.role == _SIGN_IN, table.c.expires > self._clock())
 
         def attempt(connection: Connection) -> Account:
-            worker = connection.execute(select(table.c.worker_id).where(*valid)).scalar()
-            if connection.execute(delete(table).where(*valid)).rowcount != 1:
+            query = select(people).join(table, table.c.worker_id == people.c.id).where(*valid)
+            row = connection.execute(query).one_or_none()
+            if row is None:
                 raise DeixisError("this link is unknown, used or expired; ask for a new one")
-            row = connection.execute(select(people).where(people.c.id == worker)).one()
+            if row.role == "administrator":
+                if connection.execute(delete(table).where(*valid)).rowcount != 1:
+                    raise DeixisError("this link was used in the meantime; ask for a new one")
+            else:
+                connection.execute(update(table).where(*valid).values(expires=self._clock() + LINK_SECONDS))
             return Account(row.id, row.name, row.role)
 
         return with_retries(self._engine, attempt)

@@ -15,6 +15,7 @@ from deixis.annotation import schema
 from deixis.annotation.image_store import summary
 from deixis.annotation.known import KnownQuestion, known_questions
 from deixis.annotation.mentions import Start, documents
+from deixis.annotation.project_settings import store_settings
 from deixis.annotation.workflow import image_state
 from deixis.annotation.workflow_records import Document, Settings
 from deixis.corpus import Corpus
@@ -63,7 +64,7 @@ def create_project(
         sized = _with_sizes(documents(corpus, start, Chunker.load(), EntityTypes.load()), corpus.pictures)
         with schema.writing(engine) as connection:
             schema.create_tables(connection, where)
-            schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
+            store_settings(connection, settings)
             for key, value in {"name": corpus.name, "start": start, **(places or {})}.items():
                 schema.set_value(connection, key, value)
             _write_images(connection, sized, settings, len(corpus), progress)

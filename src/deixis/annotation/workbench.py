@@ -7,7 +7,7 @@ changes are in the database, and killing the process does not lose them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
 from types import TracebackType
@@ -31,6 +31,7 @@ from deixis.annotation.progress import (
     own_standings,
     worker_reports,
 )
+from deixis.annotation.project_settings import change_settings, load_settings
 from deixis.annotation.queue import held_items, lease_next
 from deixis.annotation.taking_back import StaleTask
 from deixis.annotation.trust import Standing
@@ -77,13 +78,16 @@ class Workbench:
             with schema.damage(where):
                 schema.check_schema(self.engine, where)
             with schema.damage(where), schema.reading(self.engine) as connection:
-                self.settings = msgspec.json.decode(schema.get_value(connection, "settings") or "{}", type=Settings)
-                self._rules = standing_store.load_rules(connection, self.settings)
+                self._use_settings(connection, load_settings(connection))
                 self.task_rules = task_rules.load_rules(connection)
-                self._desk = Desk(self._rules, clock)
         except BaseException:
             self.engine.dispose()
             raise
+
+    def _use_settings(self, connection: Connection, settings: Settings) -> None:
+        self.settings = settings
+        self._rules = standing_store.load_rules(connection, settings)
+        self._desk = Desk(self._rules, self._clock)
 
     def __enter__(self) -> Self:
         return self
@@ -96,6 +100,20 @@ class Workbench:
     def close(self) -> None:
         self.engine.dispose()
 
+    def change_settings(self, changes: Mapping[str, str]) -> None:
+        """Change settings (`deixis annotate settings`). Other processes that have the project open must reopen it."""
+
+        def attempt(connection: Connection) -> None:
+            self._use_settings(connection, change_settings(connection, changes))
+
+        with_retries(self.engine, attempt)
+        self.refresh()
+
+    def use_rules(self, rules: Mapping[str, task_rules.TaskRules]) -> None:
+        """Give the project its own rules for some tasks."""
+        with_retries(self.engine, lambda connection: task_rules.store_rules(connection, rules))
+        self.task_rules |= rules
+
     # Workers
 
     def add_worker(self, name: str, role: str = "worker") -> int:
@@ -107,21 +125,32 @@ class Workbench:
         with schema.reading(self.engine) as connection:
             return worker_number(connection, name)
 
-    def suspend(self, worker: int, task: str, reason: str) -> None:
-        """Suspend a worker from a task, discard the worker's answers in it and ask those questions again."""
+    def role_of(self, worker: int) -> str:
+        with schema.reading(self.engine) as connection:
+            return role_of(connection, worker)
+
+    def suspend(self, worker: int, task: str | None, reason: str) -> None:
+        """Suspend a worker from a task, discard the worker's answers in it and ask those questions again.
+
+        Without a task, the worker is suspended from all tasks, but can still sign in.
+        """
 
         def attempt(connection: Connection) -> None:
             role_of(connection, worker)
-            standing_store.suspend(connection, worker, task, Standing.SUSPENDED, reason, self._clock())
+            for each in TASKS if task is None else (task,):
+                standing_store.suspend(connection, worker, each, Standing.SUSPENDED, reason, self._clock())
 
         with_retries(self.engine, attempt)
 
-    def reinstate(self, worker: int, task: str, reason: str) -> None:
-        """Let a suspended worker start again in a task."""
+    def reinstate(self, worker: int, task: str | None, reason: str) -> None:
+        """Let a suspended worker start again in a task; without a task, in all those the worker is suspended from."""
 
         def attempt(connection: Connection) -> None:
             role_of(connection, worker)
-            standing_store.reinstate(connection, worker, task, reason, self._rules, self._clock())
+            standings = standing_store.Standings(connection, worker, self._rules)
+            lost = [each for each in TASKS if standings.of(each) in standing_store.BARRED]
+            for each in lost if task is None else (task,):
+                standing_store.reinstate(connection, worker, each, reason, self._rules, self._clock())
 
         with_retries(self.engine, attempt)
 

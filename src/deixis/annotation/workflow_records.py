@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -142,49 +142,70 @@ class AcceptFix(msgspec.Struct, frozen=True, tag="accept"):
 Fix = MentionsFix | ChainsFix | BoxesFix | AcceptFix
 
 
-# Allowed ranges of the settings.
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Rate = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-Odds = Annotated[float, msgspec.Meta(gt=1)]
+def about(description: str, **limits: Any) -> msgspec.Meta:
+    """What a setting means, for `deixis annotate settings`, and the values it allows."""
+    return msgspec.Meta(description=description, **limits)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a project. The defaults are the paper's where it states them."""
 
-    #: Types whose chains skip the question on whether a box is needed.
-    skip_requirement: tuple[str, ...] = ("people", "clothing", "bodyparts")
-    #: One person annotates alone: one opinion settles every question, and workers may judge their own boxes.
-    solo: bool = False
-    #: Ask first whether three or more phrases that are likely the same thing all are; the paper asks in pairs only.
-    link_together: bool = True
-    #: A chain goes to review if more workers than this answer "no more" where others want a box.
-    cycle_limit: Count = 3
-    #: Number of bad boxes in a row that sends a chain to review.
-    bad_box_limit: Count = 6
-    #: Number of boxes that sends a chain to review; the released data has at most 40.
-    box_limit: Count = 60
-    #: Seconds after which an unanswered task goes to another worker.
-    lease_seconds: Annotated[float, msgspec.Meta(gt=0)] = 600.0
-    #: Length of the qualification test of each task, and the share of right answers needed to pass.
-    test_questions: Count = 10
-    test_share: Share = 0.8
-    test_attempts: Count = 2
-    #: After a test, show which answers were wrong and why. Switch it off if workers could pass them on.
-    test_explained: bool = True
-    #: Number of first items of a worker in a task, and the share of right answers (or good boxes) needed.
-    first_items: Count = 30
-    first_share: Share = 0.8
-    first_share_drawing: Share = 0.65
-    #: Share of hidden verification questions after the first items.
-    hidden_share: Share = 0.02
-    #: A trusted worker is suspended when the checked answers are `alarm` times more likely at an error rate of
-    #: `bad_error` than at `usual_error`. Drawing has a higher usual error, because judges of boxes err too.
-    usual_error: Rate = 0.1
-    usual_error_drawing: Rate = 0.2
-    bad_error: Rate = 0.5
-    alarm: Odds = 100.0
-    alarm_drawing: Odds = 1000.0
+    address: Annotated[
+        str,
+        about("The public address of the pages, such as https://work.example.org.", pattern=r"^(https?://[^/\s]+)?$"),
+    ] = ""
+    solo: Annotated[
+        bool,
+        about("One person annotates alone: one opinion settles every question, and workers judge their own boxes."),
+    ] = False
+    skip_requirement: Annotated[
+        tuple[str, ...], about("Types whose chains skip the question whether a box is needed.")
+    ] = ("people", "clothing", "bodyparts")
+    link_together: Annotated[
+        bool,
+        about("Ask first whether three or more phrases that are likely the same all are. The paper asks in pairs."),
+    ] = True
+    cycle_limit: Annotated[
+        int, about("A chain goes to review if more workers than this find nothing to draw where others do.", ge=0)
+    ] = 3
+    bad_box_limit: Annotated[int, about("Number of bad boxes in a row that sends a chain to review.", ge=0)] = 6
+    box_limit: Annotated[
+        int, about("Number of boxes that sends a chain to review. The released data has at most 40.", ge=0)
+    ] = 60
+    lease_seconds: Annotated[float, about("Seconds after which an unanswered task goes to another worker.", gt=0)] = (
+        600.0
+    )
+    screen_answers: Annotated[
+        int,
+        about("Earlier answers that a worker must have to be invited. The paper: 500 tasks on Mechanical Turk.", ge=0),
+    ] = 0
+    screen_accuracy: Annotated[
+        float, about("The share of them that must have been right, if `screen_answers` is set.", ge=0, le=1)
+    ] = 0.95
+    test_questions: Annotated[int, about("Length of the test of each task.", ge=0)] = 10
+    test_share: Annotated[float, about("Share of right answers needed to pass the test.", ge=0, le=1)] = 0.8
+    test_attempts: Annotated[int, about("How often a worker may take the test of a task.", ge=0)] = 2
+    test_explained: Annotated[
+        bool, about("After a test, show which answers were wrong and why. Switch it off if workers could pass them on.")
+    ] = True
+    first_items: Annotated[int, about("Number of first items of a worker in a task that are checked.", ge=0)] = 30
+    first_share: Annotated[float, about("Share of right answers needed in the first items.", ge=0, le=1)] = 0.8
+    first_share_drawing: Annotated[
+        float, about("Share of good boxes needed in the first items of drawing.", ge=0, le=1)
+    ] = 0.65
+    hidden_share: Annotated[
+        float, about("Share of hidden verification questions after the first items.", ge=0, le=1)
+    ] = 0.02
+    usual_error: Annotated[float, about("Error rate of a good worker; see `alarm`.", gt=0, lt=1)] = 0.1
+    usual_error_drawing: Annotated[
+        float, about("The same for drawing; higher, because judges of boxes err, too.", gt=0, lt=1)
+    ] = 0.2
+    bad_error: Annotated[float, about("Error rate of a worker to be suspended; see `alarm`.", gt=0, lt=1)] = 0.5
+    alarm: Annotated[
+        float,
+        about("Suspend a worker whose checked answers are so many times more likely at `bad_error`.", gt=1),
+    ] = 100.0
+    alarm_drawing: Annotated[float, about("The same for drawing.", gt=1)] = 1000.0
 
     @property
     def agreement(self) -> int:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.annotate_serve import ProjectPath, invite, serve
+from deixis.cli.annotate_serve import serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
+from deixis.cli.annotate_team import ProjectPath, invite, open_project, reinstate, rules, settings, suspend
 from deixis.cli.options import Force, Json
 from deixis.errors import DeixisError, InputError
 
@@ -31,10 +30,6 @@ def _needs() -> None:
 
     if find_spec("sqlalchemy") is None:
         raise DeixisError("annotation projects need SQLAlchemy: pip install 'deixis[annotation]'")
-
-
-TaskName = Annotated[str, typer.Argument(metavar="TASK", help="link, chain, requirement, drawing, quality, coverage.")]
-WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
 
 
 class StartFrom(StrEnum):
@@ -59,7 +54,11 @@ def init(
     split: Annotated[list[str] | None, typer.Option(help="Only these splits.", show_default=False)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first images.", show_default=False)] = None,
     solo: Annotated[bool, typer.Option(help="One person does it all: one opinion settles every question.")] = False,
-    settings: SettingsOption = None,
+    settings_file: SettingsOption = None,
+    rules_in: Annotated[
+        Path | None, typer.Option("--rules", metavar="FOLDER", help="Own rules of the tasks.", show_default=False)
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="The public address of the pages.", show_default=False)] = None,
     pictures_in: Annotated[
         Path | None, typer.Option(help="Pictures that are kept elsewhere.", show_default=False)
     ] = None,
@@ -74,15 +73,20 @@ def init(
     from msgspec.structs import replace
 
     from deixis.annotation.project import create_project
+    from deixis.annotation.project_settings import changed_settings
     from deixis.annotation.schema import shown
+    from deixis.annotation.task_rules import read_rules
     from deixis.annotation.workbench import Workbench
     from deixis.cli.output import progress_bar
     from deixis.corpus import open_corpus
     from deixis.corpus.combine import cut
 
-    chosen = read_settings(settings)
+    chosen = read_settings(settings_file)
     if solo:
         chosen = replace(chosen, solo=True)
+    if address is not None:
+        chosen = changed_settings(chosen, {"address": address})
+    own_rules = None if rules_in is None else read_rules(rules_in)
     images = cut(open_corpus(corpus, pictures=pictures_in), split or (), None, limit, None)
     if len(images) and not any(image.captions for image in images):
         raise InputError(
@@ -102,6 +106,8 @@ def init(
             progress=progress,
         )
     with Workbench(project) as workbench:
+        if own_rules is not None:
+            workbench.use_rules(own_rules)
         _print_progress(workbench.progress())
     typer.echo(f"Now open it to its workers: deixis annotate serve {shown(project)}")
 
@@ -116,7 +122,7 @@ def status(project: ProjectPath, json: Json = False) -> None:
 
     from deixis.cli.output import print_json
 
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         progress, agreement = workbench.progress(), workbench.agreement()
     if json:
         print_json({**asdict(progress), "agreement": agreement})
@@ -139,7 +145,7 @@ def workers(project: ProjectPath, json: Json = False) -> None:
     from deixis.annotation.workflow_records import TASKS
     from deixis.cli.output import print_json, print_table
 
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         reports, decisions = workbench.workers(), workbench.decisions()
     if json:
         print_json({"workers": reports, "decisions": decisions})
@@ -155,35 +161,8 @@ def workers(project: ProjectPath, json: Json = False) -> None:
     print_table("Standing (answers, share right where known)", ["worker", "role", *TASKS], rows)
 
 
-@app.command()
-def suspend(
-    project: ProjectPath,
-    worker: WorkerName,
-    task: TaskName,
-    reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "by hand",
-) -> None:
-    """Take a task from a worker; what the worker answered in it is asked again.
-
-    Example: deixis annotate suspend project.db ann drawing --reason "boxes far too large"
-    """
-    with _open(project) as workbench:
-        workbench.suspend(workbench.worker_number(worker), _task(task), reason)
-        typer.echo(f"Images with questions to be asked again: {workbench.refresh():,}")
-
-
-@app.command()
-def reinstate(
-    project: ProjectPath,
-    worker: WorkerName,
-    task: TaskName,
-    reason: Annotated[str, typer.Option(help="Why; it is kept.")] = "by hand",
-) -> None:
-    """Let a worker begin again in a task, with a clean record.
-
-    Example: deixis annotate reinstate project.db ann drawing
-    """
-    with _open(project) as workbench:
-        workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
+for command in (suspend, reinstate, settings, rules):
+    app.command()(command)
 
 
 @app.command()
@@ -198,7 +177,7 @@ def review(
     """
     from deixis.cli.output import print_json
 
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         waiting = workbench.review_queue(limit)
     if json:
         print_json(waiting)
@@ -226,7 +205,7 @@ def export(
     from deixis.cli.output_files import check_free, write_out
 
     check_free(out, force)
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         exported = workbench.export(finished_only=finished_only)
         corpus = _with_pictures(workbench, exported.corpus) if pictures else exported.corpus
     counts = {"images_with_open_questions": exported.unfinished}
@@ -249,7 +228,7 @@ def stats(
     from deixis.corpus.statistics import corpus_statistics
     from deixis.files import write_text
 
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         counts = corpus_statistics(workbench.export().corpus)
     if chart is not None:
         rows = counts.by_type.values()
@@ -277,7 +256,7 @@ def check(project: ProjectPath) -> None:
 
     Example: deixis annotate check project.db
     """
-    with _open(project) as workbench:
+    with open_project(project) as workbench:
         differences = workbench.check()
     for line in differences:
         typer.echo(line)
@@ -295,23 +274,6 @@ def _lasting(path: str | Path | None) -> str:
     if path is None:
         return ""
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
-
-
-@contextmanager
-def _open(project: str) -> Iterator[Workbench]:
-    from deixis.annotation.schema import damage
-    from deixis.annotation.workbench import Workbench
-
-    with damage(project), Workbench(project) as workbench:
-        yield workbench
-
-
-def _task(name: str) -> str:
-    from deixis.annotation.workflow_records import TASKS
-
-    if name not in TASKS:
-        raise DeixisError(f"{name!r} is no task; there are {', '.join(TASKS)}")
-    return name
 
 
 def _with_pictures(workbench: Workbench, corpus: Corpus) -> Corpus:

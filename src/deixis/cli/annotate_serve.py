@@ -1,21 +1,19 @@
-"""`deixis annotate serve` and `invite`: a project in the browser, and links that let people in."""
+"""`deixis annotate serve`: a project in the browser."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
+from deixis.cli.annotate_team import ProjectPath
 from deixis.cli.options import AllowHost, Proxy
 
 if TYPE_CHECKING:
     from deixis.annotation.assistance import ModelAssistant
-
-ProjectPath = Annotated[
-    str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
-]
 
 
 def serve(
@@ -50,39 +48,20 @@ def serve(
     from deixis.web.serving import serve as serve_app
 
     def ready(address: str) -> None:
+        public = workbench.settings.address or address
         typer.echo(f"Serving {shown(project)} at {address} (Ctrl-C ends it)")
+        if public != address:
+            typer.echo(f"Its public address: {public}")
         if not accounts.has_administrator():
-            typer.echo(f"Become its administrator, once: {address}/join#{accounts.invite('administrator')}")
+            typer.echo(f"Become its administrator, once: {public}/join#{accounts.invite('administrator')}")
         sys.stdout.flush()
 
     assistant = _assistant(project, propose_links, propose_boxes, features or [])
     with Workbench(project, assistant=assistant) as workbench:
         accounts = Accounts(workbench.engine)
-        serve_app(workbench_app(workbench, hosts=Hosts(host, allow_host or ())), host, port, ready, proxy or ())
-
-
-def invite(
-    project: ProjectPath,
-    role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
-    worker: Annotated[
-        str | None, typer.Option(help="Instead, a way back in for this worker.", show_default=False)
-    ] = None,
-    address: Annotated[str, typer.Option(help="Where the project is served.")] = "http://127.0.0.1:8765",
-) -> None:
-    """Print a link that lets one person in; it works once, within two weeks.
-
-    Example: deixis annotate invite project.db --role reviewer
-    """
-    from deixis.annotation.accounts import Accounts
-    from deixis.annotation.workbench import Workbench
-
-    with Workbench(project) as workbench:
-        accounts = Accounts(workbench.engine)
-        if worker is None:
-            path = f"join#{accounts.invite(role)}"
-        else:
-            path = f"back#{accounts.invite_back(workbench.worker_number(worker))}"
-        typer.echo(f"{address.rstrip('/')}/{path}")
+        public_name = urlsplit(workbench.settings.address).hostname
+        names = [*(allow_host or ()), *([public_name] if public_name else [])]
+        serve_app(workbench_app(workbench, hosts=Hosts(host, names)), host, port, ready, proxy or ())
 
 
 def _assistant(project: str, links: bool, run: Path | None, features: list[Path]) -> ModelAssistant | None:

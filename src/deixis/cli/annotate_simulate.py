@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus
 
 SettingsOption = Annotated[
-    Path | None, typer.Option(help="A TOML file with settings of the workflow.", show_default=False)
+    Path | None,
+    typer.Option("--settings", metavar="FILE", help="A TOML file with settings.", show_default=False),
 ]
 
 

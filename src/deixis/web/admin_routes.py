@@ -15,6 +15,7 @@ from starlette.background import BackgroundTask
 
 from deixis.annotation.accounts import Account
 from deixis.annotation.progress import WorkerReport
+from deixis.annotation.screening import WorkRecord, check_screen
 from deixis.annotation.workbench import Workbench
 from deixis.annotation.workflow_records import TASKS
 from deixis.corpus import write_corpus
@@ -35,17 +36,22 @@ Administrator = Annotated[Account, Depends(needs("administrator"))]
 
 
 class Invited(msgspec.Struct, forbid_unknown_fields=True):
-    """Request for a link: for a new worker with this role, or for an existing `worker` to sign in again."""
+    """Request for a link: for a new worker with this role, or for an existing `worker` to sign in again.
+
+    `answers` and `accuracy` are the earlier record of a new worker, if the project asks for it (`screen_answers`).
+    """
 
     role: str = "worker"
     worker: Number | None = None
+    answers: Number | None = None
+    accuracy: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
 
 
 class Decided(msgspec.Struct, forbid_unknown_fields=True):
-    """Request to suspend a worker from a task, or to reinstate the worker."""
+    """Request to suspend a worker from a task, or from all (None), or to reinstate the worker."""
 
     worker: Number
-    task: str
+    task: str | None
     suspend: bool
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=500)] = "by hand"
 
@@ -75,7 +81,10 @@ def invite(
     """Create an invitation link. Browsers never send the part after the #, so the secret is in no log."""
     sessions: Sessions = request.app.state.sessions
     if sent.worker is not None:
-        return reply({"path": f"/back#{sessions.accounts.invite_back(sent.worker)}"})
+        return reply({"path": f"/back#{sessions.accounts.sign_in_link(sent.worker)}"})
+    stated = sent.answers is not None and sent.accuracy is not None
+    record = WorkRecord("", sent.answers or 0, sent.accuracy or 0.0) if stated else None
+    check_screen(bench_of(request).settings, sent.role, record)
     return reply({"path": f"/join#{sessions.accounts.invite(sent.role)}"})
 
 
@@ -88,7 +97,7 @@ def invite(
 def decide(
     request: Request, administrator: Administrator, sent: Annotated[Decided, Depends(body(Decided))]
 ) -> Response:
-    if sent.task not in TASKS:
+    if sent.task is not None and sent.task not in TASKS:
         raise DeixisError(f"{sent.task!r} is not a task; choose from {', '.join(TASKS)}")
     bench = bench_of(request)
     if sent.suspend:

@@ -21,7 +21,7 @@ from deixis.errors import DeixisError
 from deixis.vision.palette import PALETTE
 from deixis.web import admin_routes, review_routes, work_routes
 from deixis.web.annotation_pictures import PictureShelf
-from deixis.web.annotation_records import Empty, Joined, document_annotation, replies
+from deixis.web.annotation_records import Empty, Joined, Link, document_annotation, replies
 from deixis.web.limits import RateLimit
 from deixis.web.openapi import json_body
 from deixis.web.security import Hosts
@@ -108,21 +108,29 @@ def join(request: Request, sent: Annotated[Joining, Depends(body(Joining))]) -> 
     sessions = _sessions(request)
     wrong: RateLimit = request.app.state.wrong_invitations
     address = request.client.host if request.client is not None else ""
-    if wrong.wait(address):
-        raise HTTPException(429, "too many wrong invitations; wait a minute", {"Retry-After": "60"})
     try:
         if sent.name is None:
-            account = sessions.accounts.come_back(sent.secret)
+            account = sessions.accounts.sign_in(sent.secret)
         elif not sent.name.isprintable():
             raise DeixisError("a name must consist of printable characters")
         else:
             account = sessions.accounts.accept(sent.secret, sent.name.strip())
     except DeixisError:
-        wrong.allow(address)
+        # A right secret always lets in: others at the same address may send wrong ones.
+        if not wrong.allow(address):
+            raise HTTPException(429, "too many wrong invitations; wait a minute", {"Retry-After": "60"}) from None
         raise
-    response = reply({"role": account.role})
+    new = sent.name is not None and account.role != "administrator"
+    link = f"/back#{sessions.accounts.sign_in_link(account.worker)}" if new else None
+    response = reply({"role": account.role, "link": link})
     sessions.open(response, account.worker, secure=request.url.scheme == "https")
     return response
+
+
+@pages.post("/api/link", responses=replies(Link, 408, 413, 415), response_class=Response)
+def link(request: Request, worker: work_routes.Worker) -> Response:
+    """A new sign-in link for whoever is signed in; the one before ends. An administrator's works once."""
+    return reply({"path": f"/back#{_sessions(request).accounts.sign_in_link(worker.worker)}"})
 
 
 @pages.post("/api/leave", responses=replies(Empty, 408, 413, 415), response_class=Response)

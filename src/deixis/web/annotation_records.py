@@ -23,7 +23,10 @@ Piece = tuple[str, bool]
 
 
 class Joined(msgspec.Struct, frozen=True):
+    """Who signed in. `link` is the path of a new worker's sign-in link, to be kept; None where there is none."""
+
     role: str
+    link: str | None
 
 
 class Empty(msgspec.Struct, frozen=True):

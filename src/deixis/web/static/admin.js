@@ -1,6 +1,6 @@
 // The administrator's page: tables of what the server tells, links for people, decisions, and the export.
 
-import { ask, make, tell } from "./shell.js";
+import { ask, copy, make, tell } from "./shell.js";
 
 const find = (id) => document.getElementById(id);
 const count = (value) => value.toLocaleString("en");
@@ -94,22 +94,19 @@ function onSubmit(id, act) {
 onSubmit("look-up", ({ image }) => location.assign(`/review?image=${encodeURIComponent(image.value)}`));
 onSubmit("decide", async ({ worker, task, reason }, decision) => {
   await ask("/api/admin/decide", {
-    worker: Number(worker.value), task: task.value, reason: reason.value, suspend: decision === "suspend",
+    worker: Number(worker.value), task: task.value || null, reason: reason.value, suspend: decision === "suspend",
   });
   await load();
 });
-onSubmit("invite", async ({ role, worker }, kind) => {
-  const { path } = await ask("/api/admin/invite", kind === "new" ? { role: role.value } : { worker: Number(worker.value) });
-  find("link").value = location.origin + path;
+onSubmit("invite", async ({ role, worker, answers, accuracy }, kind) => {
+  const record = answers?.value && accuracy?.value ? { answers: Number(answers.value), accuracy: Number(accuracy.value) / 100 } : {};
+  const sent = kind === "new" ? { role: role.value, ...record } : { worker: Number(worker.value) };
+  const { path } = await ask("/api/admin/invite", sent);
+  find("link").value = (find("invite").dataset.address || location.origin) + path;
   find("link-row").hidden = false;
   find("link").select();
 });
-find("copy")?.addEventListener("click", async () => {
-  find("link").select();
-  // Browsers lend the clipboard to pages of this machine and of HTTPS only.
-  const copied = await navigator.clipboard?.writeText(find("link").value).then(() => true, () => false);
-  tell(copied ? "Copied." : "This browser does not let us copy: press Ctrl C, the link is selected.");
-});
+find("copy")?.addEventListener("click", () => copy(find("link")));
 find("export")?.addEventListener("change", (event) => {
   const { format, finished_only: only } = event.currentTarget.elements;
   find("download").href = `/api/admin/export?format=${encodeURIComponent(format.value)}&finished_only=${only.checked}`;

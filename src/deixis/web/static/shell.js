@@ -73,6 +73,13 @@ export function make(name, attributes = {}, ...children) {
   return element;
 }
 
+/** Copy what a field holds, or select it where browsers do not lend the clipboard (without HTTPS). */
+export async function copy(field) {
+  field.select();
+  const copied = await navigator.clipboard?.writeText(field.value).then(() => true, () => false);
+  tell(copied ? "Copied." : "This browser does not let us copy: press Ctrl C, the link is selected.");
+}
+
 /** Whether a key press is meant for a field or a dialog rather than for the page. */
 export function typing(event) {
   return event.target.closest?.("input, textarea, select, dialog") || document.querySelector("dialog[open]");

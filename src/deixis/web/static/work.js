@@ -1,7 +1,7 @@
 // A worker's page: one task at a time. An answer is saved before the next task appears, which is loaded by then.
 
 import { BoxEditor } from "./box_editor.js";
-import { ask, make, Refused, tell, typing } from "./shell.js";
+import { ask, copy, make, Refused, tell, typing } from "./shell.js";
 import { boxShape, shape, Stage, zoomControls } from "./stage.js";
 
 const find = (id) => document.getElementById(id);
@@ -350,6 +350,12 @@ find("help").addEventListener("click", showHelp);
 find("report").addEventListener("click", () => {
   find("report-text").value = "";
   find("report-dialog").showModal();
+});
+find("my-link").addEventListener("click", async () => {
+  const { path } = await ask("/api/link", {});
+  const field = make("input", { readonly: true, value: location.origin + path, "aria-label": "Your sign-in link" });
+  find("link-row").replaceChildren(field, " ", make("button", { type: "button", onclick: () => copy(field) }, "Copy"),
+    " The link you had before does not work any more.");
 });
 find("report-form").addEventListener("submit", (event) => {
   if (event.submitter.value === "send") pass("/api/work/report", { comment: find("report-text").value });

@@ -1,0 +1,227 @@
+"""`deixis annotate invite`, `suspend`, `reinstate`, `settings`, `rules`: the people of a project and its rules."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deixis.cli.options import Json
+from deixis.errors import DeixisError, InputError
+
+if TYPE_CHECKING:
+    from deixis.annotation.workbench import Workbench
+
+ProjectPath = Annotated[
+    str, typer.Argument(metavar="PROJECT", help="A project's file, or a database URL.", show_default=False)
+]
+TaskName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TASK]", help="link, chain, requirement, drawing, quality or coverage.", show_default="all tasks"
+    ),
+]
+WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="The worker's name.")]
+Reason = Annotated[str, typer.Option(help="Why; it is stored with the decision.")]
+#: Where a project is served if it has no public address.
+LOCAL_ADDRESS = "http://127.0.0.1:8765"
+
+
+def invite(
+    project: ProjectPath,
+    role: Annotated[str, typer.Option(help="worker, reviewer or administrator.")] = "worker",
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Number of invitations.")] = 1,
+    worker: Annotated[
+        str | None, typer.Option(help="Print a sign-in link for this worker instead.", show_default=False)
+    ] = None,
+    earlier: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PROJECT", help="Invite the workers of an earlier project.", show_default=False),
+    ] = None,
+    answers: Annotated[
+        int | None, typer.Option(min=0, help="Earlier answers of the worker, if the project asks for them.")
+    ] = None,
+    accuracy: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of them that was right.", show_default=False)
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Where the project is served.", show_default="the project's address, or this machine"),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: name, role, link, last day.")] = False,
+) -> None:
+    """Print links that each let one new person in, once, within two weeks.
+
+    A worker's sign-in link (--worker) works until another one is made.
+
+    Example: deixis annotate invite project.db --count 20 --csv > links.csv
+    """
+    from deixis.annotation.accounts import INVITATION_SECONDS, LINK_SECONDS, Accounts
+
+    with open_project(project) as workbench:
+        accounts = Accounts(workbench.engine)
+        base = (address or workbench.settings.address or LOCAL_ADDRESS).rstrip("/")
+        if worker is not None:
+            number = workbench.worker_number(worker)
+            role, seconds = workbench.role_of(number), LINK_SECONDS
+            rows = [(worker, role, f"{base}/back#{accounts.sign_in_link(number)}")]
+        else:
+            seconds = INVITATION_SECONDS
+            names = _invited(workbench, role, count, earlier, answers, accuracy)
+            rows = [(name, role, f"{base}/join#{accounts.invite(role)}") for name in names]
+    if not as_csv:
+        for name, _, link in rows:
+            typer.echo(f"{name}: {link}" if earlier else link)
+        return
+    last_day = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC).date().isoformat()
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["name", "role", "link", "last day"])
+    writer.writerows([*row, last_day] for row in rows)
+
+
+def _invited(
+    workbench: Workbench, role: str, count: int, earlier: str | None, answers: int | None, accuracy: float | None
+) -> list[str]:
+    """The names of those to invite: of an earlier project, or empty ones. Checks their records."""
+    from deixis.annotation import schema
+    from deixis.annotation.screening import WorkRecord, check_screen, passes_screen, work_records
+
+    if earlier is None:
+        record = None if answers is None or accuracy is None else WorkRecord("", answers, accuracy)
+        check_screen(workbench.settings, role, record)
+        return [""] * count
+    with open_project(earlier) as former, schema.reading(former.engine) as connection:
+        records = work_records(connection)
+    passed = [record for record in records if passes_screen(workbench.settings, record)]
+    for record in records:
+        if record not in passed:
+            typer.echo(
+                f"not invited: {record.name} ({record.answers:,} answers, {record.accuracy:.0%} right)", err=True
+            )
+    if not passed:
+        raise DeixisError(f"{earlier}: has no worker to invite")
+    return [record.name for record in passed]
+
+
+def suspend(project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand") -> None:
+    """Suspend a worker from a task, or from all. The worker's answers are discarded and asked again.
+
+    Example: deixis annotate suspend project.db ann drawing --reason "boxes far too large"
+    """
+    with open_project(project) as workbench:
+        workbench.suspend(workbench.worker_number(worker), _task(task), reason)
+        typer.echo(f"Images with questions to be asked again: {workbench.refresh():,}")
+
+
+def reinstate(project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand") -> None:
+    """Let a suspended worker begin again in a task, or in all, with a clean record.
+
+    Example: deixis annotate reinstate project.db ann drawing
+    """
+    with open_project(project) as workbench:
+        workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
+
+
+def settings(
+    project: Annotated[
+        str | None, typer.Argument(metavar="[PROJECT]", help="A project, to show or change its values.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings to change.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the settings of a project and what they mean, or change some.
+
+    Restart the project's server after a change.
+
+    Example: deixis annotate settings project.db first_items=10 address=https://work.example.org
+    """
+    from deixis.annotation.project_settings import describe_settings
+    from deixis.cli.output import console, print_json
+
+    if project is None:
+        rows = describe_settings()
+    else:
+        pairs = [change.partition("=") for change in changes or ()]
+        if wrong := [name for name, sign, _ in pairs if not sign]:
+            raise DeixisError(f"{wrong[0]!r} is not of the form NAME=VALUE")
+        with open_project(project) as workbench:
+            if pairs:
+                workbench.change_settings({name: value for name, _, value in pairs})
+            rows = describe_settings(workbench.settings)
+    if json:
+        print_json([row._asdict() for row in rows])
+        return
+    from rich.table import Table
+
+    table = Table("setting", "default", *(["here"] if project else []), "meaning")
+    for row in rows:
+        here = [] if project is None else [_shown(row.value) if row.value != row.default else ""]
+        table.add_row(row.name, _shown(row.default), *here, row.meaning)
+    console().print(table)
+
+
+def rules(
+    project: Annotated[
+        str | None, typer.Argument(metavar="[PROJECT]", help="The project that gets the rules.", show_default=False)
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="A folder with a file per task.", show_default=False)
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the rules of Deixis here, to be changed.")
+    ] = None,
+) -> None:
+    """Give a project its own rules, examples and button labels, in its own language: a text file per task.
+
+    Example: deixis annotate rules --write rules/ && deixis annotate rules project.db rules/
+    """
+    from deixis.annotation.task_rules import read_rules, rule_files
+    from deixis.cli.output_files import system_faults
+    from deixis.files import write_text
+
+    if write is not None:
+        for name, text in rule_files().items():
+            if (write / name).exists():
+                raise InputError(write / name, "exists already")
+            with system_faults(write):
+                write_text(write / name, text)
+            typer.echo(str(write / name))
+        return
+    if project is None or folder is None:
+        raise DeixisError("name a project and the folder with its rules, or --write FOLDER")
+    own = read_rules(folder)
+    with open_project(project) as workbench:
+        workbench.use_rules(own)
+    typer.echo(f"Own rules for {', '.join(own)}; restart the server of the project")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def open_project(project: str) -> Iterator[Workbench]:
+    """An open project. Errors caused by damaged data name it."""
+    from deixis.annotation.schema import damage
+    from deixis.annotation.workbench import Workbench
+
+    with damage(project), Workbench(project) as workbench:
+        yield workbench
+
+
+def _task(name: str | None) -> str | None:
+    from deixis.annotation.workflow_records import TASKS
+
+    if name is not None and name not in TASKS:
+        raise DeixisError(f"{name!r} is not a task; choose from {', '.join(TASKS)}")
+    return name
