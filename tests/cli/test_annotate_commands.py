@@ -161,6 +161,26 @@ def test_settings_are_explained_and_changed(corpus: Path, tmp_path: Path) -> Non
             run("settings", project, wrong)
 
 
+def test_a_backup_is_a_project(corpus: Path, tmp_path: Path) -> None:
+    project, copy = tmp_path / "project.db", tmp_path / "copy.db"
+    run("init", corpus, project)
+    with Workbench(project) as bench:
+        worker = bench.add_worker("ann")
+        view = bench.next_task(worker)
+        assert view is not None
+        bench.submit(worker, view.token, view.answers[0])
+        # While it is open, with what is only in the log of SQLite yet.
+        run("backup", project, copy)
+    assert "agree with the log" in run("check", copy)
+    with Workbench(copy) as bench:
+        assert bench.inspect_image(view.image).history[0].worker == "ann"
+    with pytest.raises(DeixisError, match="exists already"):
+        run("backup", project, copy)
+    with pytest.raises(DeixisError, match="nowhere"):
+        run("backup", project, tmp_path / "nowhere" / "copy.db")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.db", "corpus", "project.db"]
+
+
 def test_a_project_gets_rules_in_its_own_language(corpus: Path, tmp_path: Path) -> None:
     project, folder = tmp_path / "project.db", tmp_path / "rules"
     assert len(run("rules", "--write", folder).splitlines()) == 6

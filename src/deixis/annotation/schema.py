@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -253,7 +254,7 @@ def schema_version() -> int:
 
 
 def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
-    """Connect to the database of a project. `where` is a file name for SQLite or a database URL (`postgresql+psycopg://…`).
+    """Connect to the database of a project. `where` is a file name for SQLite or a database URL (`postgresql://…`).
 
     Args:
         durable: sync every commit to disk. If False, a power failure may lose commits; killing the process never does.
@@ -263,6 +264,8 @@ def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
         require_database(Path(text))
     try:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
+        if url.drivername in ("postgresql", "postgres"):
+            url = url.set(drivername="postgresql+psycopg")
         engine = create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
     except (ArgumentError, NoSuchModuleError) as fault:
         raise DeixisError(f"{shown(text)}: is neither a file nor a database URL ({fault})") from None
@@ -391,6 +394,26 @@ def check_tables(engine: Engine, where: str | Path) -> None:
             else f"is damaged: {', '.join(foreign)} does not belong to a project"
         )
         raise InputError(shown(where), f"{problem}; {REMEDY}")
+
+
+def back_up(engine: Engine, where: str | Path, copy: Path) -> None:
+    """Write a consistent copy of a SQLite project to a new file, also while it is served."""
+    if engine.dialect.name != "sqlite":
+        raise DeixisError(f"{shown(where)}: use pg_dump to back up a PostgreSQL database")
+    if os.path.lexists(copy):
+        raise InputError(copy, "exists already")
+    partial = copy.with_name(f".{copy.name}.{os.urandom(6).hex()}.part")
+    try:
+        # Not within a transaction, which SQLAlchemy's connections always begin.
+        with closing(engine.raw_connection()) as connection:
+            connection.execute("VACUUM INTO ?", (str(partial),))
+        with partial.open("rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(partial, copy)
+    except (OSError, sqlite3.OperationalError) as fault:
+        raise InputError(copy, getattr(fault, "strerror", None) or str(fault)) from None
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def integrity_faults(connection: Connection) -> list[str]:

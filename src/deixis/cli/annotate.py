@@ -10,7 +10,7 @@ import typer
 
 from deixis.cli.annotate_serve import serve
 from deixis.cli.annotate_simulate import SettingsOption, links, read_settings, simulate
-from deixis.cli.annotate_team import ProjectPath, invite, open_project, reinstate, rules, settings, suspend
+from deixis.cli.annotate_team import ProjectPath, backup, invite, open_project, reinstate, rules, settings, suspend
 from deixis.cli.options import Force, Json
 from deixis.errors import DeixisError, InputError
 
@@ -161,7 +161,7 @@ def workers(project: ProjectPath, json: Json = False) -> None:
     print_table("Standing (answers, share right where known)", ["worker", "role", *TASKS], rows)
 
 
-for command in (suspend, reinstate, settings, rules):
+for command in (suspend, reinstate, settings, rules, backup):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""`deixis annotate invite`, `suspend`, `reinstate`, `settings`, `rules`: the people of a project and its rules."""
+"""`deixis annotate invite`, `suspend`, `reinstate`, `settings`, `rules`, `backup`: running a project with a team."""
 
 from __future__ import annotations
 
@@ -161,10 +161,10 @@ def settings(
         return
     from rich.table import Table
 
-    table = Table("setting", "default", *(["here"] if project else []), "meaning")
+    table = Table("setting", "value" if project else "default", "meaning")
     for row in rows:
-        here = [] if project is None else [_shown(row.value) if row.value != row.default else ""]
-        table.add_row(row.name, _shown(row.default), *here, row.meaning)
+        changed = "" if row.value == row.default else f"\n(default: {_shown(row.default) or 'none'})"
+        table.add_row(row.name, _shown(row.value) + changed, row.meaning)
     console().print(table)
 
 
@@ -203,8 +203,21 @@ def rules(
     typer.echo(f"Own rules for {', '.join(own)}; restart the server of the project")
 
 
+def backup(
+    project: ProjectPath, copy: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
+) -> None:
+    """Copy a project to a new file, also while it is served. The copy is a project itself.
+
+    Example: deixis annotate backup project.db backup.db
+    """
+    from deixis.annotation.schema import back_up
+
+    with open_project(project) as workbench:
+        back_up(workbench.engine, project, copy)
+
+
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
