@@ -34,7 +34,13 @@ NOTICE = "Written by `python scripts/write_reference.py`; do not edit."
 def pages() -> dict[str, str]:
     """The pages by file name."""
     written = {f"commands-{_slug(group)}.md": _commands_page(group) for group in GROUPS if group != OTHERS}
-    return {**written, "recipes.md": _recipes_page(), "settings.md": _settings_page(), "api.md": _api_page()}
+    return {
+        **written,
+        "recipes.md": _recipes_page(),
+        "settings.md": _settings_page(),
+        "annotation-settings.md": _annotation_settings_page(),
+        "api.md": _api_page(),
+    }
 
 
 def _slug(text: str) -> str:
@@ -142,6 +148,21 @@ def _settings_page() -> str:
 
 #: Sections that all kinds share; they have tables of their own.
 SHARED = {FeatureRecipe, Schedule}
+
+
+def _annotation_settings_page() -> str:
+    from deixis.annotation.project_settings import describe_settings
+
+    rows = [f"| `{row.name}` | `{_toml(row.default)}` | {row.meaning} |" for row in describe_settings()]
+    usage = "Give them in a TOML file (`deixis annotate init --settings`), or change them later (`deixis annotate settings`)."
+    table = ["| setting | default | meaning |", "|---|---|---|", *rows]
+    return "\n\n".join(["# Settings of an annotation project", f"{NOTICE} {usage}", "\n".join(table)]) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _settings_table(struct: type, prefix: str = "", without: Collection[str] = ()) -> str:
