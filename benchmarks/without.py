@@ -83,7 +83,7 @@ def judge(asked: Collection, model: Remembering, shown: dict[str, Bools] | None)
     nouns = frequent_nouns(model, asked.images)
     mentions = dict(zip(nouns, caption_matches(asked.images, [(noun,) for noun in nouns]), strict=True))
     people: Bools = np.asarray(caption_matches(asked.images, [(word,) for word in PEOPLE.split()]).any(0))
-    denied_nouns = ["people", *[noun for noun in nouns if noun != "person"][:DENIED]]
+    denied_nouns = ["people", *nouns[:DENIED]]
     rows: list[dict[str, Any]] = []
     for wanted in nouns:
         for denied in denied_nouns:
@@ -132,6 +132,7 @@ def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:
     vocabulary = model.known_words
     assert vocabulary is not None
     heads = sorted({singular(phrase[-1]) for phrase in noun_phrases(vocabulary, images)} & set(vocabulary.words))
+    heads = [head for head in heads if head not in ("people", "person", "there")]
     counts = head_counts(images, [(head,) for head in heads])
     return [heads[place] for place in np.argsort(-counts, kind="stable").tolist()][:WANTED]
 

@@ -19,7 +19,7 @@ from deixis.cli import app
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.loading import load_search_model
-from deixis.search import calibration
+from deixis.search import bundle_calibration
 
 Command = Callable[..., subprocess.CompletedProcess[bytes]]
 
@@ -175,7 +175,7 @@ def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_pat
 
 
 def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "PICTURES", 40)
+    monkeypatch.setattr(bundle_calibration, "PICTURES", 40)
     out = tmp_path / "bundle"
     done = CliRunner().invoke(app, ["export", "onnx", str(run), "--out", str(out), "--calibrate", "scenes", "--json"])
     if done.exception is None:
@@ -188,8 +188,8 @@ def test_export_calibrates_on_captioned_pictures(run: Path, tmp_path: Path, monk
 
 def test_a_bundle_is_calibrated_in_place(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted = Relevance(Threshold(0.25), Threshold(0.5), slope=3.0)
-    monkeypatch.setattr(calibration, "PICTURES", 4)
-    monkeypatch.setattr(calibration, "fitted", lambda encoder, pictures, images, *rest: fitted)
+    monkeypatch.setattr(bundle_calibration, "PICTURES", 4)
+    monkeypatch.setattr(bundle_calibration, "fitted", lambda encoder, pictures, images, *rest: fitted)
     copy = tmp_path / "bundle"
     shutil.copytree(bundle, copy)
     done = CliRunner().invoke(app, ["export", "calibrate", str(copy), "scenes", "scenes", "--json"])

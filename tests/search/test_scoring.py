@@ -100,15 +100,33 @@ def test_a_score_is_the_same_whoever_asks(engine: SearchEngine, tmp_path: Path) 
         (end,) = list_ends(told[None], told.max(keepdims=True), nothing, nothing > 0, relevance)
         wanted = likelihoods(relevance.slope * (told - end))
         assert plain == pytest.approx(dict(zip(paths, wanted, strict=True)), abs=2e-3)
-        # All of one is one; what must not be there turns it round; an example that all resemble changes nothing.
+        # All of one is one; what must not be there turns it round.
         assert found(engine, f'"{text}" "{text}"') == pytest.approx(plain, abs=1e-4)
         denied = found(engine, f'"{text}" -"{text}"')
         assert denied == pytest.approx({name: min(score, 1 - score) for name, score in plain.items()}, abs=2e-4)
-    like = found(engine, "red", like=paths["red"])
-    assert like == pytest.approx(
-        {name: min(score, found(engine, "", like=paths["red"])[name]) for name, score in found(engine, "red").items()},
-        abs=1e-4,
-    )
+
+
+def test_an_example_beside_words_adds_its_cosine(engine: SearchEngine, tmp_path: Path) -> None:
+    model = CellModel()
+    paths = painted(tmp_path / "pictures")
+    files = list(paths.values())
+    words = model.score(files, ["red blue"])[:, 0]
+    cosines = model.embed_images(files) @ model.embed_images([paths["halves"]])[0]
+    wanted = [list(paths)[place] for place in np.argsort(-(words + cosines), kind="stable")]
+    assert list(found(engine, "red blue", like=paths["halves"])) == wanted
+    relevance, nothing = model.relevance, np.zeros(1, np.float32)
+    together = (words + cosines)[None]
+    (end,) = list_ends(together, together.max(1), nothing, nothing > 0, relevance, None, words.max(keepdims=True))
+    scores_with_example = dict(zip(paths, likelihoods(relevance.slope * (together[0] - end)), strict=True))
+    assert found(engine, "red blue", like=paths["halves"]) == pytest.approx(scores_with_example, abs=2e-3)
+
+
+def test_whether_words_are_there_is_decided_without_the_example(engine: SearchEngine, tmp_path: Path) -> None:
+    example = painted(tmp_path / "pictures")["red"]
+    # No picture is black, however much the example resembles them.
+    assert engine.search("black", 20).absent
+    assert engine.search("black", 20, like=example).absent
+    assert not engine.search("red", 20, like=example).absent
 
 
 def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
@@ -122,7 +140,7 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
-    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 5)
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 4)
     pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):

@@ -72,6 +72,8 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slope: Annotated[float, Meta(gt=0)]
     #: The cosine from which on two pictures count as alike.
     alike: float = 0.53
+    #: What the last match must reach if an example picture is given beside words; its cosine is added to the score.
+    end_with_example: Threshold | None = None
     #: How far below the end of a list a picture must score to be free of what it must not show.
     without: Annotated[float, Meta(ge=0)] = 0.25
 

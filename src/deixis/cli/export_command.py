@@ -143,8 +143,9 @@ def calibrate_bundle(
 ) -> None:
     """Fit the match thresholds of a bundle on the validation pictures of captioned corpora.
 
-    Two thresholds are fitted: whether anything matches at all, and where the list of matches ends. Nothing else in the
-    bundle changes, so indexes made with it stay valid.
+    Fitted are whether anything matches at all, where the list of matches ends (for words, and for an example picture
+    beside words), and how far below its list a picture must be that must not show something. Nothing else in the bundle
+    changes, so indexes made with it stay valid.
 
     Example: deixis export calibrate my-model flickr8k coco_mini
     """
@@ -178,7 +179,7 @@ def upgrade(
 
 def _calibrate(bundle: Path, corpora: Sequence[str], pictures: Path | None) -> Manifest:
     from deixis.corpus import open_corpus
-    from deixis.search.calibration import calibrate
+    from deixis.search.bundle_calibration import calibrate
 
     return calibrate(bundle, [open_corpus(corpus, pictures=pictures) for corpus in corpora])
 

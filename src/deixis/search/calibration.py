@@ -8,42 +8,35 @@ present     a logistic regression between queries that some picture of a collect
             caption of the collection mentions. The latter are rarer words, since they come from more captions; so that
             rarity alone does not decide, queries of either kind are weighted to be equally common. Calling absent what
             is there counts twice.
-without     the largest distance below the end that costs at most a tenth of the first ten pictures of "WANTED -DENIED"
+without     the largest distance below the end that costs at most 15% of the first ten pictures of "WANTED -DENIED"
             that show what is wanted and not what is denied; over pairs of frequent nouns.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.bundles import Manifest, Relevance, Threshold, read_bundle, write_manifest
-from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.search_model import Bytes, Pictures, Rows, SearchModel
-from deixis.corpus import Corpus, Image, training_set
-from deixis.errors import DeixisError, InputError
+from deixis.adapters.bundles import Relevance, Threshold
+from deixis.adapters.search_model import Pictures, Rows, SearchModel
+from deixis.corpus import Image
+from deixis.errors import DeixisError
 from deixis.search.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
 from deixis.search.relevance import Floats, mean_of_best, threshold
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary
-from deixis.vision.reading import read_picture
 
 Tokens = tuple[str, ...]
 Bools = NDArray[np.bool_]
 
-#: Validation pictures of a corpus at most, and how many are encoded at a time.
-PICTURES, BATCH = 1000, 16
-#: Training images whose phrases are looked through, and phrases of one origin at most.
-IMAGES, PHRASES = 3000, 1500
+#: Phrases of one origin at most.
+PHRASES = 1500
 #: Words asked by themselves: among so many of the most frequent, read so often.
 WORDS, WORD_COUNT = 2500, 20
 #: Pictures of the smaller collection that is drawn from a corpus.
@@ -59,35 +52,12 @@ MENTIONED = 0.75
 #: How much worse it is to call absent what is there than to show something that is not.
 COST_OF_ABSENT = 2.0
 #: Distances below the end that are tried for what must not be there, and the share of right pictures that may be lost.
-WITHOUT, LOST = tuple(step / 20 for step in range(21)), 0.1
+WITHOUT, LOST = tuple(step / 20 for step in range(21)), 0.15
 #: Nouns that are wanted and denied (the most frequent ones), how many pictures must show the wanted one without the
 #: other, and both, and how many first pictures count.
 WANTED_NOUNS, DENIED_NOUNS, LEAST_FREE, LEAST_BOTH, FIRST = 40, 15, 10, 5, 10
 #: Of pairs of pictures, the share that is alike.
 ALIKE = 0.01
-
-
-def calibrate(folder: Path, corpora: Sequence[Corpus]) -> Manifest:
-    """Fit and keep the relevance of a bundle; corpora that have too few pictures or words are a `DeixisError`.
-
-    The validation pictures of each corpus are a collection. Phrases that they do not show come from the other corpora
-    and from training captions.
-    """
-    model, random = OnnxModel(read_bundle(folder)), np.random.default_rng(0)
-    images = [[image for image in corpus.split("val") if image.captions][:PICTURES] for corpus in corpora]
-    training = [image for corpus in corpora for image in training_set(corpus).corpus]
-    others = [training[place] for place in random.permutation(len(training))[:IMAGES]]
-    queries = known_queries(model, model.vocabulary, [*images, others], random)
-    pictures = []
-    for corpus, own in zip(corpora, images, strict=True):
-        found = embedded(model, corpus, own)
-        if len(found.rows) != len(own):
-            raise DeixisError(f"of {len(own)} validation pictures of {corpus.name} {len(found.rows)} can be read")
-        pictures.append(found)
-    relevance = fitted(model, pictures, images, queries, random)
-    manifest = msgspec.structs.replace(model.bundle.manifest, thresholds=relevance, relevance=msgspec.UNSET)
-    write_manifest(folder, manifest)
-    return manifest
 
 
 class Asked(NamedTuple):
@@ -183,13 +153,17 @@ def alike_weights(own: Floats, others: Floats, bins: int = 10) -> NDArray[np.flo
     return np.asarray(weights / weights.sum() if weights.sum() else np.full(len(own), 1 / len(own)))
 
 
-def fit_end(collections: Sequence[Asked]) -> Threshold:
-    """What the score of the last match must reach."""
+def fit_end(collections: Sequence[Asked], noun_matches: int = NOUN_MATCHES) -> Threshold:
+    """What the score of the last match must reach.
+
+    Args:
+        noun_matches: pictures that must match a noun for it to count.
+    """
     from scipy.optimize import minimize
 
     judged = []
     for asked in collections:
-        least = NOUN_MATCHES if asked.size > SMALLER else NOUN_MATCHES / 2
+        least = noun_matches if asked.size > SMALLER else noun_matches / 2
         counts = asked.matches.sum(1)
         # Nouns are asked for more often than phrases, and captions tell more reliably what shows them.
         nouns, phrases = (
@@ -326,7 +300,7 @@ def head_counts(images: Sequence[Image], queries: Sequence[Tokens]) -> NDArray[n
     having = defaultdict[str, set[int]](set)
     for (number, tokens), own in zip(sentences, spans, strict=True):
         for start, end in own:
-            if end > start and _names(tokens[end - 1]) and tokens[end - 1] not in FUNCTION_WORDS | NUMBERS:
+            if end > start and is_name(tokens[end - 1]) and tokens[end - 1] not in FUNCTION_WORDS | NUMBERS:
                 having[singular(tokens[end - 1])].add(number)
     return np.array([len(having[singular(query[-1])]) for query in queries], np.int64)
 
@@ -351,7 +325,7 @@ def known_queries(
 def frequent_words(vocabulary: Vocabulary) -> list[str]:
     """Words that the model has read often: rarer ones have hardly a meaning to it."""
     words = zip(vocabulary.words[:WORDS], vocabulary.counts[:WORDS], strict=True)
-    return [word for word, count in words if count >= WORD_COUNT and _names(word)]
+    return [word for word, count in words if count >= WORD_COUNT and is_name(word)]
 
 
 def noun_phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> list[Tokens]:
@@ -361,10 +335,11 @@ def noun_phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> list[Tokens
     found = {
         tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start
     }
-    return sorted(phrase for phrase in found if _names(phrase[-1]) and all(token in vocabulary for token in phrase))
+    return sorted(phrase for phrase in found if is_name(phrase[-1]) and all(token in vocabulary for token in phrase))
 
 
-def _names(word: str) -> bool:
+def is_name(word: str) -> bool:
+    """Whether a word may name something."""
     return word.isalpha() and len(word) > 2 and has_content(word)
 
 
@@ -373,25 +348,3 @@ def drawn(asked: Asked, random: np.random.Generator) -> Asked:
     some = random.permutation(asked.size)[:SMALLER]
     found, matches, nouns = asked.scores[:, some], asked.matches[:, some], asked.nouns[:, some]
     return asked._replace(scores=found, matches=matches, nouns=nouns, best=mean_of_best(found, SMALLER))
-
-
-def embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Pictures:
-    """The pictures that can be read."""
-    identity = model.identity
-    none = Pictures(np.empty((0, identity.dim), np.float32), np.empty((0, identity.cells, identity.cell_dim), np.int8))
-    parts = [none, *_embedded(model, corpus, images)]
-    return Pictures(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _embedded(model: OnnxModel, corpus: Corpus, images: Sequence[Image]) -> Iterator[Pictures]:
-    def prepared(image: Image) -> Bytes | None:
-        try:
-            return model.prepare(read_picture(corpus, image))
-        except InputError:
-            return None
-
-    with ThreadPoolExecutor() as pool:
-        for start in range(0, len(images), BATCH):
-            read = [each for each in pool.map(prepared, images[start : start + BATCH]) if each is not None]
-            if read:
-                yield model.embed_prepared(read)

@@ -38,16 +38,26 @@ class Hit(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """An embedded query: one term per phrase, and one for an example picture. Arrays are `(terms,)`."""
+    """An embedded query: one term per phrase, or one for an example picture alone. Arrays are `(terms,)`."""
 
+    #: With an example beside words, its embedding is added to those of the wanted phrases.
     phrases: EmbeddedPhrases
-    #: Which term is an example picture, and which terms must not be in a picture.
-    examples: NDArray[np.bool_]
+    #: Which terms must not be in a picture.
     denied: NDArray[np.bool_]
     #: What is known of the words (`Phrasing`); a term with words that the model does not know matches nothing.
     commonness: NDArray[np.float32]
     several: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
+    #: The embedding of an example picture `(dim,)`.
+    example: Rows | None = None
+    #: Whether the first term is the example, since no phrase is wanted.
+    example_alone: bool = False
+
+    @property
+    def wanted(self) -> NDArray[np.bool_]:
+        """Which alternatives of the phrases are wanted."""
+        texts, first = self.phrases
+        return np.repeat(~self.denied, np.diff([*first, len(texts.rows)]))
 
 
 class Ranking(NamedTuple):
@@ -127,21 +137,22 @@ class SearchEngine:
             own = first[start : (start := start + len(phrasings)) + 1]
             rows, words = texts.rows[own[0] : own[-1]], texts.words[own[0] : own[-1]]
             own = own[:-1] - own[0]
-            if example is not None:
+            denied = np.repeat([False, True], [len(query.phrases), len(query.without)])
+            alone = example is not None and not query.phrases
+            if example is not None and alone:
                 rows, words = np.vstack([example, rows]), np.pad(words, ((1, 0), (0, 0), (0, 0)))
-                own = np.concatenate([[0], own + 1])
+                own, denied = np.concatenate([[0], own + 1]), np.concatenate([[False], denied])
                 phrasings = [Phrasing((), 0.0, False, ()), *phrasings]
-            kinds = np.repeat([0, 1, 2], [example is not None, len(query.phrases), len(query.without)])
-            terms.append(
-                Terms(
-                    EmbeddedPhrases(Texts(rows, words), own),
-                    kinds == 0,
-                    kinds == 2,
-                    np.array([each.commonness for each in phrasings], np.float32),
-                    np.array([each.several for each in phrasings], bool),
-                    np.array([bool(each.unknown) for each in phrasings], bool),
-                )
+            plain = Terms(
+                EmbeddedPhrases(Texts(rows, words), own),
+                denied,
+                np.array([each.commonness for each in phrasings], np.float32),
+                np.array([each.several for each in phrasings], bool),
+                np.array([bool(each.unknown) for each in phrasings], bool),
+                example,
+                alone,
             )
+            terms.append(plain if example is None or alone else _beside(plain, example))
         return terms
 
     def phrasings(self, query: Query) -> list[Phrasing]:
@@ -172,8 +183,11 @@ class SearchEngine:
     def _candidates(self, terms: Terms, count: int) -> Ids:
         """Pictures that may be the best for a query, and the best ones of every term, which say where its list ends."""
         (texts, first), most = terms.phrases, max(CANDIDATES_OF_SEVERAL, count)
-        best = np.unique(self._nearest(texts.rows, CANDIDATES))
-        wanted = np.repeat(~terms.denied, np.diff([*first, len(texts.rows)]))
+        wanted, asked = terms.wanted, texts.rows
+        if terms.example is not None and not terms.example_alone:
+            # Whether the words are there is decided without the example.
+            asked = np.concatenate([asked, asked[wanted] - terms.example])
+        best = np.unique(self._nearest(asked, CANDIDATES))
         if wanted.any():
             rows = texts.rows[wanted]
             ids = np.unique(self._nearest(np.concatenate([rows, rows.mean(0, keepdims=True)]), most))
@@ -191,17 +205,31 @@ class SearchEngine:
 
     def _ranking(self, terms: Terms, ids: Ids, best: int | None = None) -> Ranking:
         """Rank candidates; the best pictures of each term must be among the first `best`."""
-        scores = terms.phrases.scores(Pictures(self.collection.rows_of(ids), self.collection.cells_of(ids)))
-        ends = self._ends(terms, scores[:, :best])
+        rows = self.collection.rows_of(ids)
+        scores = terms.phrases.scores(Pictures(rows, self.collection.cells_of(ids)))
+        ends = self._ends(terms, scores[:, :best], rows[:best])
         odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
 
-    def _ends(self, terms: Terms, scores: Rows) -> NDArray[np.float32]:
+    def _ends(self, terms: Terms, scores: Rows, rows: Rows) -> NDArray[np.float32]:
         """The score where the list of matches of each term ends."""
-        relevance, best = self.model.relevance, mean_of_best(scores, len(self.collection))
-        ends = list_ends(scores, best, terms.commonness, terms.several, relevance, terms.denied)
-        ends = np.where(terms.examples, np.float32(relevance.alike), ends)
+        relevance, size = self.model.relevance, len(self.collection)
+        without_example = None
+        if terms.example is not None and not terms.example_alone:
+            cosines = rows @ terms.example
+            without_example = mean_of_best(np.where(terms.denied[:, None], scores, scores - cosines), size)
+        ends = list_ends(
+            scores,
+            mean_of_best(scores, size),
+            terms.commonness,
+            terms.several,
+            relevance,
+            terms.denied,
+            without_example,
+        )
+        if terms.example_alone:
+            ends[0] = relevance.alike
         return np.where(terms.unknown, np.float32(np.inf), ends)
 
     def _hits(self, ranking: Ranking, count: int) -> list[Hit]:
@@ -235,12 +263,20 @@ def example_terms(row: Rows) -> Terms:
     """The query for pictures that resemble one, by its embedding."""
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
-    return Terms(phrases, ~no, no, np.zeros(1, np.float32), no, no)
+    return Terms(phrases, no, np.zeros(1, np.float32), no, no, row, example_alone=True)
+
+
+def _beside(terms: Terms, example: Rows) -> Terms:
+    """Add an example to the wanted phrases, so that their scores are those of the words and its cosine."""
+    texts, first = terms.phrases
+    rows = np.where(terms.wanted[:, None], texts.rows + example, texts.rows)
+    return terms._replace(phrases=EmbeddedPhrases(Texts(rows, texts.words), first))
 
 
 def _is_single(terms: Terms) -> bool:
-    """Whether a query is one wanted embedding."""
-    return len(terms.phrases.texts.rows) == 1 and not terms.denied.any()
+    """Whether a query is one wanted embedding, whose nearest pictures are all that is needed."""
+    beside = terms.example is not None and not terms.example_alone
+    return len(terms.phrases.texts.rows) == 1 and not terms.denied.any() and not beside
 
 
 def rounded_down(score: float) -> float:

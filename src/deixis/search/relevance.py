@@ -10,6 +10,9 @@ end         the last match must reach it. It rises with the average of the five 
 If a term is present, its best picture is a match; if it is absent, none is. What must not be in a picture must score
 clearly below the end of its list: a picture that is a little worse than the last match may well show it.
 
+An example picture beside words adds its cosine with a picture to the score of every wanted phrase. Whether the words
+are there at all is decided without it; where the list ends is a threshold of its own.
+
 `calibration.py` fits all of this on validation pictures of captioned corpora.
 """
 
@@ -51,6 +54,7 @@ def list_ends(
     several: NDArray[np.bool_],
     relevance: Relevance,
     denied: NDArray[np.bool_] | None = None,
+    without_example: Floats | None = None,
 ) -> Floats:
     """The score that a picture must reach to match each term, `(terms,)`; above all scores where a term is absent.
 
@@ -58,14 +62,19 @@ def list_ends(
         scores: `(terms, pictures)` of those pictures that may be the best.
         best: their `mean_of_best`.
         denied: `(terms,)`, which terms must not be there: a picture must stay below their end.
+        without_example: where an example's cosine is part of the scores of the wanted terms, what `best` is without it.
     """
+    if denied is None:
+        denied = np.zeros(len(best), bool)
     top: Floats = scores.max(1)
     ends = threshold(relevance.end, best, commonness, several)
+    if without_example is not None:
+        beside = relevance.end_with_example or relevance.end
+        ends = np.where(denied, ends, threshold(beside, best, commonness, several))
     # By how much the best pictures fall short.
-    lack = threshold(relevance.present, best, commonness, several) - best
-    present_ends = np.minimum(ends, top)
-    if denied is not None:
-        present_ends = np.where(denied, present_ends - np.float32(relevance.without), present_ends)
+    plain = best if without_example is None else without_example
+    lack = threshold(relevance.present, plain, commonness, several) - plain
+    present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
     return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
 
 
