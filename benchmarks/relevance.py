@@ -36,13 +36,13 @@ from reporting import write_report
 
 from deixis.adapters.bundles import open_bundle
 from deixis.adapters.onnx_model import OnnxModel
+from deixis.adapters.phrasing import phrasing
 from deixis.adapters.search_model import Bytes, Pictures, Rows
 from deixis.corpus import Corpus, Image, open_corpus, training_set
 from deixis.metrics.results import versions
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
 from deixis.search.engine import Ranking, SearchEngine
 from deixis.search.indexing import index_folders
-from deixis.search.phrasing import phrasing
 from deixis.search.queries import Query
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from deixis.adapters import scoring
+from deixis.adapters.phrasing import EmbeddedPhrases
 from deixis.adapters.scoring import scores
 from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
 from deixis.base import word_cells as fine
@@ -22,7 +23,6 @@ from deixis.search.doctor import examine
 from deixis.search.engine import SearchEngine
 from deixis.search.generations import current_generation, new_generation, put_in_use
 from deixis.search.indexing import index_folders
-from deixis.search.phrasing import EmbeddedPhrases
 from deixis.search.relevance import likelihoods, list_ends
 from tests.search.fakes import COLOURS, CellModel, ColourModel, paint, paint_many, paint_quarters
 

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.adapters.bundles import Relevance, Threshold
+from deixis.adapters.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
 from deixis.adapters.search_model import Pictures, Rows, SearchModel
 from deixis.corpus import Image
 from deixis.errors import DeixisError
-from deixis.search.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, Phrasing, embed_phrases, phrasing, telling_words
 from deixis.search.relevance import Floats, mean_of_best, threshold
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deixis.adapters.phrasing import EmbeddedPhrases, Phrasing, embed_phrases, phrasing
 from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
 from deixis.loading import load_search_model
 from deixis.search.collection import Collection
-from deixis.search.phrasing import EmbeddedPhrases, Phrasing, embed_phrases, phrasing
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
 from deixis.search.spelling import suggestion

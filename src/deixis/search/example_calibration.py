@@ -15,10 +15,10 @@ import numpy as np
 from msgspec import structs
 
 from deixis.adapters.bundles import Threshold
+from deixis.adapters.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, phrasing
 from deixis.adapters.search_model import Pictures, SearchModel
 from deixis.corpus import Image
 from deixis.search.calibration import Asked, Bools, fit_end, is_name, query_scores
-from deixis.search.phrasing import FUNCTION_WORDS, KINDS, NUMBERS, phrasing
 from deixis.search.relevance import mean_of_best
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from deixis.adapters.phrasing import Phrasing, embed_phrases, phrasing
 from deixis.adapters.scoring import scores
 from deixis.adapters.search_model import Pictures
-from deixis.search.phrasing import Phrasing, embed_phrases, phrasing
 from deixis.text.vocabulary import Vocabulary
 from tests.search.fakes import CellModel, ColourModel
 
