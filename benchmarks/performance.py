@@ -66,6 +66,7 @@ BY_HAND = (
     "search_quality.py",
     "relevance.py",
     "without.py",
+    "presence.py",
     "with_example.py",
     "serving.py",
     "tree_lstm.py",

@@ -104,7 +104,8 @@ class Grounding(msgspec.Struct, frozen=True):
     """A phrase and where it is in the picture.
 
     `start` and `end` (exclusive) are its characters in the sentence as given. What `score` means is up to the model:
-    with deixis-base, how likely (0 to 1) the box is the right one if the thing is in the picture at all.
+    with deixis-base, how likely (0 to 1) the box is the right one if the thing is in the picture at all. `presence` is
+    how likely (0 to 1) it is in the picture; None where the model cannot tell.
     """
 
     phrase: str
@@ -112,6 +113,12 @@ class Grounding(msgspec.Struct, frozen=True):
     end: int
     box: Box
     score: float
+    presence: float | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is rather in the picture than not; also where the model cannot tell."""
+        return self.presence is None or self.presence >= 0.5
 
 
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):

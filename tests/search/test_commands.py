@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
-from deixis.adapters.bundles import Relevance, Threshold, read_bundle
+from deixis.adapters.bundles import Presence, Relevance, Threshold, read_bundle
 from deixis.cli import app
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
@@ -190,9 +191,12 @@ def test_a_bundle_is_calibrated_in_place(bundle: Path, tmp_path: Path, monkeypat
     fitted = Relevance(Threshold(0.25), Threshold(0.5), slope=3.0)
     monkeypatch.setattr(bundle_calibration, "PICTURES", 4)
     monkeypatch.setattr(bundle_calibration, "fitted", lambda encoder, pictures, images, *rest: fitted)
+    monkeypatch.setattr(bundle_calibration, "fit_presence", lambda *anything: Presence(-1.0, 2.0))
+    monkeypatch.setattr(bundle_calibration, "fit_end_with_example", lambda *anything: Threshold(0.3))
     copy = tmp_path / "bundle"
     shutil.copytree(bundle, copy)
     done = CliRunner().invoke(app, ["export", "calibrate", str(copy), "scenes", "scenes", "--json"])
     assert json.loads(done.stdout)["thresholds"]["end"]["base"] == 0.5
-    assert read_bundle(copy).manifest.thresholds == fitted
+    expected = structs.replace(fitted, presence=Presence(-1.0, 2.0), end_with_example=Threshold(0.3))
+    assert read_bundle(copy).manifest.thresholds == expected
     assert load_search_model(f"onnx:{copy}").identity == load_search_model(f"onnx:{bundle}").identity

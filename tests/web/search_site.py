@@ -30,7 +30,10 @@ SIZE = (120, 80)
 
 
 class Eye(Model):
-    """Grounds every colour that a sentence names: the first word in the left half, the second in the right half."""
+    """Grounds every colour that a sentence names: the first word in the left half, the second in the right half.
+
+    Nothing is black.
+    """
 
     def __init__(self) -> None:
         self.looks = 0
@@ -48,7 +51,7 @@ class Eye(Model):
             if word in COLOURS:
                 left = len(found) % 2 * width / 2
                 box = (left, 0.0, left + width / 2, float(height))
-                found.append(Grounding(word, start, place, box, 0.9))
+                found.append(Grounding(word, start, place, box, 0.9, 0.04 if word == "black" else 0.93))
         return found
 
     def describe(self, picture: Pillow.Image, count: int = 3) -> list[Description]:

@@ -182,7 +182,7 @@ def test_phrases_are_shown_on_the_picture_as_they_are_typed(browser: Any, site: 
         assert box["x"] == pytest.approx(frame["x"] + half * frame["width"], abs=1.5)
         assert box["width"] == pytest.approx(frame["width"] / 2, abs=1.5)
         assert box["height"] == pytest.approx(frame["height"], abs=1.5)
-    assert page.inner_text("#said").replace("90 %", "").split() == [
+    assert page.inner_text("#said").replace("93 %", "").split() == [
         "a",
         "red",
         "thing",
@@ -200,6 +200,11 @@ def test_phrases_are_shown_on_the_picture_as_they_are_typed(browser: Any, site: 
     assert len(set(colours[0])) == 2
     page.hover("#said button >> nth=1")
     assert page.eval_on_selector_all(".marks .lit", "all => all.map(each => each.textContent)") == ["blue"]
+    # What is probably not there gets no box.
+    page.fill("#sentence", "a red and a black one")
+    page.wait_for_selector(".said .not-there")
+    assert page.inner_text(".not-there").split() == ["black", "not", "found,", "4", "%"]
+    assert page.locator(".marks div").count() == 1
     page.fill("#sentence", "")
     page.wait_for_function("() => !document.querySelector('.marks div')")
     assert visitor.faults == []

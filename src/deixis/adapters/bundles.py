@@ -61,6 +61,17 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     several: float = 0.0
 
 
+class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The log odds that a picture shows a phrase (`deixis.adapters.presence`): what is added to `base`."""
+
+    base: float
+    #: For each unit of the score, and of the commonness of the phrase's rarest word.
+    score: Annotated[float, Meta(gt=0)]
+    commonness: float = 0.0
+    #: For a phrase of several words.
+    several: float = 0.0
+
+
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which pictures match a query (`deixis.search.relevance`)."""
 
@@ -76,14 +87,17 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_with_example: Threshold | None = None
     #: How far below the end of a list a picture must score to be free of what it must not show.
     without: Annotated[float, Meta(ge=0)] = 0.25
+    #: Whether a picture shows a phrase; None where that was not fitted.
+    presence: Presence | None = None
 
 
 def usual_relevance(cells: int) -> Relevance:
     """For a model that was not calibrated: roughly what was fitted for models like it, with cells or without."""
     if cells:
-        return Relevance(Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05), 12.0)
+        present, end = Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05)
+        return Relevance(present, end, 12.0, end_with_example=Threshold(0.2, best=0.83))
     present, end = Threshold(0.4, commonness=-0.04), Threshold(0.18, best=0.5, commonness=-0.02)
-    return Relevance(present, end, 30.0, without=0.05)
+    return Relevance(present, end, 30.0, end_with_example=Threshold(0.1, best=0.83), without=0.05)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

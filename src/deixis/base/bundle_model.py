@@ -15,7 +15,8 @@ from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, 
 from deixis.adapters.onnx_captioner import CaptionerSettings, OnnxCaptioner
 from deixis.adapters.onnx_grounding import GroundingSettings, OnnxGrounder
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.search_model import Bytes
+from deixis.adapters.presence import presence
+from deixis.adapters.search_model import Bytes, Pictures
 from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
 from deixis.text.vocabulary import Vocabulary
@@ -34,6 +35,7 @@ class SeenPicture(NamedTuple):
 
     size: tuple[int, int]
     prepared: Bytes
+    embedded: Pictures
     regions: Any
     captioned: Any
 
@@ -51,9 +53,13 @@ class BundleModel(OnnxModel):
         """Scores are from 0 to 1: how likely the box is the right one if the thing is in the picture at all."""
         if "ground" not in self.abilities:
             raise self.cannot("ground")
-        return self._grounder.ground(
-            image.regions if isinstance(image, SeenPicture) else self.as_picture(image), phrases
-        )
+        if isinstance(image, SeenPicture):
+            grounded, embedded = self._grounder.ground(image.regions, phrases), image.embedded
+        else:
+            picture = self.as_picture(image)
+            grounded, embedded = self._grounder.ground(picture, phrases), self._embedded([picture])
+        chances = presence(self, embedded, [each.phrase for each in grounded])
+        return [msgspec.structs.replace(each, presence=chance) for each, chance in zip(grounded, chances, strict=True)]
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         if "localize" not in self.abilities:
@@ -71,9 +77,11 @@ class BundleModel(OnnxModel):
     def look(self, image: ImageInput) -> SeenPicture:
         """See a picture once. `ground` then takes milliseconds per sentence."""
         picture = self.as_picture(image)
+        prepared = self.prepare(picture)
         return SeenPicture(
             picture.size,
-            self.prepare(picture),
+            prepared,
+            self.embed_prepared([prepared]),
             self._grounder.look(picture) if "ground" in self.abilities else None,
             self._captioner.prepare(picture) if "describe" in self.abilities else None,
         )

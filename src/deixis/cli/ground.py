@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deixis.cli.options import Force, Json, ModelDevice, ModelName
 from deixis.cli.output_files import drawing_targets, write_drawing
 from deixis.errors import InputError
+
+if TYPE_CHECKING:
+    from deixis.model import Grounding
 
 
 def ground(
@@ -27,9 +30,10 @@ def ground(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Find the phrases of a sentence in pictures: a box in pixels and a score from 0 to 1 for each.
+    """Find the phrases of a sentence in pictures: whether each is there, and a box in pixels.
 
-    The score says how likely the box is correct if the thing is in the picture, not whether it is there.
+    "There" is how likely the picture shows the phrase, "place" how likely the box is correct if it does. Phrases that
+    are probably not there get no box in the table and the drawing; --json has all boxes.
 
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
@@ -62,11 +66,17 @@ def ground(
             size = {"width": picture.width, "height": picture.height}
             print_json_line({"picture": shown(os.fsencode(image)), **size, "sentence": sentence, "phrases": found})
             continue
-        rows = [[each.phrase, ", ".join(f"{side:.0f}" for side in each.box), f"{each.score:.2f}"] for each in found]
-        print_table(printable(shown(os.fsencode(image))), ["phrase", "box", "score"], rows)
+        print_table(printable(shown(os.fsencode(image))), ["phrase", "there", "box", "place"], map(_row, found))
     if out is not None and len(faults) < len(images) and not as_json:
         typer.echo(f"Drawn to {out}")
     for line in faults:
         typer.echo(f"deixis: {line}", err=True)
     if faults:
         raise typer.Exit(2)
+
+
+def _row(found: Grounding) -> list[str]:
+    there = "?" if found.presence is None else f"{found.presence:.0%}"
+    if not found.is_there:
+        return [found.phrase, there, "not found", ""]
+    return [found.phrase, there, ", ".join(f"{side:.0f}" for side in found.box), f"{found.score:.0%}"]

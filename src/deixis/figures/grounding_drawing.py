@@ -14,11 +14,18 @@ from deixis.vision.alignment_drawing import Part, draw_alignment
 
 
 def draw_grounded(picture: Picture, sentence: str, found: Sequence[Grounding]) -> Picture:
-    """A page; a phrase's score stands at its box."""
+    """A page; at each box, how likely its phrase is there. Phrases that are probably not there are only listed."""
     tokens = tokenize(sentence)
     starts, ends = zip(*token_places(sentence, tokens), strict=True)
     parts = [
-        Part(starts.index(each.start), ends.index(each.end) + 1, [Box(*each.box)], f"{each.score:.2f}", whole=False)
+        Part(starts.index(each.start), ends.index(each.end) + 1, [Box(*each.box)], _percent(each), whole=False)
         for each in found
+        if each.is_there
     ]
-    return draw_alignment(picture, tokens, parts)
+    absent = [f"{each.phrase} ({_percent(each)})" for each in found if not each.is_there]
+    note = f"Probably not in the picture: {', '.join(absent)}" if absent else ""
+    return draw_alignment(picture, tokens, parts, note)
+
+
+def _percent(grounding: Grounding) -> str:
+    return "" if grounding.presence is None else f"{grounding.presence:.0%}"

@@ -16,6 +16,7 @@ from deixis.corpus import Corpus, Image, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.search.calibration import fitted, known_queries
 from deixis.search.example_calibration import fit_end_with_example
+from deixis.search.presence_calibration import fit_presence
 from deixis.vision.reading import read_picture
 
 #: Validation pictures of a corpus at most, and how many are encoded at a time.
@@ -43,7 +44,8 @@ def calibrate(folder: Path, corpora: Sequence[Corpus]) -> Manifest:
         pictures.append(found)
     relevance = fitted(model, pictures, images, queries, random)
     beside = fit_end_with_example(model, model.vocabulary, pictures, images, relevance.end, random)
-    relevance = msgspec.structs.replace(relevance, end_with_example=beside)
+    presence = fit_presence(model, model.vocabulary, pictures, images, random)
+    relevance = msgspec.structs.replace(relevance, end_with_example=beside, presence=presence)
     manifest = msgspec.structs.replace(model.bundle.manifest, thresholds=relevance, relevance=msgspec.UNSET)
     write_manifest(folder, manifest)
     return manifest

@@ -47,7 +47,10 @@ class Grounded(msgspec.Struct, frozen=True):
     start: int
     end: int
     box: Box
+    #: How likely the box is the right one if the thing is in the picture.
     score: Share
+    #: How likely the thing is in the picture; null where the model cannot tell.
+    presence: Share | None
 
 
 class Grounding(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ WAITING = 50
 
 
 class Captioned(NamedTuple):
-    """Captions of a picture, and where in it their phrases are, each once and the one with the best score first."""
+    """Captions of a picture, and where in it those of their phrases are that it seems to show, the surest first."""
 
     size: tuple[int, int]
     captions: Sequence[Description]
@@ -82,7 +82,8 @@ class Sight:
                 for each in self._model.ground(looked, caption.text):
                     if each.phrase not in phrases or each.score > phrases[each.phrase].score:
                         phrases[each.phrase] = each
-        return Captioned(picture.size, captions, sorted(phrases.values(), key=lambda each: -each.score))
+        shown = [each for each in phrases.values() if each.is_there]
+        return Captioned(picture.size, captions, sorted(shown, key=lambda each: -(each.presence or each.score)))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

@@ -67,17 +67,26 @@ function light(element, number) {
   return element;
 }
 
+/** Whether a phrase is rather in the picture than not; also where the model cannot tell. */
+const isThere = (phrase) => phrase.presence === null || phrase.presence >= 0.5;
+
 /** The sentence with its phrases in the colours of their boxes. Places count characters, not UTF-16 units. */
 function tellPhrases(text, phrases) {
+  const shown = phrases.filter(isThere);
   const characters = [...text];
   const parts = [];
   let place = 0;
   phrases.forEach((each, number) => {
     parts.push(characters.slice(place, each.start).join(""));
-    const score = `${Math.round(100 * each.score)} %`;
-    const button = make("button", { type: "button", "aria-label": `${each.phrase}, ${score} sure of its place` }, each.phrase,
-      make("small", {}, score));
-    parts.push(light(paint(button, number), number));
+    const sure = each.presence === null ? "" : `${Math.round(100 * each.presence)} %`;
+    if (isThere(each)) {
+      const label = sure ? `${each.phrase}, there with ${sure}` : each.phrase;
+      const button = make("button", { type: "button", "aria-label": label }, each.phrase, make("small", {}, sure));
+      parts.push(light(paint(button, number), shown.indexOf(each)));
+    } else {
+      parts.push(make("span", { class: "not-there", title: "Probably not in the picture" }, each.phrase,
+        make("small", {}, `not found, ${sure}`)));
+    }
     place = each.end;
   });
   parts.push(characters.slice(place).join(""));
@@ -94,7 +103,8 @@ const point = unhurried(async (signal) => {
   if (!said.textContent) said.textContent = "Looking …";
   try {
     const found = await ask(`/api/ground?${new URLSearchParams({ picture, text })}`, undefined, signal);
-    draw(found.phrases.map((each, number) => [each.box, each.phrase, number]), found.width, found.height);
+    const boxes = found.phrases.map((each, number) => [each.box, each.phrase, number]);
+    draw(boxes.filter((_, number) => isThere(found.phrases[number])), found.width, found.height);
     tellPhrases(text, found.phrases);
   } catch (problem) {
     if (signal.aborted) throw problem;

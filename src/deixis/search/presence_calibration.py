@@ -1,0 +1,122 @@
+"""Fitting how likely a picture shows a phrase (`deixis.adapters.presence`).
+
+Phrases that a picture shows are noun phrases of its captions. Phrases that it does not show are those of other pictures
+whose last word none of its captions has: as many drawn from all phrases as from those of the same entity type as a
+phrase that it shows ("a dog" for "a cat"), which are harder. Both kinds together weigh as much as the shown ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deixis.adapters.bundles import Presence
+from deixis.adapters.phrasing import phrasing
+from deixis.adapters.search_model import Pictures, SearchModel
+from deixis.corpus import Image
+from deixis.corpus.records import NOT_VISUAL
+from deixis.search.calibration import Tokens, is_name, query_scores
+from deixis.text.chunker import Chunker
+from deixis.text.entity_types import EntityTypes
+from deixis.text.plurals import singular
+from deixis.text.tokens import tokens_of
+from deixis.text.vocabulary import Vocabulary
+
+#: Shown phrases of a picture.
+PHRASES = 3
+#: Phrases scored at a time.
+BATCH = 256
+
+Kind = Literal["shown", "any", "same type"]
+
+
+class PhraseQuestion(NamedTuple):
+    """Whether an image shows a phrase; `kind` says how the phrase was chosen."""
+
+    image: int
+    phrase: str
+    kind: Kind
+
+
+def fit_presence(
+    model: SearchModel,
+    vocabulary: Vocabulary,
+    pictures: Sequence[Pictures],
+    images: Sequence[Sequence[Image]],
+    random: np.random.Generator,
+) -> Presence | None:
+    """What says how likely a picture shows a phrase; None where the scores or the phrases are too poor for it."""
+    from sklearn.linear_model import LogisticRegression
+
+    features, shown = [], []
+    for own_pictures, own_images in zip(pictures, images, strict=True):
+        questions = phrase_questions(vocabulary, own_images, random)
+        features.append(question_features(model, own_pictures, questions))
+        shown.append(np.array([question.kind == "shown" for question in questions], bool))
+    labels = np.concatenate(shown)
+    if not labels.any() or labels.all():
+        return None
+    weights = np.where(labels, 1 / labels.sum(), 1 / (~labels).sum()) * len(labels)
+    fitted = LogisticRegression(C=1e6, max_iter=1000).fit(np.concatenate(features), labels, sample_weight=weights)
+    score, commonness, several = fitted.coef_[0].tolist()
+    return Presence(float(fitted.intercept_[0]), score, commonness, several) if score > 0 else None
+
+
+def question_features(
+    model: SearchModel, pictures: Pictures, questions: Sequence[PhraseQuestion]
+) -> NDArray[np.float64]:
+    """`(questions, 3)`: the score, the commonness of the rarest word, whether there are several words."""
+    phrases = sorted({question.phrase for question in questions})
+    asked = [phrasing(phrase, model) for phrase in phrases]
+    rows = np.array([phrases.index(question.phrase) for question in questions], int)
+    columns = np.array([question.image for question in questions], int)
+    scores = np.empty(len(questions))
+    for start in range(0, len(phrases), BATCH):
+        own = (rows >= start) & (rows < start + BATCH)
+        part = query_scores(model, asked[start : start + BATCH], pictures)
+        scores[own] = part[rows[own] - start, columns[own]]
+    known = np.array([(each.commonness, each.several) for each in asked], float).reshape(-1, 2)
+    return np.column_stack([scores, known[rows]])
+
+
+def phrase_questions(
+    vocabulary: Vocabulary, images: Sequence[Image], random: np.random.Generator
+) -> list[PhraseQuestion]:
+    """Phrases that images show and phrases that they do not."""
+    own, words = _phrases(vocabulary, images)
+    everything = [phrase for phrases in own for phrase, _ in phrases]
+    by_type = defaultdict[str, list[Tokens]](list)
+    for phrases in own:
+        for phrase, entity_type in phrases:
+            by_type[entity_type].append(phrase)
+    questions: list[PhraseQuestion] = []
+    for number, phrases in enumerate(own):
+        for place in random.permutation(len(phrases))[:PHRASES].tolist():
+            phrase, entity_type = phrases[place]
+            questions.append(PhraseQuestion(number, " ".join(phrase), "shown"))
+            others: tuple[tuple[Kind, list[Tokens]], ...] = (("any", everything), ("same type", by_type[entity_type]))
+            for kind, pool in others:
+                other = pool[random.integers(len(pool))]
+                if singular(other[-1]) not in words[number]:
+                    questions.append(PhraseQuestion(number, " ".join(other), kind))
+    return questions
+
+
+def _phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> tuple[list[list[tuple[Tokens, str]]], list[set[str]]]:
+    """For each image the noun phrases of its captions with their entity types, and all words in the singular."""
+    sentences = [(number, tokens_of(caption)) for number, image in enumerate(images) for caption in image.captions]
+    spans = Chunker.load().phrases_of([tokens for _, tokens in sentences])
+    entity_types = EntityTypes.load()
+    phrases: list[list[tuple[Tokens, str]]] = [[] for _ in images]
+    words: list[set[str]] = [set() for _ in images]
+    for (number, tokens), own in zip(sentences, spans, strict=True):
+        words[number].update(map(singular, tokens))
+        for (start, end), types in zip(own, entity_types.types_in(tokens, own), strict=True):
+            phrase = tokens[start:end]
+            if phrase and is_name(phrase[-1]) and NOT_VISUAL not in types and all(map(vocabulary.__contains__, phrase)):
+                phrases[number].append((phrase, min(types, default="")))
+    return phrases, words
