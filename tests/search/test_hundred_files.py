@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image as Pillow
 
@@ -17,6 +18,8 @@ from deixis.search.indexing import index_folders
 from tests.search.fakes import ColourModel
 
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
+FORMATS |= {"AVIF": ".avif", "HEIF": ".heic"}
+pillow_heif.register_heif_opener()
 
 
 def picture_bytes(kind: str, seed: int) -> bytes:

@@ -18,7 +18,9 @@ from deixis.search.collection import Collection
 from deixis.search.generations import current_generation
 from deixis.search.indexing import IndexReport, index_folders
 from deixis.search.status import index_status
-from tests.search.fakes import ColourModel, paint, paint_many, unit
+from deixis.vision import picture_formats
+from tests.search.fakes import COLOURS, ColourModel, paint, paint_many, unit
+from tests.vision.raw_files import dng
 
 
 class Library:
@@ -287,3 +289,31 @@ def test_what_is_no_folder_and_no_index_is_refused(library: Library, tmp_path: P
     (generation / "catalogue.sqlite").write_bytes(b"damaged" * 1000)
     with pytest.raises(InputError, match="catalogue"):
         Collection(library.index)
+
+
+def test_files_of_other_types_are_counted_and_excluded_ones_are_not(tmp_path: Path) -> None:
+    pictures, index = tmp_path / "pictures", tmp_path / "index"
+    for name in ("a.png", "trash/b.png", "deep/trash/c.png", "deep/d.gif.png", "deep/small-e.png"):
+        paint(pictures / name, COLOURS["red"] if name == "a.png" else (len(name), 99, 1))
+    for name in ("film.MP4", "film.mp4", "notes.txt", "README", "trash/film.mp4"):
+        (pictures / name).write_bytes(b"x")
+    everything = index_folders(index, [pictures], ColourModel(), "colours")
+    assert (everything.files, everything.skipped) == (5, {".mp4": 3, ".txt": 1, "": 1})
+    some = index_folders(index, [], ColourModel(), "colours", exclude=["Trash/", "deep/small-*"])
+    assert (some.files, some.removed, some.skipped) == (2, 3, {".mp4": 2, ".txt": 1, "": 1})
+    # Patterns are remembered until others are given.
+    assert index_folders(index, [], ColourModel(), "colours").files == 2
+    assert index_status(index).exclude == ["Trash/", "deep/small-*"]
+    assert index_folders(index, [], ColourModel("other"), "colours").files == 2
+    assert index_folders(index, [], ColourModel("other"), "colours", exclude=[""]).files == 5
+
+
+def test_raw_files_are_indexed_where_rawpy_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rawpy")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.DNG").write_bytes(dng((64, 48), (200, 40, 40)))
+    monkeypatch.setattr(picture_formats, "reads_raw", lambda: False)
+    without = index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours")
+    assert (without.files, without.skipped) == (0, {".dng": 1})
+    monkeypatch.undo()
+    assert index_folders(tmp_path / "index", [], ColourModel(), "colours").files == 1

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Index, Json, ModelName
+from deixis.cli.options import Index, Json, ModelDevice, ModelName
 
 if TYPE_CHECKING:
     from deixis.search.indexing import IndexReport
+
+#: Kinds of skipped files that are listed by their suffix.
+SKIPPED_SHOWN = 8
 
 
 def index(
@@ -31,13 +34,23 @@ def index(
             show_default="unchanged; for a new index exact up to a million pictures, else approximate",
         ),
     ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Skip files and folders, such as '*.gif', thumbnails or 'Trash/*'; may be repeated; '' skips nothing.",
+            show_default="unchanged",
+        ),
+    ] = None,
+    device: ModelDevice = "auto",
     as_json: Json = False,
 ) -> None:
     """Index the pictures in folders. Run it again to pick up new, changed and deleted files.
 
     Pictures are identified by the SHA-256 of their contents, so renamed or copied files are not encoded again. Links
-    are not followed; hidden files and folders are skipped. An interrupted run continues where it stopped. With another
-    --model a second index is built; the first one serves until the second is complete.
+    are not followed; hidden files and folders are skipped. Folders and patterns are remembered. An interrupted run
+    continues where it stopped. With another --model a second index is built; the first one serves until the second is
+    complete.
 
     Example: deixis index ~/Pictures /media/camera --model onnx:my-model
     """
@@ -50,9 +63,11 @@ def index(
     where = index_folder or default_index()
     name = absolute_name(model or model_name_of(where) or DEFAULT)
     with busy("Loading the model"):
-        opened = load_search_model(name)
-    with resumable(at_once=True), progress_bar("Indexing") as progress:
-        report = index_folders(where, folders or [], opened, name, prune=prune, store=store, progress=progress)
+        opened = load_search_model(name, device)
+    with resumable(at_once=True), progress_bar("Indexing", "pictures") as progress:
+        report = index_folders(
+            where, folders or [], opened, name, prune=prune, store=store, exclude=exclude, progress=progress
+        )
     if as_json:
         print_json(report)
     else:
@@ -65,6 +80,8 @@ def _print(report: IndexReport) -> None:
     names = ("added", "renamed", "changed", "removed")
     done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
     typer.echo(f"{report.pictures:,} pictures in {report.files:,} files; {done}; {report.seconds:.1f} s")
+    if report.skipped:
+        typer.echo(f"Skipped for their type: {printable(_skipped(report.skipped))}")
     if report.links:
         typer.echo(f"{report.links:,} links were not followed")
     for folder in report.absent:
@@ -73,6 +90,18 @@ def _print(report: IndexReport) -> None:
         typer.echo(f"{len(report.unreadable):,} files cannot be read:")
         for each in report.unreadable:
             typer.echo(f"  {printable(each.path)}: {printable(each.reason)}")
+
+
+def _skipped(counts: dict[str, int]) -> str:
+    """Files by suffix: first those that an extra would read, then the most frequent others."""
+    from deixis.vision.picture_formats import RAW_REMEDY, RAW_SUFFIXES
+
+    raw = {suffix: count for suffix, count in counts.items() if suffix in RAW_SUFFIXES}
+    others = {suffix: count for suffix, count in counts.items() if suffix not in RAW_SUFFIXES}
+    parts = [f"{count:,} {suffix} ({RAW_REMEDY})" for suffix, count in raw.items()]
+    parts += [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in list(others.items())[:SKIPPED_SHOWN]]
+    rest = sum(list(others.values())[SKIPPED_SHOWN:])
+    return ", ".join(parts + ([f"{rest:,} others"] if rest else []))
 
 
 def status(index: Index = None, as_json: Json = False) -> None:
@@ -99,6 +128,7 @@ def status(index: Index = None, as_json: Json = False) -> None:
         ("on disk", f"{told.bytes / 1e6:.1f} MB"),
         ("searched in", told.store or "this process"),
         *(("folder", printable(root)) for root in told.folders),
+        *(("skipped", printable(pattern)) for pattern in told.exclude),
     ]
     if told.building:
         lines.append(("being built", told.building))

@@ -79,10 +79,10 @@ def resumable(*, at_once: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(description: str, unit: str = "images") -> Iterator[Callable[[int, int], None]]:
     """A progress bar on standard error, with speed and time left; a line every half minute if it is not a terminal."""
     if not sys.stderr.isatty():
-        yield _lines(description)
+        yield _lines(description, unit)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
@@ -91,7 +91,7 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
 
     class Speed(ProgressColumn):
         def render(self, task: RichTask) -> Text:
-            return Text(f"{task.speed:.1f} images/s" if task.speed else "")
+            return Text(f"{task.speed:.1f} {unit}/s" if task.speed else "")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -99,17 +99,28 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def _lines(description: str) -> Callable[[int, int], None]:
+def _lines(description: str, unit: str) -> Callable[[int, int], None]:
     """Progress as lines of a log: one every half minute, so none for short work."""
-    last = time.monotonic()
+    start = last = time.monotonic()
 
     def progress(done: int, total: int) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY_SECONDS:
             last = time.monotonic()
-            print(f"{description}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+            speed = done / (last - start)
+            left = f", {speed:.1f} {unit}/s, {_duration((total - done) / speed)} left" if done else ""
+            print(f"{description}: {done:,} of {total:,}{left}", file=sys.stderr, flush=True)
 
     return progress
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(95), _duration(8000)
+    ('1 min 35 s', '2 h 13 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
 
 def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:

@@ -13,7 +13,9 @@ from deixis.corpus.tree import FileTree, FolderTree, open_tree
 from deixis.errors import InputError
 
 #: Suffixes of picture files. The actual format is detected when a picture is decoded.
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+PICTURE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif", ".hif")
+)
 #: Largest size, in bytes, of a picture file.
 PICTURE_LIMIT = 256 << 20
 

@@ -62,7 +62,7 @@ class Catalogue:
     """One connection. A writer is made with `create` or `write`, a reader with `read`."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection, self._path = connection, path
+        self._connection, self.path = connection, path
 
     @classmethod
     def create(cls, folder: Path, identity: Identity, model: str) -> None:
@@ -111,12 +111,12 @@ class Catalogue:
             # First what there is: a view in a table's place may never end.
             found = self._all("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!'")
             if not any(each[:2] == ("table", "meta") for each in found):
-                raise _damaged(self._path, "it has no table of settings")
+                raise _damaged(self.path, "it has no table of settings")
             version = self.meta("version")
             if version != str(VERSION):
-                raise InputError(self._path, f"is of version {version}, this program reads {VERSION}; {REMEDY}")
+                raise InputError(self.path, f"is of version {version}, this program reads {VERSION}; {REMEDY}")
             if {_spaced(str(each[2])) for each in found} != {_spaced(part) for part in _SCHEMA.split(";")} - {""}:
-                raise _damaged(self._path, "its tables are not those of an index")
+                raise _damaged(self.path, "its tables are not those of an index")
         except BaseException:
             self.close()
             raise
@@ -124,15 +124,15 @@ class Catalogue:
 
     def _all(self, query: str, parameters: Sequence[Any] = (), *types: type | tuple[type, ...]) -> list[Values]:
         """The rows of a query, whose values must be of these types."""
-        with _damage(self._path):
+        with _damage(self.path):
             rows = self._connection.execute(query, parameters).fetchall()
         for number, kind in enumerate(types):
             if not all(isinstance(row[number], kind) for row in rows):
-                raise _damaged(self._path, f"a value is of the wrong type in the answer to {query!r}")
+                raise _damaged(self.path, f"a value is of the wrong type in the answer to {query!r}")
         return rows
 
     def _do(self, statement: str, rows: Iterable[Values]) -> None:
-        with _damage(self._path):
+        with _damage(self.path):
             self._connection.executemany(statement, rows)
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class Catalogue:
     @contextmanager
     def transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
         """All or nothing of what is written inside; a `DEFERRED` one sees one state of all tables."""
-        with _damage(self._path):
+        with _damage(self.path):
             self._connection.execute(f"BEGIN {kind}")
             try:
                 yield
@@ -153,7 +153,7 @@ class Catalogue:
     def meta(self, key: str) -> str:
         found = self._all("SELECT value FROM meta WHERE key = ?", (key,), str)
         if not found:
-            raise _damaged(self._path, f"it has no {key!r}")
+            raise _damaged(self.path, f"it has no {key!r}")
         return str(found[0][0])
 
     def setting(self, key: str) -> str:
@@ -165,7 +165,7 @@ class Catalogue:
         """A count or an id among the settings; 0 where it is not there."""
         value = self.setting(key) or "0"
         if not re.fullmatch(r"[0-9]{1,18}", value):
-            raise _damaged(self._path, f"{key!r} is {value[:40]!r}")
+            raise _damaged(self.path, f"{key!r} is {value[:40]!r}")
         return int(value)
 
     def set_meta(self, key: str, value: str) -> None:
@@ -176,10 +176,10 @@ class Catalogue:
         try:
             identity = msgspec.json.decode(self.meta("identity"), type=Identity)
         except (msgspec.DecodeError, RecursionError, ValueError) as fault:
-            raise _damaged(self._path, f"its model: {fault}") from None
+            raise _damaged(self.path, f"its model: {fault}") from None
         cells = identity.cells * identity.cell_dim
         if not 1 <= identity.dim <= MAX_DIM or min(identity.cells, identity.cell_dim) < 0 or cells > MAX_CELL_NUMBERS:
-            raise _damaged(self._path, f"its model has embeddings of {identity.dim} numbers and {cells} in cells")
+            raise _damaged(self.path, f"its model has embeddings of {identity.dim} numbers and {cells} in cells")
         return identity
 
     @property
@@ -216,7 +216,7 @@ class Catalogue:
     def add_contents(self, places: Mapping[bytes, int]) -> dict[bytes, int]:
         """New contents by hash, and where among the vectors each is; the ids they get."""
         ids = {}
-        with _damage(self._path):
+        with _damage(self.path):
             cursor = self._connection.cursor()
             for sha256, place in places.items():
                 cursor.execute("INSERT INTO contents (sha256, place) VALUES (?, ?)", (sha256, place))
@@ -233,7 +233,7 @@ class Catalogue:
         places = [(content, place) for content, place in self._all(query, (), int, int)]
         rows = self.rows
         if not all(0 <= place < rows for _, place in places):
-            raise _damaged(self._path, f"a picture's place is not among its {rows} rows")
+            raise _damaged(self.path, f"a picture's place is not among its {rows} rows")
         return places
 
     def move(self, places: Mapping[int, int], rows: int) -> None:

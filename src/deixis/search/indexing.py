@@ -38,6 +38,8 @@ from deixis.vision.reading import decode_picture
 
 #: Pictures encoded at a time.
 BATCH = 16
+#: The setting of the catalogue with the patterns that are skipped, as JSON.
+EXCLUDE = "exclude"
 #: A commit comes after so many new files, or so many seconds.
 COMMIT_FILES, COMMIT_SECONDS = 512, 5.0
 
@@ -64,6 +66,8 @@ class IndexReport(msgspec.Struct, frozen=True):
     removed: int
     #: Links, which are not followed.
     links: int
+    #: Files that were skipped for their suffix (in lower case), the most frequent first.
+    skipped: dict[str, int]
     unreadable: list[Unreadable]
     #: Folders that are not there or hold no picture any more; what was indexed of them is kept.
     absent: list[str]
@@ -88,6 +92,7 @@ def index_folders(
     *,
     prune: bool = False,
     store: str | None = None,
+    exclude: Sequence[str] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> IndexReport:
     """Bring an index up to date with folders, or, where none are given, with those it knows.
@@ -100,6 +105,7 @@ def index_folders(
         model_name: what opens it again.
         prune: forget what was indexed of folders that are gone.
         store: where rows are searched (`deixis.search.stores.vector_stores`); None leaves it as it is.
+        exclude: patterns of names or paths to skip; they are remembered. None leaves them as they are.
 
     Raises:
         InputError: a folder is none, or `index` is something else.
@@ -111,7 +117,7 @@ def index_folders(
     _refuse_strangers(index)
     lock = hold_folder(index, "index")
     try:
-        generation, known_roots, known_store = _generation(index, model, model_name)
+        generation, known_roots, known_store, known_exclude = _generation(index, model, model_name)
         catalogue = Catalogue.write(generation)
         follower: Follower | None = None
         try:
@@ -121,7 +127,10 @@ def index_folders(
             if not roots:
                 raise DeixisError(f"{index}: knows no folder yet; name the folders with pictures: deixis index DIR")
             follower = Follower(generation, catalogue)
-            update = _Update(generation, catalogue, follower, model, roots, prune, progress)
+            if exclude is None:
+                exclude = excluded_patterns(catalogue, known_exclude)
+            catalogue.set_meta(EXCLUDE, msgspec.json.encode([pattern for pattern in exclude if pattern]).decode())
+            update = _Update(generation, catalogue, follower, model, roots, exclude, prune, progress)
             report = update.run(index, model_name)
         finally:
             if follower is not None:
@@ -147,12 +156,13 @@ class _Update:
         follower: Follower,
         model: SearchModel,
         roots: Sequence[bytes],
+        exclude: Sequence[str],
         prune: bool,
         progress: Progress,
     ) -> None:
         self._generation, self._catalogue, self._model = generation, catalogue, model
         self._follower = follower
-        self._roots, self._prune, self._progress = roots, prune, progress
+        self._roots, self._exclude, self._prune, self._progress = roots, exclude, prune, progress
         self._at_least = model.identity.at_least
         self._known = catalogue.known()
         self._places = catalogue.rows
@@ -196,6 +206,7 @@ class _Update:
             changed=self._changed,
             removed=left.total() - renamed,
             links=sum(walk.links for walk in walks),
+            skipped={shown(suffix): count for suffix, count in _skipped(walks).most_common()},
             unreadable=[Unreadable(shown(path), reason) for path, reason in self._catalogue.problems().items()],
             absent=[shown(root) for root in absent],
             seconds=round(time.monotonic() - start, 3),
@@ -207,7 +218,7 @@ class _Update:
         for root in self._roots:
             if any(is_under(root, other) for other in self._roots):
                 continue
-            walk, already = Walk(root), len(met)
+            walk, already = Walk(root, self._exclude), len(met)
             for found in walk if os.path.isdir(root) else ():
                 met.add(found.path)
                 if found.path not in self._before or self._before[found.path].stamp != found.stamp:
@@ -234,6 +245,7 @@ class _Update:
 
     def _take_in(self, changed: Sequence[Found]) -> None:
         last = time.monotonic()
+        self._progress(0, len(changed))
         pool = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
         try:
             for looked in _in_order(pool, self._look, changed):
@@ -318,6 +330,18 @@ def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: 
         yield ahead.popleft().result()
 
 
+def _skipped(walks: Sequence[Walk]) -> Counter[bytes]:
+    return sum((walk.skipped for walk in walks), Counter[bytes]())
+
+
+def excluded_patterns(catalogue: Catalogue, otherwise: str = "") -> list[str]:
+    """The patterns that an index remembers; `otherwise` is used where its catalogue has none yet."""
+    try:
+        return msgspec.json.decode(catalogue.setting(EXCLUDE) or otherwise or "[]", type=list[str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InputError(catalogue.path, "is damaged: the excluded patterns are not a list") from None
+
+
 def _roots(folders: Sequence[str | Path]) -> list[bytes]:
     roots = []
     for folder in folders:
@@ -334,16 +358,17 @@ def _refuse_strangers(index: Path) -> None:
         raise InputError(index, "is there and is no index; choose a folder of its own")
 
 
-def _generation(index: Path, model: SearchModel, model_name: str) -> tuple[Path, list[bytes], str]:
-    """The generation to write, the folders that the index knows, and its store."""
+def _generation(index: Path, model: SearchModel, model_name: str) -> tuple[Path, list[bytes], str, str]:
+    """The generation to write, the folders that the index knows, its store, and what it excludes."""
     roots: set[bytes] = set()
-    store = ""
+    store = exclude = ""
     current = current_generation(index)
     generation = generation_of(index, model.identity)
     for folder in {current, generation} - {None}:
         catalogue = Catalogue.read(folder)  # type: ignore[arg-type]
         roots.update(catalogue.roots())
-        store = catalogue.setting(STORE) if folder == current else store
+        if folder == current:
+            store, exclude = catalogue.setting(STORE), catalogue.setting(EXCLUDE)
         catalogue.close()
     if generation is None:
         generation = new_generation(index, model.identity)
@@ -351,4 +376,4 @@ def _generation(index: Path, model: SearchModel, model_name: str) -> tuple[Path,
         if current is None:
             # The first of all serves while it grows.
             put_in_use(index, generation)
-    return generation, sorted(roots), store
+    return generation, sorted(roots), store, exclude

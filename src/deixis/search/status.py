@@ -10,6 +10,7 @@ import msgspec
 from deixis.errors import DeixisError
 from deixis.search.catalogue import CATALOGUE, Catalogue
 from deixis.search.generations import current_generation
+from deixis.search.indexing import excluded_patterns
 from deixis.search.stores.vector_stores import STORE
 from deixis.vision.picture_files import shown
 
@@ -30,6 +31,8 @@ class IndexStatus(msgspec.Struct, frozen=True):
     bytes: int
     #: Where rows are searched, if anybody said so (`deixis.search.stores.vector_stores`).
     store: str
+    #: Patterns of files and folders that are skipped.
+    exclude: list[str]
     #: The name of a second index that is not whole yet; empty where there is none.
     building: str
 
@@ -56,6 +59,7 @@ def index_status(index: Path) -> IndexStatus:
             cells=identity.cells,
             bytes=sum(path.stat().st_size for path in generation.rglob("*") if path.is_file()),
             store=catalogue.setting(STORE),
+            exclude=excluded_patterns(catalogue),
             building=", ".join(path.parent.name for path in index.glob(f"*/{CATALOGUE}") if path.parent != generation),
         )
     finally:

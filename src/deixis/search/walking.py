@@ -1,23 +1,21 @@
-"""Finding picture files in folders that may hold anything.
+"""Finding picture files in folders that may contain anything.
 
-Names are bytes, as the system has them: they need not be UTF-8. Links are not followed, so nothing is met twice and no
-loop has an end to wait for; they are counted, and told. Hidden files and folders are left out.
+Names are bytes, as the system has them: they need not be UTF-8. Links are not followed, so there are no loops and
+nothing is found twice; they are counted. Hidden files and folders are skipped, and so is what a pattern excludes. Other
+files are skipped for their suffix, and counted by it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-from deixis.corpus.pictures import PICTURE_SUFFIXES
 from deixis.vision.picture_files import Stamp, stamp_of
-
-if TYPE_CHECKING:
-    pass
-
-_SUFFIXES = frozenset(map(os.fsencode, PICTURE_SUFFIXES))
+from deixis.vision.picture_formats import readable_suffixes
 
 
 class Found(NamedTuple):
@@ -26,15 +24,24 @@ class Found(NamedTuple):
 
 
 class Walk:
-    """One walk through a folder; what was met beside picture files is told when it is over."""
+    """One walk through a folder. After it, the attributes say what there was beside picture files.
 
-    def __init__(self, root: bytes) -> None:
+    Args:
+        exclude: patterns such as `*.gif` or `thumbnails`: names of files and folders, or paths below the root, in
+            upper or lower case.
+    """
+
+    def __init__(self, root: bytes, exclude: Sequence[str] = ()) -> None:
         self.root = root
-        #: Path → reason, of what has a picture's name and is no file, and of folders that cannot be listed.
+        self._exclude = [os.fsencode(pattern.rstrip("/").lower()) for pattern in exclude]
+        self._suffixes = frozenset(map(os.fsencode, readable_suffixes()))
+        #: Path → reason, for folders named like a picture, special files, and folders that cannot be listed.
         self.problems: dict[bytes, str] = {}
-        #: Folders that could not be listed: nothing is known of what is in them.
+        #: Folders that could not be listed: nothing is known about what is in them.
         self.closed: list[bytes] = []
         self.links = 0
+        #: Files that were skipped for their suffix, by suffix in lower case.
+        self.skipped: Counter[bytes] = Counter()
 
     def __iter__(self) -> Iterator[Found]:
         waiting = [self.root]
@@ -48,18 +55,25 @@ class Walk:
                 self.closed.append(folder)
                 continue
             for entry in listed:
-                if entry.name.startswith(b"."):
+                if entry.name.startswith(b".") or self._excludes(entry):
                     continue
+                suffix = os.path.splitext(entry.name)[1].lower()
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                    if _is_named_picture(entry.name):
+                    if suffix in self._suffixes:
                         self.problems[entry.path] = "is a folder"
                 elif entry.is_symlink():
                     self.links += 1
-                elif _is_named_picture(entry.name):
-                    found = self._found(entry)
-                    if found is not None:
-                        yield found
+                elif suffix not in self._suffixes:
+                    self.skipped[suffix] += 1
+                elif (found := self._found(entry)) is not None:
+                    yield found
+
+    def _excludes(self, entry: os.DirEntry[bytes]) -> bool:
+        if not self._exclude:
+            return False
+        names = entry.name.lower(), os.path.relpath(entry.path, self.root).lower()
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self._exclude)
 
     def _found(self, entry: os.DirEntry[bytes]) -> Found | None:
         try:
@@ -76,7 +90,3 @@ class Walk:
 def is_under(path: bytes, folder: bytes) -> bool:
     separator = os.fsencode(os.sep)
     return path.startswith(folder.rstrip(separator) + separator)
-
-
-def _is_named_picture(name: bytes) -> bool:
-    return os.path.splitext(name)[1].lower() in _SUFFIXES

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from PIL import Image as Pillow
@@ -21,9 +22,11 @@ from PIL.TiffImagePlugin import TiffImageFile
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
 from deixis.vision.headers import decoding_problem
+from deixis.vision.picture_formats import is_raw
+from deixis.vision.raw_pictures import developed, half_size, raw_preview, turned
 
 #: The only decoders that strangers' bytes reach.
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "HEIF")
 #: More pixels are refused. A photo of 108 megapixels passes (0.43 GB once decoded); Pillow itself ends at 179.
 MAX_PIXELS = 120_000_000
 #: Pixels that are converted to RGB at a time, so that only the picture and its RGB copy are held whole.
@@ -62,6 +65,8 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
             long to decode.
     """
     with _as_input_error(name):
+        if is_raw(name):
+            return _decode_raw(data, name, max_pixels, at_least)
         image, orientation = _open(data, name, max_pixels)
         if image.width * image.height > max_pixels:
             raise InputError(
@@ -74,7 +79,10 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
                 # Of a TIFF, Pillow warns here, and not again once there is memory for it.
                 image.load_prepare()
         with _large_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
+            size = image.size
             image.load()
+            if image.size != size and image.format == "HEIF":
+                raise InputError(name, f"is damaged: its header says {size}, and its picture has {image.size} pixels")
             image = _to_rgb(image)
             return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
@@ -82,6 +90,8 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
 def read_size(data: bytes, *, name: str = "picture") -> tuple[int, int]:
     """Width and height as `decode_picture` would give them, from the header alone."""
     with _as_input_error(name):
+        if is_raw(name):
+            return _raw_size(data, name)
         image, orientation = _open(data, name, MAX_PIXELS)
         return (image.height, image.width) if orientation >= 5 else image.size
 
@@ -152,10 +162,42 @@ def _open(data: bytes, name: str, max_pixels: int) -> tuple[Pillow.Image, int]:
     """The picture with nothing decoded yet, and its EXIF orientation (1–8)."""
     if problem := decoding_problem(data, max_pixels):
         raise InputError(name, problem)
+    if data[4:8] == b"ftyp":
+        _register_heif()
     with _quietly():
         image = Pillow.open(io.BytesIO(data), formats=FORMATS)
         # Pillow itself turns a TIFF, and gives its upright size from the start.
         return image, 1 if image.format == "TIFF" else _orientation(image)
+
+
+@cache
+def _register_heif() -> None:
+    """Teach Pillow to read HEIF, the format of iPhones."""
+    from pillow_heif import register_heif_opener
+
+    register_heif_opener(thumbnails=False)
+
+
+def _decode_raw(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillow.Image:
+    """The preview of a camera's RAW file, or its developed pixels."""
+    preview = raw_preview(data, name)
+    if preview is None:
+        return developed(data, name, max_pixels)
+    jpeg, flip = preview
+    image, orientation = _open(jpeg, name, max_pixels)
+    # Some cameras turn the preview, some note its orientation in it, and some only in the file around it.
+    picture = decode_picture(jpeg, name="preview", max_pixels=max_pixels, at_least=at_least)
+    return picture if orientation > 1 or image.height > image.width else turned(picture, flip)
+
+
+def _raw_size(data: bytes, name: str) -> tuple[int, int]:
+    preview = raw_preview(data, name)
+    if preview is None:
+        return half_size(data, name)
+    jpeg, flip = preview
+    image, orientation = _open(jpeg, name, MAX_PIXELS)
+    sideways = orientation >= 5 or (orientation == 1 and image.height <= image.width and flip in (5, 6))
+    return (image.height, image.width) if sideways else image.size
 
 
 def _orientation(image: Pillow.Image) -> int:
