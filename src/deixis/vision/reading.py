@@ -162,10 +162,14 @@ def _open(data: bytes, name: str, max_pixels: int) -> tuple[Pillow.Image, int]:
     """The picture with nothing decoded yet, and its EXIF orientation (1–8)."""
     if problem := decoding_problem(data, max_pixels):
         raise InputError(name, problem)
+    formats: tuple[str, ...] = FORMATS
     if data[4:8] == b"ftyp":
         _register_heif()
+    else:
+        # Pillow knows this format only once it is registered.
+        formats = tuple(each for each in FORMATS if each != "HEIF")
     with _quietly():
-        image = Pillow.open(io.BytesIO(data), formats=FORMATS)
+        image = Pillow.open(io.BytesIO(data), formats=formats)
         # Pillow itself turns a TIFF, and gives its upright size from the start.
         return image, 1 if image.format == "TIFF" else _orientation(image)
 
