@@ -93,7 +93,7 @@ def test_runs_show_tells_every_epoch_and_draws(run, recipe, tmp_path):
     ("arguments", "problem"),
     [
         (["--set", "schedule.epochs=0"], "schedule.epochs: Expected `int` >= 1"),
-        (["--set", "epochs"], "'epochs' is no setting"),
+        (["--set", "epochs"], "'epochs' is not a setting"),
         (["--set", "corpus=nowhere"], "toy needs the corpus 'nowhere'; give its path with --corpus PATH"),
         (["--device", "tpu"], "unknown device 'tpu'"),
         (["--features", "nowhere"], "is not a feature store"),

@@ -178,7 +178,7 @@ def test_stores_of_other_channels_are_refused(
     corpus: Corpus, training: TrainingSet, stores: tuple[FeatureStore, FeatureStore], text: TextFeatures, tmp_path: Path
 ) -> None:
     other = make_store(tmp_path, corpus, random_boxes(3), channels=5)
-    with pytest.raises(DeixisError, match=r"regions of \(8,\) numbers, .* of \(5,\)"):
+    with pytest.raises(DeixisError, match=r"regions of shape \(8,\), .* of \(5,\)"):
         phrase_data(training, stores[0], other, text)
 
 

@@ -353,7 +353,7 @@ def test_a_card_is_shared_only_by_what_torchrun_says(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    with pytest.raises(DeixisError, match="LOCAL_WORLD_SIZE must be set to share cards; start training by torchrun"):
+    with pytest.raises(DeixisError, match="LOCAL_WORLD_SIZE must be set to share GPUs; start training by torchrun"):
         _take_card()
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert not _take_card()

@@ -96,9 +96,9 @@ def test_unreadable_pictures_are_left_out_and_listed():
     assert data.pictures.shape == (2, 3, 32, 32)
     assert data.boxes.shape == (2, 4, 4)
     assert data.types.sum().item() == 2 * 5
-    with pytest.raises(DeixisError, match="none of the 2 pictures to learn from can be read; the first: broken"):
+    with pytest.raises(DeixisError, match="none of the 2 training pictures can be read; the first: broken"):
         box_set(TrainingSet(Corpus([images[1], images[3]], pictures=SomePictures())), 32, CPU, Skipped())
-    with pytest.raises(DeixisError, match="no boxes to learn from"):
+    with pytest.raises(DeixisError, match="no boxes in its training split"):
         box_set(TrainingSet(Corpus(images[4:], pictures=SomePictures())), 32, CPU, Skipped())
 
 

@@ -125,7 +125,7 @@ def test_settings_can_be_changed_by_name(toy: Path) -> None:
 @pytest.mark.parametrize("override", ["schedule.epochs", "=3", "schedule..epochs=3", "kind.of=toy"])
 def test_what_is_no_setting_is_refused(override: str) -> None:
     settings: dict[str, Any] = {"kind": "toy", "schedule": {}}
-    with pytest.raises(DeixisError, match=r"no (setting|table)"):
+    with pytest.raises(DeixisError, match=r"not a (setting|table)"):
         apply_override(settings, override)
 
 
@@ -139,7 +139,7 @@ def test_what_is_no_setting_is_refused(override: str) -> None:
         ('features = "image"', "", r"missing required field `features`"),
         ('features = "image"', 'features = "vgg"', r"unknown feature recipe 'vgg'; built in: image"),
         ('features = "image"', "features = {side = 5}", r"features.side: Expected `int` >= 32"),
-        ('kind = "toy"', 'kind = "nonsense"', r"kind: 'nonsense' is no kind of recipe; known: .*sentences"),
+        ('kind = "toy"', 'kind = "nonsense"', r"kind: 'nonsense' is not a kind of recipe; known: .*sentences"),
         ('name = "toy"', 'name = "toy"\nrows = ["two-branch/table9/none"]', r"have no row 'two-branch/table9/none'"),
         ("[schedule]", "[schedule", r"is not TOML"),
     ],

@@ -20,7 +20,7 @@ from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import some_of, squashed_pictures
 from deixis.training.contrastive import InfoNCERecipe, ScoreInfoNCE, caption_contrast
-from deixis.training.sampling import Numbers, shuffled
+from deixis.training.sampling import Indices, shuffled
 from deixis.training.task import Batches, Loss
 from deixis.training.validation import retrieval_figures
 from deixis.vision.proposer import normalize
@@ -37,7 +37,7 @@ class Looked(NamedTuple):
     maps: Tensor  # (views, images, channels, rows, columns), float16
     texts: Tensor  # (captions, longest)
     image_of: Tensor  # (captions,)
-    starts: Numbers  # (images + 1,) each image's captions
+    starts: Indices  # (images + 1,) each image's captions
 
 
 class Compared(NamedTuple):
@@ -82,13 +82,13 @@ class FinetuningTask:
         self.module: nn.Module = heads
         self._heads, self.data, self.stop, self._seed = heads, data, stop, seed
 
-    def batches(self, epoch: int) -> Batches[tuple[Numbers, int]]:
-        def make(epoch: int, images: Numbers, following: object, random: np.random.Generator) -> Any:
+    def batches(self, epoch: int) -> Batches[tuple[Indices, int]]:
+        def make(epoch: int, images: Indices, following: object, random: np.random.Generator) -> Any:
             return images, int(random.integers(1 << 62))
 
         return shuffled(len(self.data.starts) - 1, IMAGES, self._seed, epoch, make)
 
-    def loss(self, batch: tuple[Numbers, int]) -> Loss:
+    def loss(self, batch: tuple[Indices, int]) -> Loss:
         images, seed = batch
         random = np.random.default_rng(seed)
         rows = [some_of(self.data.starts, int(image), CAPTIONS, random) for image in images]
@@ -111,7 +111,7 @@ class FinetuningTask:
     def validate(self) -> Mapping[str, float]:
         return retrieval_figures(self._heads.scores(self.stop), self.stop.image_of)
 
-    def describe(self, batch: tuple[Numbers, int]) -> str:
+    def describe(self, batch: tuple[Indices, int]) -> str:
         return f"a batch of {len(batch[0])} pictures"
 
 

@@ -1,4 +1,4 @@
-"""Pictures as a training step takes them: read once at one size, then cropped, mirrored and recoloured at random."""
+"""Augmentation: pictures are read once at one size, then cropped, mirrored and recoloured at random on the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deixis.vision.proposer import normalize, squashed
 from deixis.vision.reading import Skipped, read_picture
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-#: Pictures are kept a little larger than the network sees them, so that windows have something to choose from.
+#: Pictures are stored larger than the network's input by this factor, so that crops can vary.
 MARGIN = 1.125
 _SIDES = (("left", "right"), ("leftmost", "rightmost"), ("left-hand", "right-hand"), ("lefthand", "righthand"))
 #: Words that change places in the captions of a mirrored picture.
@@ -41,14 +41,14 @@ def mirrored_words(vocabulary: Vocabulary) -> Tensor:
 
 
 def some_of(starts: Rows, image: int, count: int, random: np.random.Generator) -> Rows:
-    """Rows of `count` captions of an image at the most."""
+    """Rows of at most `count` random captions of an image."""
     first, last = starts[image], starts[image + 1]
     return np.asarray(first + random.permutation(last - first)[:count])
 
 
 @dataclass(frozen=True)
 class SquashedPictures:
-    """Pictures as bytes `(n, 3, side, side)`, their images, and the originals' sizes (width, height)."""
+    """Pictures resized to squares, uint8 `(n, 3, side, side)`, their images, and the original sizes (width, height)."""
 
     images: tuple[Image, ...]
     sizes: tuple[tuple[int, int], ...]
@@ -56,7 +56,7 @@ class SquashedPictures:
 
 
 def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skipped: Skipped) -> SquashedPictures:
-    """Decode pictures side by side; those that cannot be read are noted in `skipped` and left out."""
+    """Decode pictures in parallel. Those that cannot be read are recorded in `skipped` and left out."""
     images = tuple(images)
 
     def read(image: Image) -> tuple[tuple[int, int], Tensor] | InputError:
@@ -64,25 +64,25 @@ def squashed_pictures(corpus: Corpus, images: Iterable[Image], side: int, skippe
             picture = read_picture(corpus, image)
         except InputError as fault:
             return fault
-        # Where the corpus does not know the original's size, the picture at hand is taken for the original.
+        # If the corpus does not give the original size, the picture is taken to be the original.
         return (image.width or picture.width, image.height or picture.height), squashed(picture, side)
 
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8)
-    kept: list[Image] = []
+    readable: list[Image] = []
     sizes: list[tuple[int, int]] = []
     with ThreadPoolExecutor() as pool:
         for image, outcome in zip(images, pool.map(read, images), strict=True):
             if isinstance(outcome, InputError):
                 skipped.add(image, outcome)
                 continue
-            size, pixels[len(kept)] = outcome
-            kept.append(image)
+            size, pixels[len(readable)] = outcome
+            readable.append(image)
             sizes.append(size)
-    return SquashedPictures(tuple(kept), tuple(sizes), pixels[: len(kept)])
+    return SquashedPictures(tuple(readable), tuple(sizes), pixels[: len(readable)])
 
 
 class Views(NamedTuple):
-    """The window of each source picture that becomes the new one: its corner and sides in [0, 1], −1 if mirrored."""
+    """The crop of each picture: its corner and sides in [0, 1]; `flip` is −1 for a mirrored one."""
 
     start: Tensor  # (n, 2)
     sides: Tensor  # (n, 2)
@@ -90,7 +90,7 @@ class Views(NamedTuple):
 
 
 def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
-    """Windows with sides in [1 − zoom, 1.15], their aspect changed a little, half of them mirrored."""
+    """Crops with sides in [1 − zoom, 1.15] and a slightly changed aspect ratio, half of them mirrored."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, device=generator.device, generator=generator)
@@ -102,10 +102,10 @@ def random_views(count: int, zoom: float, generator: torch.Generator) -> Views:
 
 
 def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
-    """Bytes `(n, 3, …)` → the windows as normalized pictures `(n, 3, side, side)`."""
+    """Crops of uint8 pictures `(n, 3, …)` as normalized pictures `(n, 3, side, side)`."""
     if not len(pictures):
         return torch.empty(0, 3, side, side, device=pictures.device)
-    # Affine maps in grid_sample's units, where the source runs from −1 to 1.
+    # grid_sample's coordinates run from −1 to 1.
     theta = torch.zeros(len(pictures), 2, 3, device=pictures.device)
     theta[:, 0, 0], theta[:, 1, 1] = views.sides[:, 0] * views.flip, views.sides[:, 1]
     theta[:, :, 2] = 2 * views.start + views.sides - 1
@@ -114,7 +114,7 @@ def view_pictures(pictures: Tensor, views: Views, side: int) -> Tensor:
 
 
 def random_colours(count: int, generator: torch.Generator) -> Tensor:
-    """Factors of brightness, contrast and saturation `(3, count, 1, 1, 1)`, a fifth from 1 at most."""
+    """Factors of brightness, contrast and saturation `(3, count, 1, 1, 1)` in [0.8, 1.2]."""
     drawn = [torch.rand((count, 1, 1, 1), device=generator.device, generator=generator) for _ in range(3)]
     return 1 + 0.4 * (torch.stack(drawn) - 0.5)
 
@@ -126,16 +126,16 @@ def recoloured(pictures: Tensor, colours: Tensor) -> Tensor:
 
 
 def view_boxes(boxes: Tensor, views: Views) -> Tensor:
-    """Boxes `(n, g, 4)` in the windows, clipped; zeros where less than 40% of the area is left, or nearly nothing."""
+    """Boxes `(n, g, 4)` in the crops, clipped. Zeros if less than 40% of the area is left, or a side is tiny."""
     count = len(boxes)
     seen = (boxes.reshape(count, -1, 2, 2) - views.start[:, None, None]) / views.sides[:, None, None]
     seen = seen.reshape(count, -1, 4)
     mirrored = torch.stack([1 - seen[..., 2], seen[..., 1], 1 - seen[..., 0], seen[..., 3]], -1)
     seen = torch.where(views.flip[:, None, None] < 0, mirrored, seen)
     clipped = seen.clamp(0, 1)
-    kept = (box_area(clipped) > 0.4 * box_area(seen)) & (box_area(boxes) > 0)
-    kept &= (clipped[..., 2:] - clipped[..., :2]).amin(-1) > 0.01
-    return clipped * kept[..., None]
+    visible = (box_area(clipped) > 0.4 * box_area(seen)) & (box_area(boxes) > 0)
+    visible &= (clipped[..., 2:] - clipped[..., :2]).amin(-1) > 0.01
+    return clipped * visible[..., None]
 
 
 def box_area(boxes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Batches of few shapes: named dimensions are padded to one of few sizes, so that captured steps can be repeated.
+"""Pads the named dimensions of batches to one of few sizes, so that captured steps can be repeated.
 
 A batch is a `NamedTuple` whose fields declare what their dimensions are:
 
@@ -7,9 +7,9 @@ A batch is a `NamedTuple` whose fields declare what their dimensions are:
         texts: Annotated[Tensor, "texts"]
         match: Annotated[Tensor, "images", "texts"]
 
-Tensors are padded with zeros, masks with False, so a loss that follows its masks stays what it was. A dimension that is
-declared as None is left alone. Fields may be batches themselves, structures that pad themselves (`PadsItself`),
-dictionaries of scalars, or None; what is not a tensor is for the host, and no captured step may depend on it.
+Tensors are padded with zeros, masks with False, so padding does not change a loss that uses its masks. A dimension
+declared as None is not padded. Fields may be batches themselves, structures that pad themselves (`PadsItself`),
+dictionaries of scalars, or None. What is not a tensor stays on the host; captured steps must not depend on it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Annotated, Any, Final, Protocol, get_args, get_origin, get_ty
 from torch import Tensor
 from torch.nn import functional
 
-#: Multiples that sizes of a dimension are rounded up to; of others, `bucket_size`.
+#: By dimension, the multiple that sizes are rounded up to; for other dimensions see `bucket_size`.
 MULTIPLES: Final = {"words": 8, "captions": 4}
 
 
 def bucket_size(count: int, dimension: str = "") -> int:
-    """The next of few sizes: multiples of 64, and of more for large counts, unless `MULTIPLES` has the dimension.
+    """The next bucket size: a multiple of 64, or of more for large counts; for some dimensions of `MULTIPLES`.
 
     >>> [bucket_size(count) for count in (0, 64, 65, 1000, 13_000)]
     [0, 64, 128, 1024, 13312]
@@ -42,7 +42,7 @@ class PadsItself(Protocol):
     """A part of a batch whose tensors refer to each other, such as a plan over trees."""
 
     def padded(self, room: Any) -> tuple[Any, Any]:
-        """The same with room for larger ones, and that room, for the next to be padded alike; at first it is None."""
+        """A padded copy and its sizes. Pass them as `room` to pad the next one alike; at first `room` is None."""
         ...
 
 
@@ -66,33 +66,33 @@ def is_scalar(value: Any) -> bool:
 
 
 class Padding:
-    """Pads batches, one after another, to few shapes."""
+    """Pads successive batches to few shapes."""
 
     def __init__(self) -> None:
-        #: Of parts that pad themselves, by their place in the batch.
+        #: `room` of parts that pad themselves, by their path in the batch.
         self._rooms: dict[tuple[str, ...], Any] = {}
 
     def __call__(self, batch: Any) -> Any:
         if 1 in _sizes(batch):
-            return batch  # Batch norm refuses a single row, and should still see that it is one.
+            return batch  # Batch norm must see that there is a single row, and refuse it.
         return self._padded(batch, ())
 
     def _padded(self, batch: Any, path: tuple[str, ...]) -> Any:
         declared, fields = _declared(batch), {}
         for name, value in zip(batch._fields, batch, strict=True):
-            own = (*path, name)
+            field_path = (*path, name)
             if isinstance(value, Tensor) and value.dim():
                 fields[name] = pad_to_buckets(value, declared[name])
             elif isinstance(value, PadsItself):
-                fields[name], self._rooms[own] = value.padded(self._rooms.get(own))
+                fields[name], self._rooms[field_path] = value.padded(self._rooms.get(field_path))
             elif isinstance(value, tuple) and name not in declared:
-                fields[name] = self._padded(value, own)
+                fields[name] = self._padded(value, field_path)
         return batch._replace(**fields)
 
 
 def pad_to_buckets(values: Tensor, dimensions: tuple[str | None, ...]) -> Tensor:
-    """A tensor with zeros behind its last element, in every dimension that has a name."""
-    # Dimensions behind those that are declared have no name.
+    """Append zeros in every named dimension of a tensor, up to its bucket size."""
+    # Dimensions after the declared ones have no name.
     names = [*dimensions, *[None] * values.dim()][: values.dim()]
     added = [bucket_size(size, name) - size if name else 0 for size, name in zip(values.shape, names, strict=True)]
     # `pad` counts dimensions from the last one.
@@ -100,7 +100,7 @@ def pad_to_buckets(values: Tensor, dimensions: tuple[str | None, ...]) -> Tensor
 
 
 def _sizes(batch: Any) -> set[int]:
-    """How many there are of whatever the batch and its parts name."""
+    """The sizes of the named dimensions of a batch and its parts."""
     declared, sizes = _declared(batch), set[int]()
     for name, value in zip(batch._fields, batch, strict=True):
         if isinstance(value, tuple) and name not in declared and not isinstance(value, PadsItself):
@@ -116,10 +116,10 @@ def _declared(batch: tuple[Any, ...]) -> Mapping[str, tuple[str | None, ...]]:
 
 @cache
 def dimensions_of(kind: type) -> Mapping[str, tuple[str | None, ...]]:
-    """By field of a batch the names of its dimensions, as `Annotated` has them."""
-    found = {}
+    """The names of the dimensions of each field of a batch, from `Annotated`."""
+    dimensions = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         for option in (hint, *get_args(hint)):
             if get_origin(option) is Annotated:
-                found[name] = get_args(option)[1:]
-    return found
+                dimensions[name] = get_args(option)[1:]
+    return dimensions

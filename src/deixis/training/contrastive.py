@@ -26,7 +26,7 @@ class Contrast(NamedTuple):
     #: Text to image.
     match_images: Annotated[Tensor, "texts", "targets"]
     negative_images: Annotated[Tensor, "texts", "candidates"]
-    #: Among images, and among texts: those that stand for the same thing, and those that stand for different things.
+    #: Among images, and among texts: pairs that describe the same thing, and pairs that describe different things.
     same_images: Annotated[Tensor, "targets", "targets"] | None = None
     different_images: Annotated[Tensor, "targets", "targets"] | None = None
     same_texts: Annotated[Tensor, "texts", "texts"] | None = None
@@ -34,7 +34,7 @@ class Contrast(NamedTuple):
 
 
 def contrast_of(match: Tensor, negative: Tensor | None = None) -> Contrast:
-    """A contrast that is the same in both directions, of masks `(images, texts)`; what does not match is negative."""
+    """The same contrast in both directions, from masks `(images, texts)`; by default all other pairs are negatives."""
     negative = ~match if negative is None else negative
     return Contrast(match, negative, match.T, negative.T)
 
@@ -43,13 +43,13 @@ def caption_contrast(owner: Tensor, images: int) -> Contrast:
     """Every caption against all images but its own, every image against all captions but its own.
 
     Args:
-        owner: `(captions,)` the place of each one's image.
+        owner: `(captions,)` the index of each caption's image.
     """
     return contrast_of(owner == torch.arange(images, device=owner.device)[:, None])
 
 
 def cosines(rows: Tensor, others: Tensor) -> Tensor:
-    """`(rows, others)` of unit vectors, also under mixed precision in full: rounded ones would drown a margin."""
+    """`(rows, others)` of unit vectors, in float32 even under autocast: bfloat16 is coarser than a margin."""
     with torch.autocast(rows.device.type, enabled=False):
         full = torch.promote_types(rows.dtype, torch.float32)
         return rows.to(full) @ others.to(full).T
@@ -58,7 +58,7 @@ def cosines(rows: Tensor, others: Tensor) -> Tensor:
 def directions(
     images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None
 ) -> Iterator[tuple[str, Tensor, Tensor, Tensor, Tensor]]:
-    """Of each direction its name, cosines with what may match, the mask of matches, the same of the negatives."""
+    """For each direction: its name, cosines and mask of the matches, cosines and mask of the negatives."""
     scores = cosines(images, texts)
     yield "image_to_text", scores, contrast.match_texts, scores, contrast.negative_texts
     others = scores.T if candidates is None else cosines(texts, candidates)
@@ -96,14 +96,14 @@ class HardestNegativeLoss(nn.Module):
 class InfoNCERecipe(Struct, tag="infonce", tag_field="kind", frozen=True, forbid_unknown_fields=True):
     """van den Oord et al. (2018), with a learned temperature as in CLIP (Radford et al., ICML 2021)."""
 
-    #: At first.
+    #: The initial temperature.
     temperature: Annotated[float, Meta(gt=0)] = 0.07
 
 
 class InfoNCELoss(nn.Module):
-    """−log of the softmax of each match among itself and its negatives, averaged over pairs and both directions.
+    """Cross-entropy of each match among itself and its negatives, averaged over pairs and both directions.
 
-    Other matches of an anchor are in no denominator. The inverse temperature is learned and stays below 100.
+    Other matches of an anchor are not in the denominator. The inverse temperature is learned, up to 100.
     """
 
     def __init__(self, recipe: InfoNCERecipe) -> None:
@@ -124,7 +124,7 @@ class InfoNCELoss(nn.Module):
 
 
 class ScoreInfoNCE(nn.Module):
-    """InfoNCE (`InfoNCELoss`) over scores `(images, captions)` that are no cosines of two embeddings."""
+    """InfoNCE over scores `(images, captions)` that are not cosines of two embeddings."""
 
     def __init__(self, temperature: float | None = None) -> None:
         super().__init__()
@@ -132,12 +132,12 @@ class ScoreInfoNCE(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The inverse temperature, which stays below 100."""
+        """The inverse temperature, at most 100."""
         return self.log_scale.clamp(max=math.log(100)).exp()
 
     def forward(self, scores: Tensor, owner: Tensor) -> Tensor:
         scores = scores * self.scale
         match = scores[owner, torch.arange(len(owner), device=owner.device)]
-        own = owner == torch.arange(len(scores), device=owner.device)[:, None]
-        others = scores.masked_fill(own, -torch.inf).logsumexp(1)[owner]
+        matches = owner == torch.arange(len(scores), device=owner.device)[:, None]
+        others = scores.masked_fill(matches, -torch.inf).logsumexp(1)[owner]
         return (torch.logaddexp(others, match) - match + scores.logsumexp(0) - match).mean() / 2

@@ -1,4 +1,4 @@
-"""The curves of a run: loss by step and by epoch, validation figures by epoch, the kept epoch marked."""
+"""The curves of a run: loss by step and by epoch, validation figures by epoch, with the best epoch marked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deixis.training.run_records import EpochRecord, Record, StepRecord, epochs_
 
 
 def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
-    """A PNG of a log. `recipe` names the run and the figure that decides."""
+    """Draw a log as PNG. `recipe` has the name of the run and the figure that selects the best epoch."""
     steps = [record for record in records if isinstance(record, StepRecord)]
     if not steps:
         raise DeixisError("there are no steps to draw curves of")
@@ -25,16 +25,16 @@ def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
     epochs = epochs_of(records)
     validated = [record for record in epochs if record.figures]
     names = list(validated[0].figures or {}) if validated else []
-    # Sums of six recalls reach 600, and would squeeze what reaches 100.
+    # Sums of six recalls reach 600: figures up to 100 have a panel of their own.
     sums = [name for name in names if name.split(".")[-1] == "rsum"]
-    panels = [own for own in (sums, [name for name in names if name not in sums]) if own]
+    panels = [panel for panel in (sums, [name for name in names if name not in sums]) if panel]
     figure = Figure(figsize=(7, 3.6 + 2.8 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1 + len(panels), 1, sharex=True, squeeze=False)[:, 0]
     figure.suptitle(str(recipe.get("name", "")))
     _draw_loss(axes[0], steps, epochs)
-    for axis, own in zip(axes[1:], panels, strict=True):
-        _draw_figures(axis, validated, own, recipe["schedule"]["figure"])
+    for axis, panel in zip(axes[1:], panels, strict=True):
+        _draw_figures(axis, validated, panel, recipe["schedule"]["figure"])
     axes[-1].set_xlabel("epoch")
     for axis in axes:
         axis.grid(alpha=0.3)
@@ -45,7 +45,7 @@ def draw_curves(records: Sequence[Record], recipe: Mapping[str, Any]) -> bytes:
 
 
 def _draw_loss(axis: Any, steps: Sequence[StepRecord], epochs: Sequence[EpochRecord]) -> None:
-    # An epoch that is not over is drawn as if it had as many steps as the one before it.
+    # An unfinished epoch is drawn as long as the longest so far.
     counts = {record.epoch: record.steps for record in epochs}
     most = max(record.step for record in steps)
     times = [record.epoch - 1 + record.step / counts.get(record.epoch, most) for record in steps]
@@ -57,7 +57,7 @@ def _draw_loss(axis: Any, steps: Sequence[StepRecord], epochs: Sequence[EpochRec
 
 
 def _draw_figures(axis: Any, validated: Sequence[EpochRecord], names: Sequence[str], decides: str | None) -> None:
-    """The figure that decides is drawn in full colour, the others behind it; the star is the epoch that is kept."""
+    """The schedule's figure is highlighted, and a star marks the best epoch."""
     for name in sorted(names, key=lambda name: name == decides):
         values = [(record.figures or {}).get(name, float("nan")) for record in validated]
         leading = name == decides
@@ -71,9 +71,9 @@ def _draw_figures(axis: Any, validated: Sequence[EpochRecord], names: Sequence[s
             alpha=1.0 if leading or decides is None else 0.6,
             label=name,
         )
-    kept = [record for record in validated if record.best][-1:]
-    for record in kept if decides in names else []:
+    best = [record for record in validated if record.best][-1:]
+    for record in best if decides in names else []:
         value = (record.figures or {})[str(decides)]
-        axis.plot([record.epoch], [value], "*", color="black", markersize=13, label=f"kept: epoch {record.epoch}")
+        axis.plot([record.epoch], [value], "*", color="black", markersize=13, label=f"best: epoch {record.epoch}")
     axis.set_ylabel("validation")
     axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))

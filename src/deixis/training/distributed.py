@@ -1,12 +1,11 @@
-"""Several processes that train one model, started by torchrun: who they are, and what they exchange.
+"""Training one model in several processes, started by torchrun.
 
-Every process has the whole task, draws the same batches and seeds torch alike. Each computes some rows of a batch
-(`RowGather`) and gets the others' with their gradient; the loss, batch statistics and dropout are those of the whole
-batch. So one global batch gives the loss, and to rounding the weights, that it gives in one process, however many
-processes share it.
+Every process has the whole task, makes the same batches and seeds torch alike. Each computes some rows of a batch
+(`RowGather`) and gets the others with their gradient; loss, batch statistics and dropout are those of the whole batch.
+So a global batch gives the same loss, and to rounding the same weights, in any number of processes.
 
-Each process has the loss of the whole batch, and `DistributedDataParallel` averages their gradients. The gradient of
-what is summed over processes on the way is summed, too: the mean of all losses is what is minimized.
+Each process has the loss of the whole batch, and `DistributedDataParallel` averages the gradients. Sums over processes
+also sum their gradients, so the mean of all losses is minimized.
 """
 
 from __future__ import annotations
@@ -36,35 +35,35 @@ from deixis.training.masked_norm import MaskedBatchNorm, update_statistics
 from deixis.training.run_records import Record, TrainingReport
 from deixis.training.task import Loss, SharedTask
 
-#: How long one process waits for another: features may have to be extracted first. torchrun sees a death at once.
-PATIENCE: Final = timedelta(hours=12)
+#: How long a process waits for another, which may have to extract features. torchrun notices dead processes itself.
+TIMEOUT: Final = timedelta(hours=12)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process, by number, among `count` that train together."""
+    """This process, `number`, of `count` that train together."""
 
     number: int = 0
     count: int = 1
-    #: Whether torchrun started it: a group of one talks as a larger one does.
+    #: Whether torchrun started it; even a single process then belongs to a process group.
     started: bool = False
 
     @property
     def together(self) -> bool:
-        """Whether there is a group of processes."""
+        """Whether there is a process group."""
         return self.started or self.count > 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes, validates and talks."""
+        """Whether this is the process that writes, validates and prints."""
         return self.number == 0
 
-    def share(self, things: int) -> range:
-        """Which of so many things are this process' own: consecutive ones, all of them where it is alone."""
-        return range(things * self.number // self.count, things * (self.number + 1) // self.count)
+    def share(self, total: int) -> range:
+        """The indices, of `total`, that this process computes: consecutive ones."""
+        return range(total * self.number // self.count, total * (self.number + 1) // self.count)
 
     def broadcast(self, message: bytes) -> bytes:
-        """The first process' message, in all of them."""
+        """Send the message of the first process to all; returns it."""
         if not self.together:
             return message
         length = torch.tensor([len(message)])
@@ -76,7 +75,7 @@ class Ranks:
         return data.numpy().tobytes()
 
     def broadcast_checkpoint(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
-        """The first process' checkpoint, in all of them: files on its disk need not be on the others'."""
+        """Send the checkpoint of the first process to all: the others may not have its files."""
         if not self.together:
             return checkpoint
         position = self.broadcast(msgspec.json.encode(checkpoint.position) if checkpoint else b"")
@@ -87,7 +86,7 @@ class Ranks:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """The first process alone does what is inside, the others after it: they find what it made."""
+        """Let the first process run the block before the others, which then find its files."""
         if not self.first:
             self.broadcast(b"")
         yield
@@ -100,18 +99,18 @@ ALONE: Final = Ranks()
 
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
-    """Join the processes that torchrun started, by the variables it sets; without torchrun this one is alone."""
+    """Join the process group by the environment variables of torchrun; without them, this process is alone."""
     if not {"WORLD_SIZE", "RANK", "MASTER_ADDR"} <= set(os.environ):
         if int(os.environ.get("WORLD_SIZE") or 1) > 1:
             raise DeixisError("WORLD_SIZE is set, but RANK or MASTER_ADDR is not; start training by torchrun")
         yield ALONE
         return
     own_card = device == "cuda" and _take_card()
-    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
-    # torchrun may hand the same store to processes that it started again, with the addresses of dead ones in it.
-    own = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} of {count}", store)
-    backend = _backend(own, rank, count, own_card)
-    dist.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=PATIENCE)
+    store, rank, count = next(rendezvous("env://", timeout=TIMEOUT))
+    # After a restart torchrun may pass the same store again, with the addresses of dead processes in it.
+    prefixed = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')} of {count}", store)
+    backend = _backend(prefixed, rank, count, own_card)
+    dist.init_process_group(backend, store=prefixed, rank=rank, world_size=count, timeout=TIMEOUT)
     try:
         yield Ranks(rank, count, started=True)
     finally:
@@ -119,24 +118,24 @@ def joined(device: str) -> Iterator[Ranks]:
 
 
 def _take_card() -> bool:
-    """Choose this process' card; whether it has the card to itself."""
+    """Select this process' GPU; returns whether no other process uses it."""
     missing = [name for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE") if not os.environ.get(name)]
     if missing:
-        raise DeixisError(f"{' and '.join(missing)} must be set to share cards; start training by torchrun")
+        raise DeixisError(f"{' and '.join(missing)} must be set to share GPUs; start training by torchrun")
     cards = torch.cuda.device_count()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % cards)
     return int(os.environ["LOCAL_WORLD_SIZE"]) <= cards
 
 
 def _backend(store: Store, rank: int, count: int, own_card: bool) -> str:
-    """What all processes talk by. NCCL refuses processes that share a card: where any two do, it is gloo for all."""
+    """The backend of all processes: gloo if any two share a GPU, which NCCL refuses."""
     store.set(f"own card {rank}", str(own_card))
     every = [store.get(f"own card {number}") == b"True" for number in range(count)]
     return "cpu:gloo,cuda:nccl" if all(every) else "gloo"
 
 
 class FollowingRun:
-    """Stands for the run folder in a process that is not the first, and writes nothing."""
+    """Takes the place of the run folder in all processes but the first, and writes nothing."""
 
     finished = False
 
@@ -165,50 +164,50 @@ def shared_loss(task: SharedTask[Any], ranks: Ranks) -> Callable[[Any], Loss]:
     """
     gather = RowGather(ranks)
     make_global(task.module, gather)
-    # Groups that are frozen for a while, and rows that another process computes, leave parameters without a gradient.
+    # Parameters have no gradient while their group is frozen, or if other processes compute all rows that use them.
     return DistributedDataParallel(_TaskLoss(task, gather), find_unused_parameters=True)
 
 
 class _TaskLoss(nn.Module):
-    """Has the parameters of the task's module, but not its buffers: these agree already, and need not be sent."""
+    """Has the parameters of the task's module but not its buffers, which are equal already and need not be sent."""
 
     def __init__(self, task: SharedTask[Any], gather: RowGather) -> None:
         super().__init__()
-        self.task, self.gather, self.learned = task, gather, nn.ParameterList(task.module.parameters())
+        self.task, self.gather, self.parameters_of_task = task, gather, nn.ParameterList(task.module.parameters())
 
     def forward(self, batch: Any) -> Loss:
         return self.task.loss(batch, self.gather)
 
 
 class RowGather:
-    """`deixis.training.task.Gather` by several processes: each computes consecutive rows."""
+    """`deixis.training.task.Gather` in several processes: each computes consecutive rows."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        #: While a function computes: its rows of the batch, and how many the batch has.
+        #: During a call: this process' rows of the batch, and the number of all rows.
         self.rows: range | None = None
         self.count = 0
 
     def __call__(self, function: Callable[..., Any], *rows: Any) -> Any:
-        self.count = len(next(each for each in rows if each is not None))
-        own = self.rows = self.ranks.share(self.count)
+        self.count = len(next(argument for argument in rows if argument is not None))
+        share = self.rows = self.ranks.share(self.count)
         try:
-            values = function(*(each if each is None else each[own.start : own.stop] for each in rows))
+            values = function(*(part if part is None else part[share.start : share.stop] for part in rows))
         finally:
             self.rows = None
-        return tree_map_only(Tensor, lambda value: self._gathered(value, own), values)
+        return tree_map_only(Tensor, lambda value: self._gathered(value, share), values)
 
-    def _gathered(self, values: Tensor, own: range) -> Tensor:
-        """The rows of all processes `(count, …)`, of which these are the process' own."""
+    def _gathered(self, values: Tensor, share: range) -> Tensor:
+        """The rows of all processes, `(count, …)`, from those of this process."""
         values = values.to(torch.promote_types(values.dtype, torch.float32))
-        before = values.new_zeros(own.start, *values.shape[1:])
-        after = values.new_zeros(self.count - own.stop, *values.shape[1:])
-        # The sum of a row and zeros has the row's own bits.
+        before = values.new_zeros(share.start, *values.shape[1:])
+        after = values.new_zeros(self.count - share.stop, *values.shape[1:])
+        # Adding zeros is exact.
         return summed(torch.cat([before, values, after]))
 
 
 def summed(values: Tensor) -> Tensor:
-    """The sum over all processes, in all of them; its gradient is summed likewise."""
+    """The sum over all processes, in each of them; gradients are summed as well."""
     result: Tensor = _Summed.apply(values)  # type: ignore[no-untyped-call]
     return result
 
@@ -230,7 +229,7 @@ def _sum_over_processes(values: Tensor) -> Tensor:
 
 
 def make_global(module: nn.Module, gather: RowGather) -> None:
-    """Let batch norm and dropout see the whole batch while `gather` computes rows of it.
+    """Make batch norm and dropout work on the whole batch while `gather` computes some of its rows.
 
     Layers are converted in place, since networks may share them.
     """
@@ -244,10 +243,7 @@ def make_global(module: nn.Module, gather: RowGather) -> None:
 
 
 class GlobalBatchNorm(MaskedBatchNorm):
-    """Batch norm by the statistics of all processes' rows; `nn.SyncBatchNorm` is for GPUs alone.
-
-    A process may have no rows.
-    """
+    """Batch norm over the rows of all processes; a process may have none. `nn.SyncBatchNorm` works only on GPUs."""
 
     gather: RowGather
 
@@ -256,7 +252,7 @@ class GlobalBatchNorm(MaskedBatchNorm):
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         if not self.training or self.gather.rows is None:
             return super().forward(input, mask)
-        # The count of all rows is on the device, which would have to be waited for; this one is on the host.
+        # From the host: reading the total below would wait for the device.
         if self.gather.count * input.shape[2:].numel() == 1:
             raise ValueError("Expected more than 1 value per channel when training, got one in all processes")
         full, channels = input.to(torch.promote_types(input.dtype, torch.float32)), self.num_features
@@ -268,10 +264,10 @@ class GlobalBatchNorm(MaskedBatchNorm):
         shape = (1, channels, *[1] * (input.dim() - 2))
         deviation = (full - mean.view(shape)).square()
         variance = (deviation if masked is None else deviation.masked_fill(masked, 0)).sum(others) / at_least_one
-        own = torch.cat([mean, variance, count[None]])
+        local = torch.cat([mean, variance, count[None]])
         number, processes = self.gather.ranks.number, self.gather.ranks.count
-        before, after = own.new_zeros(number, len(own)), own.new_zeros(processes - 1 - number, len(own))
-        table = summed(torch.cat([before, own[None], after]))
+        before, after = local.new_zeros(number, len(local)), local.new_zeros(processes - 1 - number, len(local))
+        table = summed(torch.cat([before, local[None], after]))
         means, variances, counts = table[:, :channels], table[:, channels:-1], table[:, -1:]
         # The statistics of a union: Chan, Golub and LeVeque (1979), equation 2.1, for any number of parts.
         total = counts.sum()
@@ -284,13 +280,13 @@ class GlobalBatchNorm(MaskedBatchNorm):
 
 
 class GlobalDropout(nn.Dropout):
-    """Draws for the whole batch, as one process would, and uses what falls on its own rows."""
+    """Draws the mask of the whole batch, as one process would, and applies the part for its rows."""
 
     gather: RowGather
 
     def forward(self, input: Tensor) -> Tensor:
-        own = self.gather.rows
-        if own is None or not self.training or not self.p:
+        rows = self.gather.rows
+        if rows is None or not self.training or not self.p:
             return super().forward(input)
-        kept = functional.dropout(input.new_ones(self.gather.count, *input.shape[1:]), self.p)
-        return input * kept[own.start : own.stop]
+        mask = functional.dropout(input.new_ones(self.gather.count, *input.shape[1:]), self.p)
+        return input * mask[rows.start : rows.stop]

@@ -1,7 +1,7 @@
-"""What models trained on stored features share: they take `ImageFeatures`, or compute them of any picture.
+"""Base classes of models trained on stored features, which can also compute the features of any picture.
 
-`FeatureModel` is the base of all of them, `EmbeddingModel` of those with one space of unit vectors for visual features
-and texts.
+`FeatureModel` is the base of all of them, `EmbeddingModel` of those with a joint space of unit vectors for visual
+features and texts.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Array = NDArray[Any]
 BLOCK = 8192
 #: Pictures whose features are computed at a time.
 PICTURES = 16
-#: Texts whose embeddings are remembered: phrases come back picture after picture ("a man").
-REMEMBERED = 200_000
-#: Boxes that only a corpus can have: any other picture has none.
+#: Number of texts whose embeddings are cached: phrases like "a man" repeat from picture to picture.
+CACHED_TEXTS = 200_000
+#: Kinds of boxes that need annotations; pictures outside a corpus have none.
 ANNOTATED = frozenset({"chains", "drawn"})
 
 
 class PictureFeatures:
-    """Features of any pictures, computed as the extraction behind a run did: same backbone, crops and proposals.
+    """Computes features of any picture as they were extracted for a run: same backbone, crops and proposals.
 
     Args:
-        recipes: of the run's features.
+        recipes: the run's feature recipes.
         device: where they are computed, `cpu` or `cuda`.
-        by_regions: the whole picture's vector is that computed as the regions' are.
-        regions_kept: the first so many regions; None: all.
+        by_regions: take the vector of the whole picture from the features with regions.
+        regions_kept: use only this many regions, the first ones; None: all.
     """
 
     def __init__(
@@ -64,52 +64,54 @@ class PictureFeatures:
         regions_kept: int | None = None,
     ) -> None:
         self.recipes = [
-            each for each in dict.fromkeys(recipes) if each.regions is None or each.regions.boxes not in ANNOTATED
+            recipe
+            for recipe in dict.fromkeys(recipes)
+            if recipe.regions is None or recipe.regions.boxes not in ANNOTATED
         ]
-        if not self.recipes or any(each.from_file for each in self.recipes):
-            raise DeixisError("the model was trained on features that cannot be computed of other pictures")
+        if not self.recipes or any(recipe.from_file for recipe in self.recipes):
+            raise DeixisError("the model was trained on features that cannot be computed for other pictures")
         self._device, self._by_regions, self._regions_kept = device, by_regions, regions_kept
 
     @cached_property
     def _mappers(self) -> list[BoxMapper]:
-        return [make_mapper(each, device=self._device) for each in self.recipes]
+        return [make_mapper(recipe, device=self._device) for recipe in self.recipes]
 
     @property
     def at_least(self) -> int:
-        """Pixels of the shorter side that the features need; 0: all."""
+        """The size of the shorter side in pixels that the features need; 0: the full picture."""
         needed = [mapper.at_least for mapper in self._mappers]
         return max(needed) if all(needed) else 0
 
     def prepare(self, image: str | Path | Picture) -> tuple[PreparedPicture, ...]:
-        """What is needed of a picture; called from many threads. A file that is no picture is an `InputError`."""
+        """Decode a picture as far as needed; thread-safe. Raises `InputError` if a file is not a picture."""
         if not isinstance(image, str | Path):
             return tuple(mapper.prepare_picture(Image("picture"), image) for mapper in self._mappers)
         data, name = read_named_file(image)
         return tuple(mapper.prepare(Image(name, file=name), data) for mapper in self._mappers)
 
     def __call__(self, prepared: Sequence[tuple[PreparedPicture, ...]]) -> list[ImageFeatures]:
-        computed = [mapper([own[place] for own in prepared]) for place, mapper in enumerate(self._mappers)]
-        return [self._joined(list(each)) for each in zip(*computed, strict=True)]
+        computed = [mapper([parts[index] for parts in prepared]) for index, mapper in enumerate(self._mappers)]
+        return [self._joined(list(features)) for features in zip(*computed, strict=True)]
 
     def _joined(self, computed: Sequence[Features]) -> ImageFeatures:
-        """As `deixis.model.store_images` joins stores."""
+        """Join the features of several recipes, as `deixis.model.store_images` does for stores."""
         pairs = list(zip(self.recipes, computed, strict=True))
         with_regions = [features for recipe, features in pairs if recipe.regions is not None]
         alone = [features for recipe, features in pairs if recipe.regions is None]
         regions = with_regions[0] if with_regions else None
         whole = regions if regions is not None and (self._by_regions or not alone) else alone[0]
         width, height = whole["size"].tolist()
-        found = ImageFeatures(
+        features = ImageFeatures(
             image=whole["image"],
             regions=None if regions is None else regions["regions"],
             boxes=None if regions is None else regions["boxes"],
             size=(width, height),
             whole=None if regions is None or regions is whole else regions["image"],
         )
-        if self._regions_kept is None or found.regions is None or found.boxes is None:
-            return found
-        kept = slice(self._regions_kept)
-        return replace(found, regions=found.regions[kept], boxes=found.boxes[kept])
+        if self._regions_kept is None or features.regions is None or features.boxes is None:
+            return features
+        first = slice(self._regions_kept)
+        return replace(features, regions=features.regions[first], boxes=features.boxes[first])
 
 
 @dataclass(frozen=True)
@@ -119,25 +121,25 @@ class RunInfo:
     recipe: str
     weights_sha256: str
     features: Sequence[FeatureRecipe]
-    #: The model needs a picture's regions: the vector of the whole picture is the one computed with them.
+    #: The model needs regions, and takes the vector of the whole picture from the features with regions.
     by_regions: bool = False
-    #: The model is given the first so many regions of a picture; None: all.
+    #: Number of regions of a picture that the model uses, the first ones; None: all.
     regions_kept: int | None = None
 
 
 class FeatureModel(SearchModel):
-    """A model of stored features. One that was loaded from a run computes those of any other picture itself."""
+    """A model of stored features. If it was loaded from a run, it computes the features of any other picture itself."""
 
     localizes_features = True
-    #: What it cannot do with features of whole pictures alone.
+    #: Abilities that need regions.
     needs_regions: frozenset[str] = frozenset({"localize", "ground", "describe_regions", "align"})
-    #: What it was loaded from; None: a model that was made from networks.
+    #: The run it was loaded from, if any.
     run: RunInfo | None = None
 
     def loaded_from(self, run: RunInfo) -> None:
-        """Let it compute features of pictures as the run's training did, and be bound to an index."""
+        """Make it able to compute features of pictures as for its training, and to index photos."""
         self.run = run
-        if not any(each.regions and each.regions.boxes not in ANNOTATED for each in run.features):
+        if not any(recipe.regions and recipe.regions.boxes not in ANNOTATED for recipe in run.features):
             self.lacks = self.lacks | self.needs_regions
 
     def __init__(self, device: torch.device) -> None:
@@ -147,37 +149,37 @@ class FeatureModel(SearchModel):
     def pictures(self) -> PictureFeatures:
         """Computes the features of pictures."""
         if self.run is None:
-            raise DeixisError(f"{self.name or type(self).__name__} takes stored features alone (ImageFeatures)")
+            raise DeixisError(f"{self.name or type(self).__name__} takes only stored features (ImageFeatures)")
         return PictureFeatures(
             self.run.features, self._device.type, by_regions=self.run.by_regions, regions_kept=self.run.regions_kept
         )
 
     def features_of(self, images: Sequence[ImageInput]) -> list[ImageFeatures]:
-        """Stored features as they are, those of pictures computed."""
-        found = list(images)
-        places = [place for place, image in enumerate(images) if not isinstance(image, ImageFeatures)]
-        for start in range(0, len(places), PICTURES):
-            some = places[start : start + PICTURES]
-            computed = self.pictures([self.pictures.prepare(images[place]) for place in some])
-            for place, features in zip(some, computed, strict=True):
-                found[place] = features
-        return found
+        """Features of all images: stored ones as they are, others computed."""
+        all_features = list(images)
+        pictures = [index for index, image in enumerate(images) if not isinstance(image, ImageFeatures)]
+        for start in range(0, len(pictures), PICTURES):
+            indices = pictures[start : start + PICTURES]
+            computed = self.pictures([self.pictures.prepare(images[index]) for index in indices])
+            for index, features in zip(indices, computed, strict=True):
+                all_features[index] = features
+        return all_features
 
     def look(self, image: ImageInput) -> ImageFeatures:
-        """The picture's features."""
+        """The features of a picture."""
         return self.features_of([image])[0]
 
     @cached_property
     def identity(self) -> Identity:  # type: ignore[override]
         if self.run is None:
-            raise DeixisError(f"{type(self).__name__} was not loaded from a run: an index cannot be bound to it")
+            raise DeixisError(f"{type(self).__name__} was not loaded from a run, so it cannot index photos")
         features = [msgspec.to_builtins(recipe) for recipe in self.pictures.recipes]
         preprocessing = {"features": features, "at_least": self.pictures.at_least}
         return Identity(self.run.recipe, self.run.weights_sha256, self.dim, preprocessing)
 
     @property
     def dim(self) -> int:
-        """Numbers of an embedding."""
+        """Dimensions of an embedding."""
         return int(self.embed_texts([("a",)]).shape[1])
 
     def prepare(self, picture: Picture) -> Any:
@@ -188,22 +190,22 @@ class FeatureModel(SearchModel):
 
 
 class TextInput(Protocol):
-    """What a model needs of `deixis.text.features.TextFeatures`."""
+    """The part of `deixis.text.features.TextFeatures` that a model uses."""
 
     def transform(self, texts: Sequence[Tokens]) -> Array:
-        """One row, or one number, for each text."""
+        """One row for each text."""
 
     def knows(self, word: str) -> bool:
-        """Whether a word counts at all."""
+        """Whether a word has any influence."""
 
 
 class EmbeddingModel(FeatureModel, ABC):
-    """One space of unit vectors for visual features and texts; embeddings of texts are remembered."""
+    """A joint space of unit vectors for visual features and texts. Embeddings of texts are cached."""
 
     def __init__(self, text: TextInput, device: torch.device) -> None:
         super().__init__(device)
         self._text = text
-        self._known: dict[tuple[str, ...], Array] = {}
+        self._embeddings: dict[tuple[str, ...], Array] = {}
         self._asked: tuple[Sequence[Tokens], Array] | None = None
 
     @abstractmethod
@@ -225,20 +227,20 @@ class EmbeddingModel(FeatureModel, ABC):
 
     def _text_branch(self, texts: Sequence[Text]) -> Array:
         keys = [tuple(as_tokens(text)) for text in texts]
-        new = list(dict.fromkeys(key for key in keys if key not in self._known))
-        if len(self._known) + len(new) > REMEMBERED:
-            self._known = {}
+        new = list(dict.fromkeys(key for key in keys if key not in self._embeddings))
+        if len(self._embeddings) + len(new) > CACHED_TEXTS:
+            self._embeddings = {}
             new = list(dict.fromkeys(keys))
         for start in range(0, len(new), BLOCK):
             part = new[start : start + BLOCK]
-            self._known.update(zip(part, self._embed_text(self._text.transform(part)), strict=True))
-        return np.stack([self._known[key] for key in keys])
+            self._embeddings.update(zip(part, self._embed_text(self._text.transform(part)), strict=True))
+        return np.stack([self._embeddings[key] for key in keys])
 
     def unknown_words(self, text: Text) -> list[str]:
         return [token for token in as_tokens(text) if not self._text.knows(token)]
 
     def prepare_texts(self, texts: Sequence[Tokens], *, keep: bool = False) -> None:
-        """Embed texts at once, since text features work out a word once per call; the embeddings are remembered."""
+        """Embed texts at once, which is faster than one by one, and cache the embeddings (`keep`: on disk)."""
         if not keep or self.run is None:
             self._text_branch(texts)
             return
@@ -252,17 +254,17 @@ class EmbeddingModel(FeatureModel, ABC):
             embeddings = self._text_branch(texts).astype(np.float16)
             with atomic_write(path) as stream:
                 stream.write(safetensors.numpy.save({"rows": np.ascontiguousarray(embeddings)}))
-        self._known.update(zip(map(tuple, texts), embeddings.astype(np.float32), strict=True))
+        self._embeddings.update(zip(map(tuple, texts), embeddings.astype(np.float32), strict=True))
 
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
-        """By the cosine of region and phrase, each phrase read by itself."""
+        """Scores proposals by the cosine of region and phrase, each phrase without its sentence."""
         regions, boxes = regions_of(self.look(image))
-        # Average precision asks for the same thousands of phrases at every picture.
+        # Average precision uses the same thousands of phrases with every picture.
         if self._asked is None or phrases is not self._asked[0]:
             self._asked = tuple(phrases), self._text_branch(phrases)
         return Localized(boxes, self.compare(self._asked[1], self.embed_visual(regions)))
 
     def compare(self, texts: Array, visual: Array) -> Array:
-        """Scores `(texts, visual)` of embeddings, higher is better: their cosines."""
+        """Scores `(texts, visual)` of embeddings: their cosines."""
         rows, columns = (torch.from_numpy(side).to(self._device) for side in (texts, visual))
         return (rows @ columns.T).cpu().numpy()

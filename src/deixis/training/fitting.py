@@ -1,4 +1,4 @@
-"""Runs of what is worked out in one go, without gradients: the same folder, the same files, no epochs."""
+"""Runs of models that are fitted in one go, without gradients: the same folder and files, no epochs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from deixis.training.runs import RunFolder, read_model
 
 @runtime_checkable
 class Fits(Protocol):
-    """Something that is fitted (`deixis.papers.entities_cca.task`), as a `Task` is something that is descended."""
+    """Something that is fitted in closed form (`deixis.papers.entities_cca.task`), where a `Task` is trained."""
 
     def weights(self) -> Mapping[str, Tensor]:
-        """What the run keeps as `model.safetensors`, once fitted."""
+        """The weights for `model.safetensors`, once fitted."""
         ...
 
     def parameters(self) -> int:
-        """How many numbers were fitted."""
+        """The number of fitted parameters."""
         ...
 
     def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
-        """Fit, tell of each try, and give the figures on the validation split."""
+        """Fit, report each try with `say`, and return the figures on the validation split."""
         ...
 
     def save(self, folder: Path) -> None:
@@ -36,7 +36,7 @@ class Fits(Protocol):
 
 
 def fit(task: Fits, run: RunFolder, *, device: torch.device, say: Callable[[str], None]) -> TrainingReport:
-    """Fit into a run folder; a finished run is left as it is, one that was killed begins anew."""
+    """Fit into a run folder. A finished run is left as it is; one that was killed starts again."""
     if run.finished:
         return read_model(run.folder).report
     start = time.monotonic()

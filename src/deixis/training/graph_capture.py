@@ -1,10 +1,10 @@
 """A training step as one CUDA graph: the adaptor between a trainer's step and batches of many shapes.
 
-A step of a small network keeps a GPU busy for less time than it takes to launch its kernels one by one. Captured once,
-forward pass, backward pass, clipping, optimizer and averaging are launched together. Batches that declare their
-dimensions are padded to few shapes (`deixis.training.bucket_padding`), and each shape that comes up often enough gets a
-graph. The trainer seeds torch before every step as always, so a graph draws what the step it was captured from would
-draw. Batches that declare nothing, and steps that cannot be captured, are stepped kernel by kernel.
+A small network computes a step in less time than it takes to launch its kernels one by one. A captured step launches
+forward pass, backward pass, clipping, optimizer and averaging together. Batches that declare their dimensions are
+padded to few shapes (`deixis.training.bucket_padding`), and each frequent shape gets a graph. The trainer seeds torch
+before every step, so a graph uses the same random numbers as an ordinary step. Batches that declare no dimensions, and
+steps that cannot be captured, run as ordinary steps.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from deixis.training.placing import to_device
 from deixis.training.schedule import Schedule
 from deixis.training.task import Loss
 
-#: Steps before a graph is captured: libraries choose their kernels, and optimizer and average begin.
+#: Ordinary steps before a capture, in which libraries choose kernels and optimizer and average are initialized.
 WARM_UP: Final = 3
-#: What batches of one graph have in common.
+#: The shapes of a batch; each has a graph of its own.
 Shapes = tuple[torch.Size | int | None, ...]
-#: Of a batch and the factor of the learning rate: the figures of the step that it takes, and the gradient's norm.
+#: Takes a step with a batch and a factor of the learning rate; returns the loss and the gradient's norm.
 TakeStep = Callable[[Any, float | Tensor], tuple[Loss, Tensor]]
 
 
 def can_capture_graphs(schedule: Schedule, device: torch.device) -> bool:
-    """Whether steps of a schedule can be captured: not while parts are frozen, and not with every optimizer."""
-    thawing = any(group.frozen_epochs for group in schedule.groups)
-    return device.type == "cuda" and not thawing and schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd")
+    """Whether steps of a schedule can be captured: on a GPU, without frozen groups, with these optimizers."""
+    freezes = any(group.frozen_epochs for group in schedule.groups)
+    return device.type == "cuda" and not freezes and schedule.optimizer in ("adam", "adamw", "rmsprop", "sgd")
 
 
 class GraphedSteps:
-    """Takes steps like `step`, by CUDA graphs of it, which share their memory: no two are at work at once.
+    """Takes steps by CUDA graphs of `step`. The graphs share memory, since only one runs at a time.
 
-    On exit the graphs are freed at once instead of waiting to be collected: a forked process would try to free them,
-    and freeing one while another is captured ends that capture.
+    On exit the graphs are freed at once: a forked process would try to free them, and freeing one while another is
+    being captured would end that capture.
 
     Args:
-        step: takes a step.
+        step: takes an ordinary step.
         device: where it is taken.
-        capture: with False batches are padded all the same, but stepped kernel by kernel, for comparison.
+        capture: False: pad batches, but take ordinary steps, for comparison.
     """
 
     def __init__(self, step: TakeStep, device: torch.device, *, capture: bool = True) -> None:
         self._step, self._device, self._capture = step, device, capture
         self._pad = Padding()
         self._seen: Counter[Shapes] = Counter()
-        #: By shapes, the batch that a graph reads, into which others are copied.
+        #: By shapes, the batch that a graph reads. Other batches are copied into it.
         self._inputs: dict[Shapes, Any] = {}
         self._graphs: dict[Shapes, _Graph] = {}
         self._pool: Any = None
@@ -64,9 +64,9 @@ class GraphedSteps:
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self._forget()
+        self._free()
 
-    def _forget(self) -> None:
+    def _free(self) -> None:
         self._graphs.clear()
         self._inputs.clear()
 
@@ -79,9 +79,9 @@ class GraphedSteps:
         if not self._capture or self._seen[shapes] < WARM_UP:
             return self._step(batch, factor)
         if self._seen[shapes] == WARM_UP:
-            # The last step before the capture already reads the graph's own batch: kernels may depend on addresses.
+            # The last step before the capture already reads the graph's batch: kernels may depend on addresses.
             self._inputs[shapes] = tree_map_only(Tensor, torch.clone, batch)
-            # Figures that are part of the batch would be overwritten by the next one.
+            # Cloned, since values that are part of the batch would be overwritten by the next one.
             loss, norm = self._step(self._inputs[shapes], factor)
             return tree_map_only(Tensor, torch.clone, loss), norm
         if shapes not in self._graphs:
@@ -89,23 +89,23 @@ class GraphedSteps:
         return self._graphs[shapes].step(batch, factor) if shapes in self._graphs else self._step(batch, factor)
 
     def _capture_step(self, shapes: Shapes) -> None:
-        # While it is captured, a step computes nothing: after a fault the weights are as before.
+        # A step computes nothing while it is captured, so the weights do not change if the capture fails.
         try:
             self._graphs[shapes] = _Graph(self._step, self._inputs[shapes], self._pool)
             self._pool = self._graphs[shapes].pool
         except RuntimeError as fault:
-            # Older graphs draw from a generator that is no longer the one that is seeded.
+            # Earlier graphs use a generator that is no longer the one that is seeded.
             self._capture = False
-            self._forget()
+            self._free()
             reason = str(fault).partition("\n")[0]
-            warnings.warn(f"steps are taken kernel by kernel: capturing a CUDA graph failed ({reason})", stacklevel=2)
+            warnings.warn(f"training without CUDA graphs: capturing a step failed ({reason})", stacklevel=2)
 
 
 class _Graph:
-    """A step that was captured with a batch of its own, into which others are copied.
+    """A captured step with its batch, into which others are copied.
 
     Args:
-        pool: the memory of a graph to share it with.
+        pool: memory of another graph to share.
     """
 
     def __init__(self, step: TakeStep, batch: Any, pool: Any) -> None:
@@ -124,14 +124,14 @@ class _Graph:
             input_.copy_(value)
         self._factor.fill_(factor)
         self._graph.replay()
-        # The next step writes to the same place, and those of other graphs may.
+        # Cloned, since the next step writes to the same memory.
         total, norm, *parts = self._figures.clone()
         return Loss(total, {**self._loss.parts, **dict(zip(self._parts, parts, strict=True))}), norm
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Freeing graphs of an earlier run while another is captured would end the capture."""
+    """During a capture: freeing graphs of an earlier run would end it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -143,7 +143,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def _restored_after_a_fault() -> Iterator[None]:
-    """A capture that fails leaves PyTorch on its stream, with a generator that waits for its end."""
+    """A failed capture leaves PyTorch on the capture's stream, with a generator in capture mode. Restore both."""
     generator = torch.cuda.default_generators[torch.cuda.current_device()]
     before = generator.clone_state()
     with torch.cuda.stream(torch.cuda.current_stream()):
@@ -155,7 +155,7 @@ def _restored_after_a_fault() -> Iterator[None]:
 
 
 def shapes_of(batch: Any) -> Shapes:
-    """The shapes of a batch's tensors, its integers and which fields are None: a step may have branched by these."""
+    """The shapes of a batch's tensors, its integers and its None fields: all that a step may branch on."""
     leaves = (leaf for leaf in tree_leaves(batch) if leaf is None or isinstance(leaf, Tensor | int))
     return tuple(leaf.shape if isinstance(leaf, Tensor) else leaf for leaf in leaves)
 

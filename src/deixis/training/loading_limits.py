@@ -1,4 +1,4 @@
-"""What may go wrong when a model is loaded from files of a stranger, made one line that names the folder."""
+"""Loading models from untrusted files: memory is limited, and any error is one line that names the folder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from deixis.errors import InputError
 
-#: What a model may take while it is loaded: so many bytes, and so many times the bytes of its files. Weights of 8 bits
-#: become 32, are copied once, and features may need a backbone of their own.
+#: Memory that loading a model may take: a constant plus a multiple of the size of its files. 8-bit weights become
+#: 32-bit and are copied once, and features may need a backbone.
 FREE_BYTES, BYTES_PER_BYTE = 2 << 30, 16
-#: What settings and weights that do not fit end in.
+#: Exceptions raised by settings and weights that do not fit together.
 _FAULTS = (
     ArithmeticError,
     AssertionError,
@@ -37,20 +37,19 @@ _FAULTS = (
 
 @contextmanager
 def loading(folder: Path) -> Iterator[None]:
-    """Around the loading of a model: settings and weights that do not fit, or a network far too large, are an
-    `InputError`."""
+    """While a model is loaded, raise an `InputError` for settings and weights that do not fit, or a huge network."""
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     try:
         with _Limit(FREE_BYTES + BYTES_PER_BYTE * size):
             yield
     except _FAULTS as fault:
-        told = " ".join(str(fault).split())[-200:]
-        problem = f"cannot be loaded: its settings and weights do not fit ({type(fault).__name__}: {told})"
+        message = " ".join(str(fault).split())[-200:]
+        problem = f"cannot be loaded: its settings and weights do not fit ({type(fault).__name__}: {message})"
         raise InputError(folder, problem) from fault
 
 
 class _Limit(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses new tensors that together are larger than the files could ever fill."""
+    """Refuses to create tensors that together are larger than the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

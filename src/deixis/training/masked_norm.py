@@ -1,4 +1,4 @@
-"""Layers for batches of which a mask says what is there: batch norm over the rows that the mask names."""
+"""Batch norm over the rows that a mask selects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class MaskedSequential(nn.Sequential):
-    """One layer after another; a mask `(rows,)` is given to the layers that take statistics of a batch.
+    """`nn.Sequential` that passes a mask `(rows,)` to its batch norms.
 
     A bias before batch norm has zero gradient; Adam would turn its rounding noise into full steps, so it is frozen.
     """
@@ -27,7 +27,7 @@ class MaskedSequential(nn.Sequential):
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
-    """Batch norm by the statistics of the rows where a mask `(rows,)` is true; without a mask, of all rows."""
+    """Batch norm with the statistics of the rows where a mask `(rows,)` is true; without a mask, of all rows."""
 
     def forward(self, rows: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or not self.training or len(rows) < 2:

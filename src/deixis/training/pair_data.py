@@ -1,8 +1,7 @@
-"""What the papers' models learn from, as tensors on one device: image-sentence pairs, and region-phrase pairs.
+"""Training data of the papers' models as tensors on one device: image-sentence pairs and region-phrase pairs.
 
-Everything is read from feature stores and text features once, some images at a time, straight into the tensors it
-stays in: 200 half-precision regions of 1,280 channels of 6,000 images are 3 GB, and little more is in memory.
-Nothing is learned here: what learns takes a training set, and validation uses the same tensors of another split.
+Features are read once, some images at a time, directly into the final tensors: 200 float16 regions of 1,280 channels
+of 6,000 images take 3 GB, and little more memory is needed. Validation uses the same tensors of another split.
 """
 
 from __future__ import annotations
@@ -26,9 +25,10 @@ from deixis.text.features import TextFeatures, Tokens
 from deixis.text.tokens import tokens_of
 from deixis.training.placing import place_of
 
-#: Overlap with the drawn box from which a region is a positive of a phrase, and below which a negative (paper 1, 4.1).
+#: IoU with the ground-truth box: positives of a phrase have at least the first, negatives less than the second
+#: (two-branch networks, section 4.1).
 POSITIVE, NEGATIVE = 0.7, 0.3
-#: Images whose regions are read together: 64 of 200 half-precision regions of 1,280 channels are 33 MB.
+#: Images whose regions are read together: 64 with 200 float16 regions of 1,280 channels take 33 MB.
 _IMAGES = 64
 
 
@@ -41,30 +41,30 @@ class SentenceData:
     image_of: Tensor  # (captions,) int64, ascending
     image_ids: tuple[str, ...]
     captions: tuple[Tokens, ...]
-    #: Images that the store skipped, since their pictures are broken.
+    #: Number of images without features, since their pictures are broken.
     without_features: int
 
 
 @dataclass(frozen=True, eq=False)
 class PhraseData:
-    """Region-phrase pairs: every mention with a box, and its image's regions. Build it with `phrase_data`.
+    """Region-phrase pairs: every mention with a box, and the regions of its image. Build it with `phrase_data`.
 
-    Rows of `regions` come image by image: first the merged drawn box of each chain that has boxes, in the order of
-    `image.chains`, then the proposals, best first. Images without a pair are left out.
+    Rows of `regions` are ordered by image: first the merged ground-truth box of each chain that has boxes, in the order
+    of `image.chains`, then the proposals, best first. Images without a pair are left out.
     """
 
     strings: Tensor  # (strings, dim) float, or ids (strings, longest) int64: each phrase string once
     pair_string: Tensor  # (pairs,) int64
     pair_image: Tensor  # (pairs,)
-    pair_chain: Tensor  # (pairs,), a number of its own for every chain of every image
-    pair_region: Tensor  # (pairs,): the row of the chain's merged drawn box
+    pair_chain: Tensor  # (pairs,), a different number for every chain of every image
+    pair_region: Tensor  # (pairs,): the row of the chain's merged box
     regions: Tensor  # (rows, channels) float
     region_image: Tensor  # (rows,) int64
     region_boxes: Tensor  # (rows, 4) float32, in the original picture's pixels
-    #: Where each image's rows begin, and, last, where they end; and how many of them are drawn.
+    #: Image i has rows image_offsets[i] to image_offsets[i + 1], of which the first drawn[i] are ground truth.
     image_offsets: Tensor  # (images + 1,)
     drawn: Tensor  # (images,)
-    #: By pair: the drawn box itself and the proposals of IoU ≥ 0.7 with it; rows of its image of IoU < 0.3 with it.
+    #: For each pair: its ground-truth box and proposals of IoU ≥ 0.7 with it; rows of its image of IoU < 0.3 with it.
     #: Pair k has `positive_rows[positive_offsets[k] : positive_offsets[k + 1]]`.
     positive_rows: Tensor
     positive_offsets: Tensor  # (pairs + 1,)
@@ -72,7 +72,7 @@ class PhraseData:
     negative_offsets: Tensor  # (pairs + 1,)
     image_ids: tuple[str, ...]
     phrases: tuple[Tokens, ...]
-    #: Visual phrases without a box, left out; images that a store skipped.
+    #: Number of visual phrases without a box, which are left out, and of images without features.
     without_box: int
     without_features: int
 
@@ -90,11 +90,11 @@ def sentence_data(
 
     Args:
         source: the images.
-        store: has the whole-picture vectors, `image`.
+        store: has the vectors of whole pictures, `image`.
         text: fitted text features.
         device: where the tensors go.
-        dtype: of images and of texts that are numbers; half precision saves memory where batches are cast.
-        may_stay: leave features in main memory where the device has no room for them.
+        dtype: of images and of text vectors; float16 saves memory if batches are cast.
+        may_stay: leave features in main memory if the device has no room for them.
     """
     images = _with_features(source, store)
     captions = [tokens_of(caption) for image in images for caption in image.captions]
@@ -126,12 +126,12 @@ def phrase_data(
 
     Args:
         source: the images.
-        chains: regions at the merged drawn boxes (the feature recipe `chains`).
-        proposals: regions that nobody drew, of the same backbone; None: the drawn boxes alone.
+        chains: features of the merged ground-truth boxes (the feature recipe `chains`).
+        proposals: features of proposals, of the same backbone; None: only the ground-truth boxes.
         text: fitted text features.
         device: where the tensors go.
-        dtype: of the regions; by default as they are stored, so that batches are cast. Strings are float32.
-        may_stay: leave the regions' features in main memory where the device has no room for them.
+        dtype: of the regions; by default that of the store, so that batches are cast. Strings are float32.
+        may_stay: leave the regions in main memory if the device has no room for them.
     """
     stores = (chains,) if proposals is None else (chains, proposals)
     present = _with_features(source, *stores)
@@ -177,7 +177,7 @@ def encode_texts(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Texts as features on a device, block by block; token ids stay integers."""
+    """Text features on a device, computed block by block; word ids stay integers."""
     if text.recipe.kind == "tokens":
         return torch.from_numpy(text.transform(texts)).to(device)
     out = torch.empty((len(texts), text.dim), dtype=dtype, device=device)
@@ -189,7 +189,7 @@ def encode_texts(
 
 
 def of_items(rows: Ragged, items: NDArray[np.int64]) -> Ragged:
-    """The rows of some items, in that order, an item as often as it is named."""
+    """The rows of some items, in that order; items may repeat."""
     lengths = np.diff(rows.offsets)[items]
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     shift = np.repeat(rows.offsets[items] - offsets[:-1], lengths)
@@ -198,9 +198,9 @@ def of_items(rows: Ragged, items: NDArray[np.int64]) -> Ragged:
 
 @dataclass(frozen=True)
 class _Mentions:
-    """The phrases with a box: by mention its string, its image and its chain, all counted from 0 over `images`."""
+    """The phrases with a box: for each mention the indices of its string, its image and its chain."""
 
-    images: list[int]  # numbers of the images that have one
+    images: list[int]  # indices of the images that have one
     strings: list[Tokens]
     string: NDArray[np.int64]
     image: NDArray[np.int64]
@@ -213,20 +213,20 @@ class _Mentions:
         strings: dict[Tokens, int] = {}
         rows: list[tuple[int, int, int]] = []
         first_chain = without_box = 0
-        for number, image in enumerate(images):
+        for index, image in enumerate(images):
             boxed = [chain.id for chain in image.chains if chain.boxes]
-            chain_number = {chain: first_chain + place for place, chain in enumerate(boxed)}
+            chain_index = {chain: first_chain + offset for offset, chain in enumerate(boxed)}
             before = len(rows)
             for caption in image.captions:
                 tokens = tokens_of(caption) if caption.phrases else ()
                 for phrase in caption.phrases:
-                    if phrase.chain in chain_number:
+                    if phrase.chain in chain_index:
                         text = tokens[phrase.start : phrase.end]
-                        rows.append((strings.setdefault(text, len(strings)), len(chosen), chain_number[phrase.chain]))
+                        rows.append((strings.setdefault(text, len(strings)), len(chosen), chain_index[phrase.chain]))
                     else:
                         without_box += phrase.visual
             if len(rows) > before:
-                chosen.append(number)
+                chosen.append(index)
                 first_chain += len(boxed)
         if not rows:
             raise DeixisError("no phrase of these images has a box: there are no region-phrase pairs")
@@ -236,7 +236,7 @@ class _Mentions:
 
 
 def _with_features(source: TrainingSet | Corpus, *stores: FeatureStore) -> list[Image]:
-    """The images, without those whose pictures are broken; one that a store was never asked for is an error."""
+    """The images without those that a store skipped. An image that a store does not know is an error."""
     images = [image for image in source if not any(image.id in store.skipped for store in stores)]
     for store in stores:
         store.numbers(image.id for image in images)
@@ -246,7 +246,7 @@ def _with_features(source: TrainingSet | Corpus, *stores: FeatureStore) -> list[
 
 
 def _merged_boxes(image: Image) -> NDArray[np.float64]:
-    """One box a chain that has boxes, `(chains, 4)`."""
+    """One box for each chain that has boxes, `(chains, 4)`."""
     boxes = [merge(box_array(image.boxes[number] for number in chain.boxes)) for chain in image.chains if chain.boxes]
     return np.array(boxes, np.float64).reshape(-1, 4)
 
@@ -259,13 +259,13 @@ def _read_regions(
     dtype: torch.dtype | None,
     may_stay: bool,
 ) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
-    """Regions `(rows, channels)` of images, their boxes `(rows, 4)`, and where the rows of each image begin.
+    """Regions `(rows, channels)` of images, their boxes `(rows, 4)`, and the offsets of each image's rows.
 
-    Of the stores the first has the drawn boxes' regions, in the order of `merged`.
+    The first store has the regions of the ground-truth boxes, in the order of `merged`.
     """
     chains, shapes = stores[0], [store.plan.arrays["regions"].shape for store in stores]
     if shapes[0] != shapes[-1]:
-        raise DeixisError(f"{chains.folder} has regions of {shapes[0]} numbers, {stores[1].folder} of {shapes[1]}")
+        raise DeixisError(f"{chains.folder} has regions of shape {shapes[0]}, {stores[1].folder} of {shapes[1]}")
     numbers = [store.numbers(image.id for image in images) for store in stores]
     counts = [cast(RaggedArray, store["regions"]).lengths[own] for store, own in zip(stores, numbers, strict=True)]
     for image, own, count in zip(images, merged, counts[0].tolist(), strict=True):
@@ -283,15 +283,15 @@ def _read_regions(
     for start, end in pairwise([*range(0, len(images), _IMAGES), len(images)]):
         chosen = slice(start, end)
         first, last = offsets[start], offsets[end]
-        # Drawn rows before proposed ones, image by image.
+        # Ground-truth rows before proposals, image by image.
         order = np.argsort(
             np.concatenate([np.repeat(np.arange(c[chosen].size), c[chosen]) for c in counts]), kind="stable"
         )
-        found = [
-            cast(RaggedArray, store["boxes"]).gather(own[chosen]).values
-            for store, own in zip(stores[1:], numbers[1:], strict=True)
+        proposed = [
+            cast(RaggedArray, store["boxes"]).gather(rows[chosen]).values
+            for store, rows in zip(stores[1:], numbers[1:], strict=True)
         ]
-        boxes[first:last] = np.concatenate([*merged[chosen], *found])[order]
+        boxes[first:last] = np.concatenate([*merged[chosen], *proposed])[order]
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
         rows = np.concatenate([part.values for part in parts])[order]
         regions[first:last] = torch.from_numpy(rows).to(place, regions.dtype)
@@ -307,7 +307,7 @@ def _overlapping(
     for start, end, count in zip(offsets[:-1], offsets[1:], drawn, strict=True):
         overlap = iou_matrix(boxes[start : start + count], boxes[start:end])
         itself = np.eye(count, end - start, dtype=bool)
-        # Another chain's drawn box is no positive: only proposals, and the own box even where it has no extent.
+        # Other chains' boxes are not positives: only proposals, and the chain's own box even if its area is 0.
         positive = (overlap >= POSITIVE) & (np.arange(end - start) >= count) | itself
         for kind, chosen in enumerate((positive, (overlap < NEGATIVE) & ~itself)):
             values[kind].append(start + np.nonzero(chosen)[1])

@@ -1,4 +1,4 @@
-"""Features on the device once and for all where they fit, else in main memory, from where each batch takes its rows."""
+"""Where features are stored: on the device if they fit, otherwise in main memory, from which batches copy rows."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-#: How much of what a device has free features may take: steps and validation need the rest.
-ROOM = 0.7
+#: Share of a device's free memory that features may take; steps and validation need the rest.
+MEMORY_SHARE = 0.7
 
 
 def place_of(size: int, device: str | torch.device) -> torch.device:
-    """Where `size` bytes of features go: to the device, or into main memory if that has no room for them."""
+    """The device if it has room for `size` bytes of features, otherwise the CPU."""
     target = torch.device(device)
-    if target.type == "cuda" and size > ROOM * torch.cuda.mem_get_info(target.index)[0]:
+    if target.type == "cuda" and size > MEMORY_SHARE * torch.cuda.mem_get_info(target.index)[0]:
         return torch.device("cpu")
     return target
 
 
 def rows_of(table: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a table, wherever it lies, on the device that their numbers are on."""
+    """Rows of a table on any device, on the device of the indices `rows`."""
     return table[rows.to(table.device)].to(rows.device)
 
 
 def send(array: Tensor, device: torch.device | str) -> Tensor:
-    """To a device. A GPU that is at work is not waited for, as it would be without pinned memory."""
+    """Copy to a device, through pinned memory so that a busy GPU is not waited for."""
     device = torch.device(device)
     return array.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else array.to(device)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """A batch with all its tensors on the device; those that are not go there together."""
+    """A batch with all its tensors on the device. Those elsewhere are copied together, one copy per dtype."""
     leaves, structure = tree_flatten(batch)
     elsewhere: dict[torch.dtype, list[int]] = {}
-    for number, leaf in enumerate(leaves):
+    for index, leaf in enumerate(leaves):
         if isinstance(leaf, Tensor) and leaf.device.type != device.type:
-            elsewhere.setdefault(leaf.dtype, []).append(number)
-    for numbers in elsewhere.values():
-        sizes = [leaves[number].numel() for number in numbers]
-        sent = send(torch.cat([leaves[number].flatten() for number in numbers]), device)
-        for number, part in zip(numbers, torch.split(sent, sizes), strict=True):
-            leaves[number] = part.view(leaves[number].shape)
+            elsewhere.setdefault(leaf.dtype, []).append(index)
+    for indices in elsewhere.values():
+        sizes = [leaves[index].numel() for index in indices]
+        sent = send(torch.cat([leaves[index].flatten() for index in indices]), device)
+        for index, part in zip(indices, torch.split(sent, sizes), strict=True):
+            leaves[index] = part.view(leaves[index].shape)
     return tree_unflatten(leaves, structure) if elsewhere else batch

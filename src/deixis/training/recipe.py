@@ -1,4 +1,4 @@
-"""Recipes: a TOML file that says all of a training, checked on load with the faulty field named.
+"""Recipes: TOML files with all settings of a training. Errors name the field.
 
     kind = "sentences"              # what is trained: one of `deixis.training.kinds.KINDS`
     about = "One line for people."
@@ -6,7 +6,7 @@
     features = "regions"            # a built-in feature recipe, or a table of one
     seed = 0
     rows = ["two-branch/table2/embedding-bi"]    # what it reproduces among the papers' tables
-    readings = []                   # readings of the papers that it uses
+    readings = []                   # readings of the papers that it follows
     [schedule]                      # see `deixis.training.schedule`
     …                               # and the sections of its kind: [text], [model], [loss], [sampler]
 
@@ -35,7 +35,7 @@ from deixis.vision import TOWER
 
 
 class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every recipe has. A kind extends it with its own sections, each a struct beside the code it configures."""
+    """The fields of every recipe. A kind adds its own sections, each a struct next to the code it configures."""
 
     name: Annotated[str, Meta(min_length=1)]
     kind: str
@@ -55,12 +55,12 @@ class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def learns_from_boxes(self) -> bool:
-        """Whether drawn boxes have a part in the training; model cards tell it."""
+        """Whether ground-truth boxes are used in training; model cards say so."""
         return False
 
     @property
     def builds_on(self) -> tuple[str, ...]:
-        """The recipes or runs that this one needs: here, of a trained backbone that its features name."""
+        """The recipes or runs that this one needs: here, a trained backbone that its features name."""
         backbone = "" if self.features is None else self.feature_recipe.backbone
         return (backbone.removeprefix(TOWER),) if backbone.startswith(TOWER) else ()
 
@@ -70,25 +70,25 @@ class FitRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def region_features(self) -> FeatureRecipe:
-        """The same, for a kind that looks at regions."""
+        """The feature recipe of a kind that needs regions."""
         regions_of(self.feature_recipe)
         return self.feature_recipe
 
 
 def regions_of(features: FeatureRecipe) -> RegionRecipe:
     if features.regions is None:
-        raise DeixisError("this recipe looks at regions: `features` needs a [features.regions] section")
+        raise DeixisError("this kind of recipe needs regions: add a [features.regions] section")
     return features.regions
 
 
 class Recipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A recipe of what is learned step by step."""
+    """A recipe of a kind that is trained by gradient descent."""
 
     schedule: Schedule
 
 
 class RecipeFile(NamedTuple):
-    """A recipe as TOML, with what it inherits, and with every setting."""
+    """A recipe as TOML, including what it inherits, and as a typed record with every setting."""
 
     text: str
     recipe: FitRecipe
@@ -99,7 +99,7 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
 
     Args:
         name: `two-branch/sentences-bi`, or a `.toml` file.
-        overrides: settings to change, `schedule.epochs=3`; a value that is no TOML is taken as text.
+        overrides: settings to change, `schedule.epochs=3`; a value that is not TOML is taken as text.
 
     Raises:
         InputError: naming the file and the field.
@@ -108,19 +108,19 @@ def load_recipe(name: str | Path, overrides: Sequence[str] = ()) -> RecipeFile:
     for override in overrides:
         apply_override(settings, override)
     if any(not override.startswith("seed=") for override in overrides):
-        # With other settings it makes no row of a paper any more.
+        # With other settings it no longer reproduces a row of a paper.
         settings.pop("rows", None)
-    # A mistake in what was changed is not looked for in the file.
+    # An error in an override should not be reported for the file.
     source = f"{name} with {', '.join(overrides)}" if overrides else str(path)
     return RecipeFile(text, check_recipe(settings, source))
 
 
 def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
-    """The typed recipe of a kind; whatever is wrong is an `InputError` that names the source and the field."""
+    """Check settings and convert them to the recipe type of their kind. An `InputError` names the source and field."""
     name = settings.get("kind")
     if not isinstance(name, str) or name not in KINDS:
         known = ", ".join(KINDS) or "none"
-        raise InputError(source, f"{name!r} is no kind of recipe; known: {known}", "kind")
+        raise InputError(source, f"{name!r} is not a kind of recipe; known: {known}", "kind")
     if huge := next(_huge_numbers(settings, ""), ""):
         raise InputError(source, "is a number of more than 64 bits", huge)
     try:
@@ -131,7 +131,7 @@ def check_recipe(settings: dict[str, Any], source: str) -> FitRecipe:
 
 
 def _huge_numbers(value: Any, place: str) -> Iterator[str]:
-    """The places of whole numbers that TOML does not allow."""
+    """The names of settings with integers of more than 64 bits, which TOML does not allow."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _huge_numbers(part, f"{place}.{name}".lstrip("."))
@@ -154,12 +154,12 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
     path, equals, value = override.partition("=")
     names = path.strip().split(".")
     if not equals or not all(names):
-        raise DeixisError(f"{override!r} is no setting; write it as schedule.epochs=3")
+        raise DeixisError(f"{override!r} is not a setting; write it as schedule.epochs=3")
     table: Any = settings
     for depth, name in enumerate(names[:-1], start=1):
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise DeixisError(f"{override!r}: {'.'.join(names[:depth])} is no table of settings")
+            raise DeixisError(f"{override!r}: {'.'.join(names[:depth])} is not a table of settings")
     try:
         table[names[-1]] = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -167,7 +167,7 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
 
 
 class RecipeSummary(msgspec.Struct, frozen=True):
-    """The head of a recipe, read without importing what it configures."""
+    """The first fields of a recipe, read without importing its kind."""
 
     name: str
     kind: str

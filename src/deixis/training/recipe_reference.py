@@ -1,9 +1,9 @@
-"""How results name a recipe: by its name, for people, and by a hash of its settings, to tell whether it is the same.
+"""How results refer to a recipe: by its name and by a hash of its settings.
 
-The hash is of the settings that are not left at their defaults, so that a new setting leaves the hashes of old recipes
-as they were. It does not depend on names: a recipe that names another one (its concept network, its aligner, a trained
-backbone) is hashed with the other's hash in place of the name. Nor does it depend on `seed`, which results give
-separately, or on what is written for people.
+The hash covers settings that differ from their defaults, so that adding a setting does not change the hashes of old
+recipes. It does not depend on names: a recipe that names another (its concept network, its aligner, a trained backbone)
+is hashed with the other's hash in place of the name. Nor does it depend on `seed`, which results give separately, or on
+texts for people.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from deixis.training.recipe import FitRecipe, load_recipe
 from deixis.training.running import recipe_of, recipe_of_folder
 from deixis.vision import TOWER
 
-#: Settings that have no part in the hash.
+#: Settings that are not hashed.
 NOT_HASHED = frozenset({"name", "about", "rows", "seed"})
 
 
 def reference(recipe: FitRecipe) -> RecipeReference:
     """Name and hash of a recipe, with those of the recipes that it builds on.
 
-    A run that it builds on and that is gone is not among them; the name of its folder still tells which recipe it had.
+    A run that it builds on and that no longer exists is left out; the name of its folder still gives its recipe.
     """
     below, hashes = [], {}
     for name in recipe.builds_on:
@@ -43,7 +43,7 @@ def reference(recipe: FitRecipe) -> RecipeReference:
 
 
 def chosen_settings(settings: msgspec.Struct) -> dict[str, Any]:
-    """The settings that are not what they would be by default."""
+    """The settings that differ from their defaults."""
     chosen: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         value = getattr(settings, field.name)
@@ -57,7 +57,7 @@ def chosen_settings(settings: msgspec.Struct) -> dict[str, Any]:
 
 
 def _without_names(settings: Any, hashes: Mapping[str, str]) -> Any:
-    """Settings with the hash of a recipe wherever one is named, `tower:NAME` included."""
+    """Settings with hashes in place of the names of recipes, also in `tower:NAME`."""
     if isinstance(settings, dict):
         return {field: _without_names(value, hashes) for field, value in settings.items()}
     if isinstance(settings, str):

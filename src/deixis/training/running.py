@@ -1,4 +1,4 @@
-"""A recipe from beginning to end: its features, its task, its run folder."""
+"""Run a recipe: get its features, build its task, train it into a run folder, or take a run from the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deixis.training.runs import RunFolder, is_finished, read_model, read_plan
 from deixis.training.trainer import Progress, train
 from deixis.vision import TOWER
 
-#: In the folder of a run whose features are those of a backbone that was trained: that backbone.
+#: The trained backbone in the folder of a run that uses its features.
 TOWER_FILE = "tower.safetensors"
 
 
@@ -41,9 +41,9 @@ def run_recipe(
     progress: Callable[[Progress], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> TrainingReport:
-    """Train a recipe into a run folder; one that was begun is continued, a finished one left as it is.
+    """Train a recipe into a run folder. An interrupted run is continued; a finished one is left as it is.
 
-    Of several processes that share a run the first alone writes, and the same number of them need not continue it.
+    If several processes train together, only the first writes. Another number of them may continue the run.
     """
     recipe, kind = file.recipe, kind_of(file.recipe.kind)
     refuse_unshared(recipe, ranks)
@@ -54,7 +54,7 @@ def run_recipe(
         report = ranks.broadcast(msgspec.json.encode(read_model(out).report) if run.finished else b"")
         if report:
             return msgspec.json.decode(report, type=TrainingReport)
-        # What the first process fits or trains on the way is in the cache when the others need it.
+        # What the first process fits or trains here is cached when the others need it.
         with ranks.in_turn():
             task = kind.task(recipe, corpus, stores, device)
         if isinstance(task, Fits):
@@ -67,18 +67,18 @@ def run_recipe(
 
 
 def refuse_unshared(recipe: FitRecipe, ranks: Ranks) -> None:
-    """A `DeixisError` where several processes cannot train a recipe together."""
+    """Raise a `DeixisError` if several processes cannot train a recipe together."""
     if ranks.count == 1 or kind_of(recipe.kind).distributed:
         return
     shared = ", ".join(name for name in KINDS if kind_of(name).distributed)
     raise DeixisError(
         f"{recipe.name} is of the kind {recipe.kind!r}, which one process trains: start it without torchrun "
-        f"(several processes share recipes of the kinds {shared})"
+        f"(several processes can train the kinds {shared})"
     )
 
 
 def left_out(stores: Sequence[FeatureStore]) -> str:
-    """What to say of pictures that could not be read, and so have no features; nothing where all could."""
+    """A line about pictures that could not be read and have no features; empty if there are none."""
     skipped = {image: reason for store in stores for image, reason in store.skipped.items()}
     if not skipped:
         return ""
@@ -96,10 +96,10 @@ def stores_for(
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FeatureStore]:
-    """The features that a recipe asks for, or its finished `run`, from the cache or extracted into it.
+    """The features of a recipe, or of its finished `run`, from the cache or extracted into it.
 
     Args:
-        split: all that is needed of features which a run makes itself; those that it learned from are there already.
+        split: extract only this split, if a run is used with features of its own network.
     """
     kind = kind_of(recipe.kind)
     wanted = kind.features(recipe, run)
@@ -112,16 +112,16 @@ def stores_for(
 
 
 def with_backbone(features: FeatureRecipe, tower: Path) -> FeatureRecipe:
-    """Features of a trained backbone, whose file is `tower`; others as they are."""
+    """The feature recipe with the file of a trained backbone, if it names one."""
     if not features.backbone.startswith(TOWER):
         return features
     return msgspec.structs.replace(features, backbone=f"{TOWER}{tower}")
 
 
 def trained_backbone(recipe: FitRecipe, corpus: Corpus, device: torch.device) -> Path | None:
-    """The file of the trained backbone that a recipe's features name: of a run, or of the recipe of one.
+    """The file of the trained backbone that a recipe's features name, by its run or by its recipe; None: they do not.
 
-    None where they name none. A recipe's run is trained now unless it is kept.
+    A recipe that is named is trained now unless its run is cached.
     """
     name = recipe.feature_recipe.backbone.removeprefix(TOWER)
     if name == recipe.feature_recipe.backbone:
@@ -133,11 +133,11 @@ def trained_backbone(recipe: FitRecipe, corpus: Corpus, device: torch.device) ->
 
 
 def recipe_of(name: str) -> RecipeFile:
-    """The recipe of this name or path, or that of a finished run in this folder."""
+    """The recipe of this name or path, or of the finished run in this folder."""
     if is_finished(name):
         return RecipeFile("", check_recipe(dict(read_plan(name).recipe), name))
-    if made_by := recipe_of_folder(name):
-        command = f"deixis train {made_by} --seed {name.rpartition('-seed')[2]} --out {name}"
+    if recipe_name := recipe_of_folder(name):
+        command = f"deixis train {recipe_name} --seed {name.rpartition('-seed')[2]} --out {name}"
         raise DeixisError(f"there is no finished run in {name}; make it with `{command}`, and give it its --corpus")
     return load_recipe(name)
 

@@ -1,13 +1,13 @@
-"""Mini-batches for the two-branch networks: Algorithm 1 of paper 1 (phrases) and its simpler form of section 5.1.
+"""Mini-batches of two-branch networks: sentences (section 5.1), and what Algorithm 1 (phrases) shares with them.
 
-A batch names rows of the data's tensors and says which match; features are looked up where they are stored. All choices
-are made by NumPy from the seed and the epoch, so they are the same on every device. Phrases are in `phrase_sampling`.
+A batch has row indices of the data's tensors and masks of the matches; features are looked up where they are stored.
+NumPy makes all choices, from the seed and the epoch, so they are the same on every device.
 
 Readings of Algorithm 1:
-- A phrase matches a region if both belong to one chain or drawn box, or if its string is one that the chain goes by; a
-  sentence matches an image if it is one of its captions, or equal to the one at hand. Such a text is never a negative.
+- A phrase matches a region if both belong to one chain or ground-truth box, or if its string is also one of the chain's
+  phrases. A sentence matches an image if it is, or equals, one of its captions. Such texts are never negatives.
   "Two different matches" are two different strings, or two different regions.
-- A match that neighbourhood sampling adds gets its own K hardest triplets: the paper's mean number of triplets doubles.
+- A match added by neighbourhood sampling has its own K hardest triplets: the paper's mean number of triplets doubles.
 - The control ("the same number of additional triplets randomly") adds as many random pairs of the training set.
 """
 
@@ -27,13 +27,13 @@ from deixis.training.contrastive import Contrast
 from deixis.training.placing import rows_of, send
 from deixis.training.task import Batches
 
-Numbers = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Neighbourhood = Literal["none", "sampling", "random"]
 Batch = TypeVar("Batch")
 
 
 class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """`neighbourhood` "sampling" gives every image a second sentence, "random" is the control for it."""
+    """`neighbourhood`: "sampling" adds a second sentence for every image; "random" is the control for that."""
 
     batch: Annotated[int, Meta(ge=2)] = 500
     neighbourhood: Neighbourhood = "none"
@@ -42,42 +42,42 @@ class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 class RankingBatch(NamedTuple):
     """Images and texts to embed, and which of them match."""
 
-    #: Rows of the data's images or regions, and of its texts or strings; masks are true where there is one.
+    #: Rows of the data's images or regions, and of its texts or strings; masks are false for padding.
     images: Annotated[Tensor, "images"]
     image_mask: Annotated[Tensor, "images"]
     texts: Annotated[Tensor, "texts"]
     text_mask: Annotated[Tensor, "texts"]
     contrast: Contrast
-    #: Numbers of the pairs that the batch began with.
-    pairs: Numbers
-    #: Figures to log.
+    #: Indices of the pairs that the batch is made from.
+    pairs: Indices
+    #: Counts to log.
     statistics: Mapping[str, Tensor]
-    #: Which of the images are in matching pairs, and which texts are contrasted with; None: all of them.
+    #: Which images are in matching pairs, and which images texts are contrasted with; None: all of them.
     targets: Annotated[Tensor, "targets"] | None = None
     candidates: Annotated[Tensor, "candidates"] | None = None
-    #: The words of texts that are read word by word, 0 = padding at the end.
+    #: Word ids of texts for a recurrent branch, padded with 0.
     token_ids: Annotated[Tensor, "texts", "words"] | None = None
 
 
 class PairBatch(NamedTuple):
-    """Images and texts to embed, and pairs of them with labels +1 and −1, as many of each."""
+    """Images and texts to embed, and as many pairs of them labelled +1 as −1."""
 
     images: Annotated[Tensor, "images"]
     image_mask: Annotated[Tensor, "images"]
     texts: Annotated[Tensor, "texts"]
     text_mask: Annotated[Tensor, "texts"]
-    #: Of each pair the place in `images` and in `texts`.
+    #: For each pair, its positions in `images` and in `texts`.
     image: Annotated[Tensor, "pairs"]
     text: Annotated[Tensor, "pairs"]
     labels: Annotated[Tensor, "pairs"]
     pair_mask: Annotated[Tensor, "pairs"]
-    pairs: Numbers
+    pairs: Indices
     statistics: Mapping[str, Tensor]
     token_ids: Annotated[Tensor, "texts", "words"] | None = None
 
 
 class Sentences(Protocol):
-    """What is needed of `deixis.training.pair_data.SentenceData`."""
+    """The part of `deixis.training.pair_data.SentenceData` that is used here."""
 
     @property
     def image_of(self) -> Tensor: ...  # (captions,)
@@ -86,10 +86,10 @@ class Sentences(Protocol):
 
 
 class SentenceSampler:
-    """Batches of image-sentence pairs (section 5.1); a pair's number is its caption's row.
+    """Batches of image-sentence pairs (section 5.1). The index of a pair is the row of its caption.
 
     Args:
-        token_ids: `(captions, longest)`, where captions are read word by word.
+        token_ids: `(captions, longest)` word ids, for a recurrent branch.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SentenceSampler:
     ) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
-        self.image = as_numbers(data.image_of)
+        self.image = as_indices(data.image_of)
         numbers: dict[Hashable, int] = {}
         self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)
         self.choices = Choices(self.image, self.string)
@@ -107,12 +107,12 @@ class SentenceSampler:
         return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._triplets)
 
     def pairs(self, epoch: int) -> Batches[PairBatch]:
-        """For the similarity network: each pair (x, y) and (x, a random y′ of another image)."""
+        """For the similarity network: each pair (x, y), and (x, y′) with a random y′ of another image."""
         if len(np.unique(self.image)) < 2:
-            raise DeixisError("a similarity network learns from sentences of other images: it needs two images or more")
+            raise DeixisError("a similarity network needs sentences of other images as negatives: two images or more")
         return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._pairs)
 
-    def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:
+    def _triplets(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> RankingBatch:
         start = len(base)
         added, texts, statistics = base[:0], base, {"pairs": float(start)}
         if self.recipe.neighbourhood != "none":
@@ -124,7 +124,7 @@ class SentenceSampler:
         elif len(added):
             texts = np.concatenate([base, self.choices.another(base[added], random)])
         count = len(base)
-        # Each text matches the image of one pair; the first `start` pairs are also contrasted from text to image.
+        # Each text matches the image of one pair. Only the first `start` pairs are also contrasted from text to image.
         owner, image, string = self._send(np.stack([
             np.concatenate([np.arange(count), added]), self.image[texts], self.string[texts]
         ]))  # fmt: skip
@@ -152,7 +152,7 @@ class SentenceSampler:
             token_ids=self._token_ids(texts, rows),
         )
 
-    def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
+    def _pairs(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> PairBatch:
         texts = np.concatenate([base, self.choices.elsewhere(base, random)])
         places = torch.arange(len(texts), device=self.device)
         images, rows = self._send(self.image[base]), self._send(texts)
@@ -170,26 +170,26 @@ class SentenceSampler:
             token_ids=self._token_ids(texts, rows),
         )
 
-    def _token_ids(self, texts: Numbers, rows: Tensor) -> Tensor | None:
+    def _token_ids(self, texts: Indices, rows: Tensor) -> Tensor | None:
         return None if self.token_ids is None else self.token_ids.of(texts, rows)
 
-    def _send(self, numbers: Numbers) -> Tensor:
+    def _send(self, numbers: Indices) -> Tensor:
         return torch.from_numpy(numbers).to(self.device, non_blocking=True)
 
 
 class TokenIdRows:
-    """Token ids of texts, of which those of a batch are cut to its longest text."""
+    """Word ids of texts; those of a batch are cut to its longest text."""
 
     def __init__(self, ids: Tensor) -> None:
-        self.ids, self.lengths = ids, as_numbers((ids != 0).sum(1))
+        self.ids, self.lengths = ids, as_indices((ids != 0).sum(1))
 
-    def of(self, texts: Numbers, rows: Tensor) -> Tensor:
-        """`(texts, longest of them)`, of texts whose numbers are also on the device, as `rows`."""
+    def of(self, texts: Indices, rows: Tensor) -> Tensor:
+        """`(texts, longest of them)`; `rows` are the indices `texts` on the device."""
         return rows_of(self.ids[:, : max(1, int(self.lengths[texts].max(initial=1)))], rows)
 
 
 def as_statistics(values: Mapping[str, float], device: torch.device) -> dict[str, Tensor]:
-    """Figures of a batch as scalars on the device, sent together."""
+    """Counts of a batch as scalars on the device, sent in one copy."""
     return dict(zip(values, send(torch.tensor([*values.values()]), device).unbind(), strict=True))
 
 
@@ -198,11 +198,11 @@ def shuffled(
     size: int,
     seed: int,
     epoch: int,
-    make: Callable[[int, Numbers, Numbers, np.random.Generator], Batch],
+    make: Callable[[int, Indices, Indices, np.random.Generator], Batch],
 ) -> Batches[Batch]:
-    """Every pair once in an epoch, in random sets of `size`; `make` is also given the pairs that follow a set.
+    """Each pair once per epoch, in random sets of `size`; `make` also gets the pairs after a set.
 
-    A last set of one pair joins the one before it: batch normalization needs two rows.
+    A last set of one pair is joined to the one before it, since batch norm needs two rows.
     """
     order = np.random.default_rng((seed, epoch)).permutation(count)
     starts = list(range(0, count, size))
@@ -211,72 +211,72 @@ def shuffled(
     ends = [*starts[1:], count]
 
     def made() -> Iterator[Batch]:
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
             following = order[np.arange(end, end + 2 * size) % count]
-            yield make(epoch, order[start:end], following, np.random.default_rng((seed, epoch, number)))
+            yield make(epoch, order[start:end], following, np.random.default_rng((seed, epoch, index)))
 
     return Batches(len(starts), made())
 
 
-def second_matches(target: Numbers, match: Numbers, options: Numbers) -> tuple[int, Numbers, int]:
-    """How many different targets there are, where to add a second match, and how many targets stay without one.
+def second_matches(target: Indices, match: Indices, options: Indices) -> tuple[int, Indices, int]:
+    """The number of different targets, the positions that get a second match, and the number of targets without one.
 
-    A second match is added to every target with a single one, at a place where there are two `options` or more.
+    A second match is added to every target with a single one, at a position with two or more `options`.
 
     >>> second_matches(np.array([7, 5, 7, 5, 9]), np.array([1, 2, 3, 2, 2]), np.array([2, 1, 2, 3, 1]))
     (3, array([3]), 1)
     """
     order = np.argsort(-options, kind="stable")
-    targets, first, number = np.unique(target[order], return_index=True, return_inverse=True)
-    _, each = np.unique(np.stack([number, match[order]]), axis=1, return_index=True)
-    alone = order[first[np.bincount(number[each]) == 1]]
+    targets, first, index = np.unique(target[order], return_index=True, return_inverse=True)
+    _, pairs = np.unique(np.stack([index, match[order]]), axis=1, return_index=True)
+    alone = order[first[np.bincount(index[pairs]) == 1]]
     added = np.sort(alone[options[alone] > 1])
     return len(targets), added, len(alone) - len(added)
 
 
 class Choices:
-    """The different strings of each target (the chain of a phrase, the image of a sentence), found by pair.
+    """The different strings of each target (the chain of a phrase, the image of a sentence).
 
-    `rows` has one pair for every string of every target, target by target; those of pair p are
-    rows[first[p] : last[p]], and its own string is at place[p].
+    `rows` has one pair for every string of every target, target by target. Those with the target of pair p are
+    rows[first[p] : last[p]]; the string of pair p is at position[p].
     """
 
-    def __init__(self, target: Numbers, string: Numbers) -> None:
+    def __init__(self, target: Indices, string: Indices) -> None:
         self.string = string
         keys = target * (string.max(initial=0) + 1) + string
         ordered, self.rows = np.unique(keys, return_index=True)
-        self.place = np.searchsorted(ordered, keys)
+        self.position = np.searchsorted(ordered, keys)
         self.first = np.searchsorted(target[self.rows], target)
         self.last = np.searchsorted(target[self.rows], target, side="right")
 
-    def count(self, pairs: Numbers) -> Numbers:
-        counts: Numbers = self.last[pairs] - self.first[pairs]
+    def count(self, pairs: Indices) -> Indices:
+        counts: Indices = self.last[pairs] - self.first[pairs]
         return counts
 
-    def has(self, pairs: Numbers, strings: Numbers) -> NDArray[np.bool_]:
+    def has(self, pairs: Indices, strings: Indices) -> NDArray[np.bool_]:
         """(pairs, strings): whether the pair's target has the string."""
         different, column = np.unique(strings, return_inverse=True)
-        place, lengths = concatenated_ranges(self.first[pairs], self.last[pairs])
-        known = self.string[self.rows[place]]
-        found = np.searchsorted(different, known).clip(max=len(different) - 1)
-        here = different[found] == known
-        held = np.zeros((len(pairs), len(different)), bool)
-        held[np.repeat(np.arange(len(pairs)), lengths)[here], found[here]] = True
-        return held[:, column.reshape(-1)]
+        positions, lengths = concatenated_ranges(self.first[pairs], self.last[pairs])
+        known = self.string[self.rows[positions]]
+        nearest = np.searchsorted(different, known).clip(max=len(different) - 1)
+        equal = different[nearest] == known
+        has = np.zeros((len(pairs), len(different)), bool)
+        has[np.repeat(np.arange(len(pairs)), lengths)[equal], nearest[equal]] = True
+        return has[:, column.reshape(-1)]
 
-    def another(self, pairs: Numbers, random: np.random.Generator) -> Numbers:
-        """For each pair one of the same target with another string; there must be one."""
-        return self.rows[other_than(self.place[pairs], self.first[pairs], self.last[pairs], random)]
+    def another(self, pairs: Indices, random: np.random.Generator) -> Indices:
+        """For each pair a random one of the same target with another string; there must be one."""
+        return self.rows[other_than(self.position[pairs], self.first[pairs], self.last[pairs], random)]
 
-    def elsewhere(self, pairs: Numbers, random: np.random.Generator) -> Numbers:
-        """For each pair one of another target; there must be one."""
+    def elsewhere(self, pairs: Indices, random: np.random.Generator) -> Indices:
+        """For each pair a random one of another target; there must be one."""
         drawn = random.integers(0, len(self.rows) - self.count(pairs))
-        found: Numbers = self.rows[drawn + self.count(pairs) * (drawn >= self.first[pairs])]
-        return found
+        others: Indices = self.rows[drawn + self.count(pairs) * (drawn >= self.first[pairs])]
+        return others
 
 
-def concatenated_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """All numbers of the ranges [first, last) one after another, and the length of each range.
+def concatenated_ranges(first: Indices, last: Indices) -> tuple[Indices, Indices]:
+    """The ranges [first, last) concatenated, and the length of each.
 
     >>> concatenated_ranges(np.array([4, 9]), np.array([6, 12]))
     (array([ 4,  5,  9, 10, 11]), array([2, 3]))
@@ -286,11 +286,11 @@ def concatenated_ranges(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers
     return np.arange(lengths.sum()) + np.repeat(last - ends, lengths), lengths
 
 
-def other_than(place: Numbers, first: Numbers, last: Numbers, random: np.random.Generator) -> Numbers:
-    """A random place in [first, last) that is not `place`; there must be one."""
+def other_than(position: Indices, first: Indices, last: Indices, random: np.random.Generator) -> Indices:
+    """A random index in [first, last) other than `position`; there must be one."""
     drawn = random.integers(first, last - 1)
-    return drawn + (drawn >= place)
+    return drawn + (drawn >= position)
 
 
-def as_numbers(tensor: Tensor) -> Numbers:
+def as_indices(tensor: Tensor) -> Indices:
     return tensor.cpu().numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""Small networks in one thread: more gain them nothing, and wait for each other where the processors are busy."""
+"""One thread for small networks, which gain nothing from more and lose time to waiting threads on a busy machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch computes in one thread while inside. On two busy processors a beam search was 17 times as fast by it."""
+    """Run PyTorch in one thread. On two busy cores this made a beam search 17 times faster."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

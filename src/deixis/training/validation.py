@@ -1,7 +1,7 @@
-"""Validation figures of two-branch models on tensors of one device, quick enough for every epoch.
+"""Validation figures of two-branch models, computed on the device and fast enough for every epoch.
 
-The same figures as the evaluation room's, which judges finished models: recalls of images and sentences, recalls of
-phrase localization. Ties count against us here as there.
+Recalls of image-sentence retrieval and of phrase localization, equal to those of `deixis.metrics`, which evaluates
+finished models. Ties count as errors in both.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 from deixis.training.pair_data import PhraseData
 
 RECALL_AT = (1, 5, 10)
-#: Phrases whose proposals are scored together: 200 proposals of 512 float32 are 0.4 MB a phrase.
+#: Phrases whose proposals are scored together: 200 proposals of 512 float32 take 0.4 MB per phrase.
 PHRASES = 1024
-#: The rank of a right answer that is not among the candidates.
+#: The rank if no candidate is right.
 NEVER = 1 << 30
 
 
@@ -26,13 +26,13 @@ def retrieval_figures(scores: Tensor, image_of: Tensor) -> dict[str, float]:
     Args:
         image_of: `(captions,)`, the row of each caption's image.
     """
-    own = image_of == torch.arange(len(scores), device=scores.device)[:, None]
+    match = image_of == torch.arange(len(scores), device=scores.device)[:, None]
     figures: dict[str, float] = {}
-    for name, table, right in (("image_to_text", scores, own), ("text_to_image", scores.T, own.T)):
+    for name, table, right in (("image_to_text", scores, match), ("text_to_image", scores.T, match.T)):
         best = table.masked_fill(~right, -torch.inf).amax(1)
-        asked = right.any(1)
-        # Not "at least": what is no number is right nowhere.
-        ranks = 1 + (~(table < best[:, None]) & ~right).sum(1)[asked]
+        has_match = right.any(1)
+        # Not `table >= best`: NaN scores must count as errors.
+        ranks = 1 + (~(table < best[:, None]) & ~right).sum(1)[has_match]
         figures |= recalls(ranks, name)
     return figures | {"rsum": sum(figures.values())}
 
@@ -43,7 +43,7 @@ def recalls(ranks: Tensor, name: str) -> dict[str, float]:
 
 
 class LocalizationCheck:
-    """Recalls of phrase localization among at most `most` proposals an image: IoU ≥ 0.5 with the merged drawn box."""
+    """Recalls of phrase localization among the first `most` proposals of an image: IoU ≥ 0.5 with the merged box."""
 
     def __init__(self, data: PhraseData, most: int) -> None:
         self._data = data
@@ -56,7 +56,7 @@ class LocalizationCheck:
         self._right = self._hits()
 
     def _hits(self) -> Tensor:
-        """`(pairs, proposals)`: which proposals a phrase's box accepts."""
+        """`(pairs, proposals)`: which proposals are right for a phrase."""
         data = self._data
         parts = []
         for pairs in torch.split(torch.arange(len(data.pair_image), device=self._rows.device), PHRASES):
@@ -86,7 +86,7 @@ class LocalizationCheck:
         Args:
             embed_regions: region features `(n, channels)` to embeddings.
             strings: embedded phrase strings `(strings, dim)`.
-            compare: embedded regions `(…, dim)` and phrases `(…, dim)`, broadcast, to scores, higher is better.
+            compare: scores of embedded regions `(…, dim)` and phrases `(…, dim)`, broadcast; higher is better.
         """
         data = self._data
         embedded = torch.cat([embed_regions(part.float()) for part in torch.split(data.regions, 1 << 15)])
@@ -96,7 +96,7 @@ class LocalizationCheck:
             scores = compare(embedded[self._rows[images]], strings[data.pair_string[pairs]][:, None])
             right = self._right[pairs]
             best = scores.masked_fill(~right, -torch.inf).amax(1, keepdim=True)
-            # Not "at least": what is no number finds nothing.
+            # Not `scores >= best`: NaN scores must count as errors.
             wrong = ~(scores < best) & ~right & self._real[images]
             ranks.append(torch.where(right.any(1), 1 + wrong.sum(1), NEVER))
         return recalls(torch.cat(ranks), "localization") | {"upper_bound": self.upper_bound}

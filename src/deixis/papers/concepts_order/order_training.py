@@ -22,7 +22,7 @@ from deixis.text.features import TokenIds
 from deixis.text.twins import corpus_twins
 from deixis.text.vocabulary import PAD
 from deixis.training.pair_data import SentenceData
-from deixis.training.sampling import Numbers, as_numbers
+from deixis.training.sampling import Indices, as_indices
 from deixis.training.task import Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
@@ -129,7 +129,7 @@ def twin_ids(data: SentenceData, source: Corpus, text: TokenIds) -> Tensor:
     return torch.from_numpy(text.transform(texts))
 
 
-def caption_lengths(data: SentenceData, twins: Tensor | None) -> Numbers:
+def caption_lengths(data: SentenceData, twins: Tensor | None) -> Indices:
     """`(captions,)`: number of words of a caption, or of its twin if that is longer."""
     lengths = np.array([len(text) for text in data.captions], np.int64)
-    return lengths if twins is None else np.maximum(lengths, as_numbers((twins != PAD).sum(1)))
+    return lengths if twins is None else np.maximum(lengths, as_indices((twins != PAD).sum(1)))

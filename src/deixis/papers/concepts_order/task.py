@@ -60,7 +60,7 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.running import cached_run, recipe_of
 from deixis.training.runs import is_finished, read_weights
-from deixis.training.sampling import Numbers, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import Indices, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, compute_all
 
 #: The file with the recipe of a run's speaker.
@@ -133,7 +133,7 @@ class OrderBatch(NamedTuple):
     captions: Captions
     mismatch: Annotated[Tensor, "captions", "captions"]
     #: Indices of the captions.
-    pairs: Numbers
+    pairs: Indices
     #: () of scheduled sampling.
     share: Tensor | None
 

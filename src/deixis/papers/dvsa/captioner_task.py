@@ -53,7 +53,7 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.running import cached_run, recipe_of
 from deixis.training.runs import read_weights
-from deixis.training.sampling import Numbers, shuffled
+from deixis.training.sampling import Indices, shuffled
 from deixis.training.task import Batches, Loss
 
 #: Texts whose likelihood is computed together.
@@ -101,9 +101,9 @@ class CaptionData:
 
     inputs: Tensor  # (inputs, channels), as stored
     ids: Tensor  # (texts, longest), each with its end
-    lengths: Numbers  # (texts,), with the end
+    lengths: Indices  # (texts,), with the end
     input_of: Tensor  # (texts,)
-    image_of: Numbers  # (texts,)
+    image_of: Indices  # (texts,)
     image_ids: tuple[str, ...]
 
 
@@ -153,7 +153,7 @@ class CaptioningTask:
     def batches(self, epoch: int) -> Batches[CaptionBatch]:
         data, recipe = self.data, self.recipe
 
-        def make(epoch: int, texts: Numbers, following: Numbers, random: np.random.Generator) -> CaptionBatch:
+        def make(epoch: int, texts: Indices, following: Indices, random: np.random.Generator) -> CaptionBatch:
             rows = torch.from_numpy(texts).to(data.ids.device, non_blocking=True)
             return CaptionBatch(rows, data.ids[rows, : int(data.lengths[texts].max())])
 

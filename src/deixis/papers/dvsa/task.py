@@ -42,7 +42,7 @@ from deixis.training.run_protocols import (
     image_text_ranking,
 )
 from deixis.training.runs import read_weights
-from deixis.training.sampling import Numbers, shuffled
+from deixis.training.sampling import Indices, shuffled
 from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
@@ -78,7 +78,7 @@ class AlignmentData:
     regions: Tensor  # (images, regions, channels), as stored
     present: Tensor  # (images, regions)
     ids: Tensor  # (captions, longest, width)
-    lengths: Numbers  # (captions,)
+    lengths: Indices  # (captions,)
     image_of: Tensor  # (captions,), ascending
     string: Tensor  # (captions,), equal where their words are
     image_ids: tuple[str, ...]
@@ -157,7 +157,7 @@ class AlignmentTask:
     def batches(self, epoch: int) -> Batches[AlignmentBatch]:
         data, recipe = self.data, self.recipe
 
-        def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> AlignmentBatch:
+        def make(epoch: int, captions: Indices, following: Indices, random: np.random.Generator) -> AlignmentBatch:
             rows = torch.from_numpy(captions).to(data.image_of.device, non_blocking=True)
             ids = data.ids[rows, : max(1, int(data.lengths[captions].max()))]
             return AlignmentBatch(rows, ids, torch.ones_like(rows, dtype=torch.bool))

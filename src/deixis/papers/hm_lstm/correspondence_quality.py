@@ -24,7 +24,7 @@ from deixis.errors import DeixisError
 from deixis.metrics.localization import LocalizationRow, Localized, PhraseQuery, evaluate_localization, gold_queries
 from deixis.metrics.protocols import ResultFields, boxes_seen
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
-from deixis.papers.hm_lstm.correspondences import FoundRegions, Numbers, read_correspondences
+from deixis.papers.hm_lstm.correspondences import FoundRegions, Indices, read_correspondences
 from deixis.training.runs import read_plan
 from deixis.vision.localization_drawing import FoundPhrase
 
@@ -190,7 +190,7 @@ def _hierarchy(found: FoundRegions, number: int) -> dict[str, float]:
     return figures
 
 
-def _captions(found: FoundRegions) -> Iterator[tuple[Numbers, NDArray[np.bool_]]]:
+def _captions(found: FoundRegions) -> Iterator[tuple[Indices, NDArray[np.bool_]]]:
     """By caption: its mentions, and which (row) lies strictly inside which (column)."""
     changes = np.flatnonzero(np.diff(found.image) | np.diff(found.caption)) + 1
     for mentions in np.split(np.arange(len(found.image)), changes):
@@ -200,7 +200,7 @@ def _captions(found: FoundRegions) -> Iterator[tuple[Numbers, NDArray[np.bool_]]
         yield mentions, within
 
 
-def _nested(found: FoundRegions) -> Numbers:
+def _nested(found: FoundRegions) -> Indices:
     """Pairs `(pairs, 2)` of a mention and the smallest one around it."""
     pairs = []
     for mentions, within in _captions(found):
@@ -211,7 +211,7 @@ def _nested(found: FoundRegions) -> Numbers:
     return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _side_by_side(found: FoundRegions) -> Numbers:
+def _side_by_side(found: FoundRegions) -> Indices:
     """Pairs of mentions of one caption, both ways, of which neither holds the other."""
     pairs = [
         mentions[np.argwhere(~(within | within.T | np.eye(len(mentions), dtype=bool)))]

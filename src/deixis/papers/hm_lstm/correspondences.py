@@ -34,7 +34,7 @@ CORRESPONDENCES = "correspondences.safetensors"
 PHRASES = 4096
 #: Images whose regions are read together.
 _IMAGES = 256
-Numbers = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +46,13 @@ class TreeData:
     """
 
     visual: Tensor  # (rows, channels) as stored
-    offsets: Numbers  # (images + 1,): where each picture's rows begin
+    offsets: Indices  # (images + 1,): where each picture's rows begin
     boxes: NDArray[np.float32]  # (rows, 4) in the original picture's pixels
-    image_of: Numbers  # (captions,)
-    tree: Numbers  # (captions,): numbers in the forest, equal for equal strings
-    mention_offsets: Numbers  # (captions + 1,): where each caption's mentions begin
-    mention_string: Numbers  # (mentions,), equal for equal strings
-    spans: Numbers  # (mentions, 2): first token, and one past the last
+    image_of: Indices  # (captions,)
+    tree: Indices  # (captions,): numbers in the forest, equal for equal strings
+    mention_offsets: Indices  # (captions + 1,): where each caption's mentions begin
+    mention_string: Indices  # (mentions,), equal for equal strings
+    spans: Indices  # (mentions, 2): first token, and one past the last
     image_ids: tuple[str, ...]
 
     @property
@@ -60,7 +60,7 @@ class TreeData:
         return int(self.mention_offsets[-1])
 
     @property
-    def mention_caption(self) -> Numbers:
+    def mention_caption(self) -> Indices:
         return np.repeat(np.arange(len(self.image_of)), np.diff(self.mention_offsets))
 
 
@@ -102,7 +102,7 @@ def tree_data(
 
 def _read_visual(
     images: Sequence[Image], store: FeatureStore, most: int, device: torch.device
-) -> tuple[Tensor, NDArray[np.float32], Numbers]:
+) -> tuple[Tensor, NDArray[np.float32], Indices]:
     """Features, boxes and offsets, straight into the tensors they stay in."""
     wide = store.plan.arrays["image"].shape
     if "regions" not in store.plan.arrays or store.plan.arrays["regions"].shape != wide:
@@ -235,14 +235,14 @@ class FoundRegions:
     """The correspondences of a run, to be looked at: `read_correspondences`."""
 
     image_ids: tuple[str, ...]
-    image: Numbers  # (mentions,) place in `image_ids`
-    caption: Numbers  # (mentions,): the caption's number within its image, as trained on
-    spans: Numbers  # (mentions, 2): tokens of the caption
+    image: Indices  # (mentions,) place in `image_ids`
+    caption: Indices  # (mentions,): the caption's number within its image, as trained on
+    spans: Indices  # (mentions, 2): tokens of the caption
     region: NDArray[np.int16]  # (rounds, mentions): which of the image's candidates
     confidence: NDArray[np.float32]  # (rounds, mentions): the cosine
     #: The candidates of all images, `(rows, 4)`, each image's whole picture first, and where each image's begin.
     candidates: NDArray[np.float32]
-    offsets: Numbers
+    offsets: Indices
 
     @property
     def boxes(self) -> NDArray[np.float32]:

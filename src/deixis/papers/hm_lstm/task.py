@@ -32,7 +32,7 @@ from deixis.metrics.results import Result
 from deixis.papers.hm_lstm.correspondence_quality import correspondence_quality
 from deixis.papers.hm_lstm.correspondences import (
     Correspondences,
-    Numbers,
+    Indices,
     find_correspondences,
     save_correspondences,
     tree_data,
@@ -143,7 +143,7 @@ class HMBatch(NamedTuple):
 
     #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage, statistics shared).
     plan: Plan
-    captions: Numbers
+    captions: Indices
     #: Rows of visual features: whole pictures of the sentences, regions of the phrases. Masks: where there is one.
     pictures: Annotated[Tensor, "sentences"]
     sentence_mask: Annotated[Tensor, "sentences"]
@@ -194,12 +194,12 @@ class HMTask:
                 *find_correspondences(self.module.network, self.texts, self.data, self.recipe.alternation.temperature)
             )
 
-        def make(epoch: int, captions: Numbers, following: Numbers, random: np.random.Generator) -> HMBatch:
+        def make(epoch: int, captions: Indices, following: Indices, random: np.random.Generator) -> HMBatch:
             return self._batch(captions, number)
 
         return shuffled(len(self.data.tree), self.recipe.batch, self.recipe.seed, epoch, make)
 
-    def _batch(self, captions: Numbers, number: int) -> HMBatch:
+    def _batch(self, captions: Indices, number: int) -> HMBatch:
         """The sentences of a batch in round `number`, 0 for the coarse stage; masks are made on the device.
 
         Phrases are not learned in the coarse stage. If they have batch statistics of their own, they are in the batch

@@ -17,12 +17,12 @@ from torch import Tensor
 from deixis.training.contrastive import Contrast
 from deixis.training.sampling import (
     Choices,
+    Indices,
     Neighbourhood,
-    Numbers,
     PairBatch,
     RankingBatch,
     TokenIdRows,
-    as_numbers,
+    as_indices,
     as_statistics,
     concatenated_ranges,
     other_than,
@@ -79,11 +79,11 @@ class _Targets(NamedTuple):
     their owner's region (step 3.a), the first `region_pairs` regions their owner's text (step 3.b).
     """
 
-    base: Numbers
-    strings: Numbers
-    text_owner: Numbers
-    regions: Numbers
-    region_owner: Numbers
+    base: Indices
+    strings: Indices
+    text_owner: Indices
+    regions: Indices
+    region_owner: Indices
     text_pairs: int
     region_pairs: int
 
@@ -98,17 +98,17 @@ class PhraseSampler:
     def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, token_ids: Tensor | None = None) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
-        self.string, image = as_numbers(data.pair_string), as_numbers(data.pair_image)
-        ground_truth = as_numbers(data.pair_region)
+        self.string, image = as_indices(data.pair_string), as_indices(data.pair_image)
+        ground_truth = as_indices(data.pair_region)
         # Step 3.a: "not both associated with the same ground truth region"; two chains may share a box.
         boxes = data.region_boxes.cpu().numpy().astype(np.float64)[ground_truth]
-        self.target: Numbers = np.unique(np.column_stack([image, boxes]), axis=0, return_inverse=True)[1].reshape(-1)
-        self.choices = Choices(as_numbers(data.pair_chain), self.string)
+        self.target: Indices = np.unique(np.column_stack([image, boxes]), axis=0, return_inverse=True)[1].reshape(-1)
+        self.choices = Choices(as_indices(data.pair_chain), self.string)
         self.picture_choices = Choices(image, self.string) if recipe.negatives == "batch" else None
-        self.negative_rows, self.negative_offsets = as_numbers(data.negative_rows), as_numbers(data.negative_offsets)
+        self.negative_rows, self.negative_offsets = as_indices(data.negative_rows), as_indices(data.negative_offsets)
         if recipe.positives == "augmented":
-            self.positive_rows = as_numbers(data.positive_rows)
-            self.positive_offsets = as_numbers(data.positive_offsets)
+            self.positive_rows = as_indices(data.positive_rows)
+            self.positive_offsets = as_indices(data.positive_offsets)
         else:
             self.positive_rows, self.positive_offsets = ground_truth, np.arange(len(ground_truth) + 1)
         self._index = np.empty(len(data.region_boxes), np.int64)
@@ -121,7 +121,7 @@ class PhraseSampler:
         """For the similarity network: each positive region of a phrase with one random negative of its picture."""
         return shuffled(len(self.string), self.recipe.batch, self.seed, epoch, self._pairs)
 
-    def _triplets(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> RankingBatch:
+    def _triplets(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> RankingBatch:
         targets, statistics = self._targets(base, following, random)
         negatives, real = self._negative_regions(targets.base, random)  # step 3.b
         rows, index = self._unique(np.concatenate([targets.regions, negatives[real]]))
@@ -161,7 +161,7 @@ class PhraseSampler:
         )
 
     def _targets(
-        self, base: Numbers, following: Numbers, random: np.random.Generator
+        self, base: Indices, following: Indices, random: np.random.Generator
     ) -> tuple[_Targets, dict[str, float]]:
         first, last = self.positive_offsets[base], self.positive_offsets[base + 1]
         chosen = random.integers(first, last)  # step 2
@@ -197,7 +197,7 @@ class PhraseSampler:
             region_pairs,
         ), statistics
 
-    def _contrast(self, targets: _Targets, target_index: Numbers, negative_images: Tensor) -> Contrast:
+    def _contrast(self, targets: _Targets, target_index: Indices, negative_images: Tensor) -> Contrast:
         """The masks of a batch.
 
         Args:
@@ -233,7 +233,7 @@ class PhraseSampler:
             different_texts=self._send(~(naming | naming.T)),
         )
 
-    def _negative_regions(self, base: Numbers, random: np.random.Generator) -> tuple[Numbers, NDArray[np.bool_]]:
+    def _negative_regions(self, base: Indices, random: np.random.Generator) -> tuple[Indices, NDArray[np.bool_]]:
         """Regions of the same picture with IoU < 0.3, padded `(pairs, longest)`, and which of them are real."""
         positions, lengths = concatenated_ranges(self.negative_offsets[base], self.negative_offsets[base + 1])
         real = np.arange(lengths.max(initial=0)) < lengths[:, None]
@@ -245,7 +245,7 @@ class PhraseSampler:
         order = np.where(real, random.random(real.shape), 1.0).argpartition(limit - 1, axis=1)[:, :limit]
         return np.take_along_axis(padded, order, 1), np.take_along_axis(real, order, 1)
 
-    def _pairs(self, epoch: int, base: Numbers, following: Numbers, random: np.random.Generator) -> PairBatch:
+    def _pairs(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> PairBatch:
         positions, lengths = concatenated_ranges(self.positive_offsets[base], self.positive_offsets[base + 1])
         text = np.repeat(np.arange(len(base)), lengths)
         first, last = self.negative_offsets[base][text], self.negative_offsets[base + 1][text]
@@ -272,10 +272,10 @@ class PhraseSampler:
             token_ids=self._token_ids(self.string[base], texts),
         )
 
-    def _token_ids(self, texts: Numbers, rows: Tensor) -> Tensor | None:
+    def _token_ids(self, texts: Indices, rows: Tensor) -> Tensor | None:
         return None if self.token_ids is None else self.token_ids.of(texts, rows)
 
-    def _unique(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+    def _unique(self, rows: Indices) -> tuple[Indices, Indices]:
         """The different rows, and the index of each given row among them; `np.unique` without sorting."""
         positions = np.arange(len(rows))
         self._index[rows] = positions

@@ -1,7 +1,7 @@
 """Train the caption chunker (`deixis.text.chunker`) on the phrases of a corpus.
 
 The network is a linear-chain conditional random field over a few convolutions; its loss is the negative log-likelihood
-of the whole label sequence (Lafferty et al., ICML 2001). What it learned is exported to plain arrays.
+of the whole label sequence (Lafferty et al., ICML 2001). The weights are exported to plain arrays.
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ def sequence_loss(scores: Tensor, labels: Tensor, real: Tensor, network: Chunker
     Args:
         scores: (captions, tokens, labels).
         labels: (captions, tokens).
-        real: (captions, tokens) 1 for a token, 0 for padding, which stands at the end.
-        network: gives the scores of label pairs and of first and last labels.
+        real: (captions, tokens) 1 for a token, 0 for padding at the end.
+        network: has the scores of label pairs and of first and last labels.
     """
-    own = (scores.gather(2, labels[..., None])[..., 0] * real).sum(1) + network.first[labels[:, 0]]
-    own = own + (network.pairs[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(1)
+    score = (scores.gather(2, labels[..., None])[..., 0] * real).sum(1) + network.first[labels[:, 0]]
+    score = score + (network.pairs[labels[:, :-1], labels[:, 1:]] * real[:, 1:]).sum(1)
     final = labels.gather(1, real.sum(1, keepdim=True).long() - 1)[:, 0]
-    own = own + network.last[final]
+    score = score + network.last[final]
     total = network.first + scores[:, 0]
     for step in range(1, scores.shape[1]):
         longer = torch.logsumexp(total[:, :, None] + network.pairs, dim=1) + scores[:, step]
         total = torch.where(real[:, step, None] > 0, longer, total)
-    return (torch.logsumexp(total + network.last, dim=1) - own).sum() / real.sum()
+    return (torch.logsumexp(total + network.last, dim=1) - score).sum() / real.sum()
 
 
 class ChunkerBatch(NamedTuple):
@@ -168,7 +168,7 @@ class ChunkerTask:
 
 
 def export(network: ChunkerNetwork, vocabularies: Mapping[str, Sequence[str]]) -> Chunker:
-    """What the network learned, as a chunker that needs no torch."""
+    """The weights of the network as a chunker, which needs no torch."""
     arrays: dict[str, Tensor] = {
         f"vectors.{view}": vectors.get_parameter("weight") for view, vectors in network.vectors.items()
     }
@@ -182,7 +182,7 @@ def export(network: ChunkerNetwork, vocabularies: Mapping[str, Sequence[str]]) -
 
 
 class _Examples:
-    """Captions as numbers: the view rows and labels of each, and the view rows in lower case."""
+    """Captions as arrays: view rows as written and in lower case, and labels."""
 
     def __init__(self, captions: Sequence[Caption], vocabularies: Mapping[str, Sequence[str]]) -> None:
         maps = row_maps(vocabularies)
@@ -221,20 +221,20 @@ def _labels(caption: Caption) -> NDArray[np.int64]:
 
 
 def _vocabularies(counts: Counter[str], recipe: ChunkerRecipe) -> dict[str, list[str]]:
-    """Strings of each view that occur often enough, by falling count, equal counts by text."""
+    """Strings of each view that occur often enough, by decreasing count, ties in alphabetical order."""
     vocabularies = {}
     for view, function in VIEWS.items():
         strings: Counter[str] = Counter()
         for word, count in counts.items():
             strings[function(word)] += count
         minimum = recipe.minimum_word_count if view == "word" else recipe.minimum_affix_count
-        kept = [(-count, string) for string, count in strings.items() if count >= minimum]
-        vocabularies[view] = [string for _, string in sorted(kept)]
+        frequent = [(-count, string) for string, count in strings.items() if count >= minimum]
+        vocabularies[view] = [string for _, string in sorted(frequent)]
     return vocabularies
 
 
 def _batches(lengths: NDArray[np.intp], size: int, random: np.random.Generator) -> list[NDArray[np.intp]]:
-    """Captions of like length together, in random order."""
+    """Batches of captions of similar length, in random order."""
     order = np.argsort(lengths + 4 * random.random(len(lengths)), kind="stable")
     batches = np.array_split(order, max(1, len(order) // size))
     return [batches[number] for number in random.permutation(len(batches))]

@@ -1,7 +1,7 @@
 """Train the coreference scorer (`deixis.text.coreference`) on pairs of mentions in different captions of an image.
 
 Pairs are those that the annotation workflow would ask about: of different captions, with a type in common. The loss is
-the logistic one; what was learned is exported to plain arrays.
+the logistic loss; the weights are exported to plain arrays.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class CoreferenceRecipe(ToolRecipe, frozen=True, kw_only=True, forbid_unknown_fi
 
     name: str = "coreference"
     kind: str = "coreference"
-    about: str = "Tells whether two mentions of different captions name the same."
+    about: str = "Decides whether mentions in two captions are the same entity."
     batch_size: int = 1024
     width: int = 16
     hidden: int = 64
     dropout: float = 0.2
     minimum_count: int = 20
-    #: Share of words that are hidden from the model, so that it learns to go without.
+    #: Share of words that are replaced by the unknown word, so that the model learns to do without them.
     forgotten: float = 0.05
 
 
@@ -61,7 +61,7 @@ def coreference_recipe(epochs: int = 4, seed: int = 0) -> CoreferenceRecipe:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs as arrays: word rows (pairs, 2, 1 + LONGEST) with the head first and -1 for none, features, labels."""
+    """Pairs as arrays: word rows (pairs, 2, 1 + LONGEST), the head first, padded with -1; features; labels."""
 
     rows: NDArray[np.int64]
     features: NDArray[np.float32]
@@ -71,15 +71,15 @@ class Pairs:
 
 
 def pairs_f1(scorer: CoreferenceScorer, images: Iterable[Image]) -> float:
-    """F1 of "the same" over all pairs that would be asked about."""
+    """F1 of "same entity" over all labelled pairs of some images."""
     pairs = [pair for image in images for pair in labelled_pairs(image)]
-    found = scorer.probabilities([(first, second) for first, second, _ in pairs]) > 0.5
+    predicted = scorer.probabilities([(first, second) for first, second, _ in pairs]) > 0.5
     same = np.array([label for _, _, label in pairs])
-    return float(2 * (found & same).sum() / max(found.sum() + same.sum(), 1))
+    return float(2 * (predicted & same).sum() / max(predicted.sum() + same.sum(), 1))
 
 
 class ScorerNetwork(nn.Module):
-    """Logits (pairs,) from word rows and features; row 0 is the unknown word's."""
+    """Logits (pairs,) from word rows and features; row 0 is the unknown word."""
 
     def __init__(self, words: int, recipe: CoreferenceRecipe) -> None:
         super().__init__()

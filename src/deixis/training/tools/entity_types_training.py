@@ -1,4 +1,4 @@
-"""Make the lexicon of entity types (`deixis.text.entity_types`) from the typed phrases of a corpus."""
+"""Train the lexicon of entity types (`deixis.text.entity_types`) on the typed phrases of a corpus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deixis.corpus.training import TrainingSet
 from deixis.text.entity_types import SEPARATOR, EntityTypes, Lexicon, features
 
-#: Phrases whose head occurs at most this often teach the model of heads never seen.
+#: The model of unknown heads is trained on phrases whose head occurs at most this often.
 RARE_HEAD = 4
 #: Rarer features are left out.
 FEATURE_COUNT = 4
@@ -34,7 +34,7 @@ def learn_entity_types(training: TrainingSet) -> EntityTypes:
                     phrases[" ".join(words[phrase.start : phrase.end])][types] += 1
                     seen.append((head, types, tuple(features(words, phrase.start, phrase.end))))
     usual = {head: _most(counts) for head, counts in heads.items()}
-    # A phrase met once is no evidence against its head.
+    # A single phrase is not enough evidence against its head.
     unusual = {
         phrase: _most(counts)
         for phrase, counts in phrases.items()

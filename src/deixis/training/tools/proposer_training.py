@@ -38,7 +38,7 @@ from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposer import Proposer, ProposerOutput, corners
 from deixis.vision.reading import Skipped
 
-#: An anchor learns a box from this overlap on, and background below the second.
+#: IoU of an anchor with a box: from the first on it is a positive, below the second background.
 POSITIVE_IOU, NEGATIVE_IOU = 0.5, 0.4
 #: Pictures in a pass of the validation.
 VALIDATION_BATCH = 32
@@ -46,8 +46,7 @@ VALIDATION_BATCH = 32
 
 @dataclass(frozen=True)
 class BoxSet:
-    """Pictures and their boxes, padded: `pictures` (n, 3, side, side) uint8; `boxes` (n, g, 4) in [0, 1], zeros where
-    there is none; `types` (n, g, types) bool."""
+    """Pictures (n, 3, side, side) uint8, boxes (n, g, 4) in [0, 1] padded with zeros, and their types (n, g, types)."""
 
     pictures: Tensor
     boxes: Tensor
@@ -62,26 +61,24 @@ def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Ski
     """The pictures of a training set and their boxes; images without any box of a chain are left out."""
     boxed = [image for image in training if any(chain.boxes for chain in image.chains)]
     if not boxed:
-        raise DeixisError(
-            f"corpus {training.corpus.name or '(unnamed)'} has no boxes to learn from in its training split"
-        )
+        raise DeixisError(f"corpus {training.corpus.name or '(unnamed)'} has no boxes in its training split")
     read = squashed_pictures(training.corpus, boxed, side, skipped)
     if not read.images:
-        raise DeixisError(f"none of the {len(boxed)} pictures to learn from can be read; the first: {_first(skipped)}")
+        raise DeixisError(f"none of the {len(boxed)} training pictures can be read; the first: {_first(skipped)}")
     boxes, types = padded_targets(read)
     image_ids = tuple(image.id for image in read.images)
     return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device), image_ids)
 
 
 def padded_targets(read: SquashedPictures) -> tuple[Tensor, Tensor]:
-    """`box_targets` of pictures as `boxes` (n, g, 4) in [0, 1] and `types` (n, g, types), zeros where there is none."""
+    """`box_targets` of pictures as `boxes` (n, g, 4) in [0, 1] and `types` (n, g, types), padded with zeros."""
     targets = [box_targets(image, size) for image, size in zip(read.images, read.sizes, strict=True)]
     most = max(map(len, targets))
     boxes = torch.zeros(len(targets), most, 4)
     types = torch.zeros(len(targets), most, len(TYPES), dtype=torch.bool)
-    for row, own in enumerate(targets):
-        boxes[row, : len(own)] = torch.tensor(list(own))
-        types[row, : len(own)] = torch.tensor([[name in names for name in TYPES] for names in own.values()])
+    for row, target in enumerate(targets):
+        boxes[row, : len(target)] = torch.tensor(list(target))
+        types[row, : len(target)] = torch.tensor([[name in names for name in TYPES] for names in target.values()])
     return boxes, types
 
 
@@ -90,15 +87,15 @@ def _first(skipped: Skipped) -> str:
 
 
 def box_targets(image: Image, size: tuple[int, int]) -> dict[tuple[float, ...], set[str]]:
-    """What to find in an image of this size: box in [0, 1] → types. A chain of several boxes adds their merged one."""
+    """The boxes to find in an image, in [0, 1], and their types. A chain of several boxes adds the merged box."""
     targets: dict[tuple[float, ...], set[str]] = {}
     types = image.chain_types()
     for chain in image.chains:
-        own: Boxes = box_array(image.chain_boxes(chain.id)) / np.tile(size, 2)
-        if len(own) > 1:
-            own = np.concatenate([own, merge(own)[None]])
-        for box in own.tolist():
-            # Types beyond the eight are learned as "other".
+        boxes: Boxes = box_array(image.chain_boxes(chain.id)) / np.tile(size, 2)
+        if len(boxes) > 1:
+            boxes = np.concatenate([boxes, merge(boxes)[None]])
+        for box in boxes.tolist():
+            # Types other than the eight become "other".
             targets.setdefault(tuple(box), set()).update(set(types[chain.id]) & set(TYPES) or {"other"})
     return targets
 
@@ -152,7 +149,7 @@ def proposer_recipe(
 
 class ProposerBatch(NamedTuple):
     rows: Tensor
-    #: Of the augmentation.
+    #: Seed of the augmentation.
     seed: int
 
 
@@ -173,7 +170,7 @@ class ProposerTask:
         generator = torch.Generator().manual_seed(self._recipe.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self._training), generator=generator)
         size = min(self._recipe.batch_size, len(order))
-        # Whole batches only: the pictures left over are others in each epoch.
+        # Full batches only; the pictures left out differ from epoch to epoch.
         count = len(order) // size
         seeds = torch.randint(2**62, (count,), generator=generator).tolist()
         return Batches(count, map(ProposerBatch, order[: count * size].reshape(count, size), seeds))
@@ -225,14 +222,14 @@ def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tenso
         overlap = pairwise_iou(anchors.expand(len(boxes), -1, -1), boxes)  # (batch, anchors, boxes)
         overlap = overlap.masked_fill(~real[:, None], -1)
         best, which = overlap.max(-1)
-        # The anchors that suit a box best learn it even where none reaches the threshold.
+        # The best anchors of a box are positives even if none reaches the threshold.
         forced = (overlap >= 0.9 * overlap.amax(1, keepdim=True)) & (overlap > 0.2)
         which = torch.where(forced.any(-1), (overlap * forced).argmax(-1), which)
         positive = (best >= POSITIVE_IOU) | forced.any(-1)
         ignored = (best >= NEGATIVE_IOU) & ~positive
         target_boxes = boxes.gather(1, which[..., None].expand(-1, -1, 4))
         target_types = types.gather(1, which[..., None].expand(-1, -1, types.shape[-1]))
-    # Over all anchors, those without a box masked out: choosing rows by a mask would make a GPU wait.
+    # Masked instead of indexed: boolean indexing waits for the GPU.
     iou, generalized = aligned_iou(predicted, target_boxes)
     quality = target_types * (iou.detach().clamp(0, 1) * positive)[..., None]
     focal = (quality - logits.sigmoid()).abs().square() * F.binary_cross_entropy_with_logits(
