@@ -1,4 +1,4 @@
-"""Normalized canonical correlation analysis from streamed covariances (sections 3.1 and 4.1)."""
+"""Normalized canonical correlation analysis (sections 3.1 and 4.1), from covariances summed block by block."""
 
 from __future__ import annotations
 
@@ -32,36 +32,35 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         \begin{pmatrix} C_{xx} + r_x I & 0 \\ 0 & C_{yy} + r_y I \end{pmatrix} \begin{pmatrix} u \\ v \end{pmatrix},
         \qquad r_x = \text{ridge} \cdot \mathrm{tr}(C_{xx}) / d_x
 
-    with both projections of unit variance (ridge included). An encoded row is :math:`(x - \bar x)\, U \,\rho^p`
-    divided by its length, so that a product of encoded rows is the cosine by which Entities, two-branch rank.
+    with both projections of unit variance (ridge included). An embedding is :math:`(x - \bar x)\, U \,\rho^p` divided
+    by its length, so that the product of two embeddings is the cosine that ranks.
 
-    The pairs are seen once, in blocks: memory is that of the covariances, (x + y dimensions)² numbers of 8 bytes
-    whatever the number of pairs. The outcome is exact, not a stochastic approximation. The ridge is a share of a view's
-    mean variance, so scaling a view changes nothing; with ridge 0, no invertible affine map of a view changes the
-    correlations.
+    Pairs are seen once, in blocks: memory is that of the covariances, (x + y dimensions)² doubles, for any number of
+    pairs. The result is exact, not a stochastic approximation. The ridge is relative to a view's mean variance, so
+    scaling a view changes nothing; with ridge 0, no invertible affine map of a view changes the correlations.
 
     The paper scales by "the eigenvalues" and cites Gong et al., who write the problem with C_xx and C_yy on the left as
-    well, which makes the eigenvalue 1 + ρ, and take its fourth power. Here it is ρ, which is 0 for directions that hold
-    nothing, and `power` is free.
+    well, which makes the eigenvalue 1 + ρ, and take its fourth power. Here it is ρ, which is 0 for uncorrelated
+    directions, and `power` is a parameter.
 
-    `sklearn.cross_decomposition.CCA` finds components one after the other by power iterations, `cca_zoo.linear.CCA`
-    decomposes the rows themselves; both hold all rows, and their directions are these with ridge 0.
+    `sklearn.cross_decomposition.CCA` finds components one after another by power iterations, `cca_zoo.linear.CCA`
+    decomposes the samples themselves. Both keep all samples in memory; their directions are these with ridge 0.
 
     Parameters
     ----------
     n_components : int or None
         None: as many as the narrower view has dimensions.
     ridge : float
-        Added to the diagonal of each covariance, as a share of its mean variance. With 0, a covariance must have an
-        inverse.
+        Added to the diagonal of each covariance, as a multiple of its mean variance. With 0, covariances must be
+        invertible.
     power : float
         Exponent of the correlations in the scaling.
     unit_x : bool
-        Rows of X count by their direction alone: they are set to unit length first, here and when they are encoded.
+        Normalize the rows of X to unit length first, for fitting and for encoding.
     block : int
-        Rows worked on together.
+        Rows processed together.
     dtype : {"float64", "float32"}
-        Precision of the products in a block; sums and solution are double. float32 is for GPUs slow at double.
+        Precision of the products of a block; sums and solution are double. float32 is for GPUs that are slow at double.
     device : {"cuda", "cpu"} or None
         Where to compute; None takes a GPU if PyTorch sees one.
 
@@ -116,21 +115,21 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def fit(self, X: Rows, Y: Rows | None = None) -> Self:
-        """Forget what was seen, and fit to pairs of rows: X (pairs, x dimensions) and Y (pairs, y dimensions)."""
+        """Fit to pairs of rows X `(pairs, x dimensions)` and Y `(pairs, y dimensions)`, from scratch."""
         for name in ("_sums", "_projections"):
             self.__dict__.pop(name, None)
         return self._add(X, Y, least=2).solve()
 
     def partial_fit(self, X: Rows, Y: Rows | None = None) -> Self:
-        """Add pairs of rows; arrays, memory-maps of any float type, or PyTorch tensors on any device.
+        """Add pairs of rows: arrays, memory-maps of any float type, or PyTorch tensors on any device.
 
-        The directions are worked out when they are first asked for, so that many small blocks cost only their products.
-        If a block is refused (NaN), those before it may have been added: begin anew.
+        Directions are computed when they are first needed. If a block is refused (NaN), earlier ones may have been
+        added: start again.
         """
         return self._add(X, Y, least=1)
 
     def solve(self) -> Self:
-        """Work the directions out from the covariances at hand; after `set_params(ridge=…)`, no pair is seen again."""
+        """Compute the directions from the covariances; after `set_params(ridge=…)`, no pairs are needed again."""
         check_is_fitted(self)
         if self._sums is None:
             raise DeixisError("a CCA that was loaded from a file has no covariances; fit it to pairs first")
@@ -153,7 +152,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def encode_x(self, X: Rows) -> NDArray[np.float32]:
-        """Unit rows of the shared space, (rows, components); a row that projects to nothing is all zeros."""
+        """Unit embeddings `(rows, components)`; a row that projects to zero stays zero."""
         check_is_fitted(self)
         return self._encode(self._checked_x(X, reset=False), "x")
 
@@ -163,7 +162,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._encode(self._checked_y(Y, self.n_features_y_), "y")
 
     def transform(self, X: Rows, Y: Rows | None = None) -> Any:
-        """`encode_x(X)`, or both views' encodings when Y is given, as scikit-learn's `CCA` does."""
+        """`encode_x(X)`, or the embeddings of both views if Y is given, as scikit-learn's `CCA` does."""
         return self.encode_x(X) if Y is None else (self.encode_x(X), self.encode_y(Y))
 
     @property
@@ -187,12 +186,12 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._found().y_projection
 
     def save(self, path: str | Path) -> None:
-        """Write what encoding needs as one safetensors file; the covariances are not kept."""
+        """Write the projections to one safetensors file; covariances are not saved."""
         write_projections(path, "NormalizedCCA", {"cca": self._stored()})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> NormalizedCCA:
-        """Read what `save` wrote; it encodes, and cannot learn more."""
+        """Read what `save` wrote. The result encodes, and cannot be fitted further."""
         (stored,) = read_projections(path, "NormalizedCCA", ["cca"])
         return cls(device=device)._restore(stored)
 
@@ -229,7 +228,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("NormalizedCCA requires y to be passed, but the target y is None")
         first = not hasattr(self, "_sums")
         if not first and self._sums is None:
-            raise DeixisError("a CCA that was loaded from a file cannot learn more; fit a new one")
+            raise DeixisError("a CCA that was loaded from a file cannot be fitted further; fit a new one")
         x_rows = self._checked_x(X, reset=first, least=least)
         y_rows = self._checked_y(Y, None if first else self.n_features_y_)
         check_consistent_length(x_rows, y_rows)
@@ -253,13 +252,13 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _features(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
-        """What of a block of rows the covariances are of."""
+        """The function that turns rows of a view into the features that the CCA is fitted to."""
         if view == "x" and self.unit_x:
             return lambda block: torch.nn.functional.normalize(block.float())
         return lambda block: block
 
     def _parts(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        """Widths of the parts of those features whose scales have nothing to do with each other."""
+        """Widths of the parts of these features that have separate scales."""
         return None, None
 
     def _checked_x(self, X: Rows, *, reset: bool, least: int = 1) -> Any:
@@ -268,7 +267,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if reset:
                 self.n_features_in_ = X.shape[1]
             return X
-        # A block is checked for NaN when it is read; checking all here would read, or copy, the whole memory-map.
+        # Blocks are checked for NaN when they are read; checking here would read the whole memory-map.
         return validate_data(self, X, reset=reset, dtype=_FLOATS, ensure_all_finite=False, ensure_min_samples=least)
 
     def _checked_y(self, Y: Rows, dimensions: int | None) -> Any:
@@ -287,12 +286,12 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if isinstance(part, Tensor):
                 yield part.detach().to(device)
                 continue
-            # Copied only where PyTorch cannot borrow its memory: of a read-only memory-map, or read backwards.
-            own = np.require(part, None, ["C", "W"])
-            yield torch.from_numpy(own.copy() if min(own.strides) < 0 else own).to(device)
+            # Copied only if PyTorch cannot share the memory: read-only memory-maps and negative strides.
+            array = np.require(part, None, ["C", "W"])
+            yield torch.from_numpy(array.copy() if min(array.strides) < 0 else array).to(device)
 
     def _encoder(self, view: Literal["x", "y"]) -> Callable[[Tensor], Tensor]:
-        """A function from blocks of rows to unit rows, with its matrices on the device."""
+        """The function from blocks of rows to unit embeddings, with its matrices on the device."""
         found, device, features = self._found(), chosen_device(self.device), self._features(view)
         mean, projection = (found.x_mean, found.x_projection) if view == "x" else (found.y_mean, found.y_projection)
         centre = torch.from_numpy(mean).to(device)
@@ -313,7 +312,7 @@ class NormalizedCCA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def chosen_device(device: str | None) -> torch.device:
-    """The device that was asked for; None is a GPU if PyTorch sees one."""
+    """The device of this name; None: a GPU if PyTorch sees one."""
     if device not in (None, "cpu", "cuda"):
         raise ValueError(f"device must be 'cuda', 'cpu' or None, not {device!r}")
     if device == "cuda" and not torch.cuda.is_available():

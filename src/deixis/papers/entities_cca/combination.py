@@ -1,4 +1,4 @@
-"""Eq. 2 of Flickr30k Entities: image-sentence distance and region-phrase distance (eq. 1) together."""
+"""Eq. 2: image-sentence distance and region-phrase distance (eq. 1) combined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = NDArray[np.floating[Any]]
 def weighted_distances(global_distances: Floats, region_phrase: Floats, *, global_weight: float = 0.7) -> Floats:
     """Eq. 2: α D_IS + (1 − α) D_RP, of squared distances; α = `global_weight`.
 
-    Where a sentence has no phrases (NaN), the global distance stands alone.
+    A sentence without phrases (NaN) has the global distance alone.
     """
     mixed = global_weight * global_distances + (1 - global_weight) * region_phrase
     return np.where(np.isnan(region_phrase), global_distances, mixed)

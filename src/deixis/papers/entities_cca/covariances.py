@@ -1,7 +1,6 @@
-"""Joint covariances of two views, summed block by block, and the canonical correlations that lie in them.
+"""Joint covariances of two views, summed block by block, and the canonical correlations computed from them.
 
-The arithmetic of `deixis.papers.entities_cca.cca`, in PyTorch, so that it runs where the data are made: processor or
-GPU.
+The arithmetic of `cca.py`, in PyTorch, so that it runs where the data are: CPU or GPU.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from torch import Tensor
 
 from deixis.errors import DeixisError
 
-#: Columns of the covariance that one product fills. Of a panel only the rows from its own first column on are summed,
-#: which leaves out nearly half of the symmetric matrix.
+#: Columns of the covariance per matrix product. Of a panel only the rows below the diagonal are computed, which saves
+#: nearly half of the symmetric matrix.
 _PANEL = 512
-#: Rows of a product on a processor.
+#: Rows per product on a CPU.
 _ROWS = 2048
 
 
 class JointCovariance:
-    r"""Mean and scatter of rows (x, y), of which each block is seen once.
+    r"""Mean and scatter matrix of samples (x, y), from blocks that are seen once.
 
     A block of m rows with mean :math:`b` joins n rows with mean :math:`a` by (Chan, Golub and LeVeque, 1983)
 
     .. math::
         S \leftarrow S + \sum_i (z_i - b)(z_i - b)^\top + \tfrac{n m}{n + m} (b - a)(b - a)^\top
 
-    so that no two large and nearly equal sums are ever subtracted. The last term is one more row of the same product.
+    so that two large and nearly equal sums are never subtracted. The last term is one more row of the same product.
 
     Args:
         x_dimensions, y_dimensions: widths of the two views.
-        device: where the sums live, (x_dimensions + y_dimensions)² numbers of 8 bytes.
-        dtype: precision of a block's products; their sum is always double.
+        device: where the sums are stored, (x_dimensions + y_dimensions)² doubles.
+        dtype: precision of the products of a block; sums are always double.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class JointCovariance:
         self.count = 0
         self.mean = torch.zeros(width, dtype=torch.float64, device=device)
         self._rows = torch.empty((0, width), dtype=dtype, device=device)
-        #: The lower triangle alone is whole.
+        #: Only the lower triangle is filled.
         self.scatter = torch.zeros((width, width), dtype=torch.float64, device=device)
 
     def add(self, x: Tensor, y: Tensor) -> None:
@@ -73,19 +72,19 @@ class JointCovariance:
         if not torch.isfinite(mean).all():
             raise ValueError("Input contains NaN or infinity")
         if len(self._rows) <= count:
-            # Kept: the system clears fresh memory, which takes as long as filling it.
+            # Reused: clearing new memory takes as long as filling it.
             self._rows = torch.empty((count + 1, width), dtype=self.dtype, device=mean.device)
         rows, centre = self._rows[: count + 1], mean.to(self.dtype)
         step, total = mean - self.mean, self.count + count
         rows[count] = step * math.sqrt(self.count * count / total)
-        for view, own in ((x, slice(0, split)), (y, slice(split, None))):
+        for view, columns in ((x, slice(0, split)), (y, slice(split, None))):
             if by_blas:
-                # By NumPy: threads of PyTorch that have just worked would wait on the processors that BLAS needs next.
-                np.subtract(view.numpy(), centre[own].numpy(), out=rows[:count, own].numpy())
+                # By NumPy: idle threads of PyTorch would spin on the cores that BLAS needs next.
+                np.subtract(view.numpy(), centre[columns].numpy(), out=rows[:count, columns].numpy())
             else:
-                torch.sub(view.to(self.dtype), centre[own], out=rows[:count, own])
+                torch.sub(view.to(self.dtype), centre[columns], out=rows[:count, columns])
         if by_blas:
-            # BLAS knows the product of a matrix with itself; what it calls the upper triangle is our lower one.
+            # BLAS has a symmetric product; its upper triangle (Fortran order) is our lower one.
             dsyrk(1.0, rows.numpy().T, beta=1.0, c=self.scatter.numpy().T, lower=0, overwrite_c=1)
         else:
             for start in range(0, width, _PANEL):
@@ -95,12 +94,12 @@ class JointCovariance:
 
 
 def _column_means(rows: Tensor) -> Tensor:
-    """Of doubles on a processor: a product reads memory four times as fast as PyTorch's own mean does here."""
+    """Column means of doubles on a CPU, as a matrix product: four times as fast as PyTorch's mean."""
     return torch.from_numpy(dgemv(1.0, rows.contiguous().numpy().T, np.ones(len(rows)))) / len(rows)
 
 
 class CanonicalDirections(NamedTuple):
-    """What a CCA finds, with components falling by correlation."""
+    """The solution of a CCA; components in order of decreasing correlation."""
 
     correlations: Tensor  # (components,)
     x_projection: Tensor  # (x_dimensions, components)
@@ -119,14 +118,14 @@ def canonical_directions(
 
     With C_xx = L_x L_xᵀ and C_yy = L_y L_yᵀ, both with the ridge on their diagonal, the correlations are the singular
     values of K = L_x⁻¹ C_xy L_y⁻ᵀ. The squares of them and the directions of the narrower view are the eigenvalues and
-    eigenvectors of K Kᵀ (or KᵀK); the other view's are their images under K. A component whose correlation cannot be
-    told from 0 in double precision has no direction: it is all zeros.
+    eigenvectors of K Kᵀ (or KᵀK); the other view's are their images under K. A component whose correlation is 0 in
+    double precision has no direction: it is all zeros.
 
     Args:
         sums: at least two rows.
         components: at most the narrower view's width.
-        ridge: what is added to the diagonal, as a share of the mean variance of each part.
-        x_parts, y_parts: widths of the parts of a view that have scales of their own; one part if None.
+        ridge: added to the diagonal, as a multiple of the mean variance of each part.
+        x_parts, y_parts: widths of the parts of a view with separate scales; None: one part.
     """
     split = sums.x_dimensions
     x_factor = _factor(sums, slice(0, split), ridge, x_parts, "X")
@@ -139,15 +138,15 @@ def canonical_directions(
     narrow = whitened if x_is_narrower else whitened.T
     values, vectors = torch.linalg.eigh(narrow.T @ narrow)
     values, vectors = values[-components:].flip(0), vectors[:, -components:].flip(1)
-    there = values > len(vectors) * torch.finfo(torch.float64).eps * values[0]
-    correlations = torch.where(there, values, 0).sqrt()
-    vectors = vectors * there
-    others = narrow @ vectors / torch.where(there, correlations, 1)
+    nonzero = values > len(vectors) * torch.finfo(torch.float64).eps * values[0]
+    correlations = torch.where(nonzero, values, 0).sqrt()
+    vectors = vectors * nonzero
+    others = narrow @ vectors / torch.where(nonzero, correlations, 1)
     x_vectors, y_vectors = (vectors, others) if x_is_narrower else (others, vectors)
 
     x_projection = torch.linalg.solve_triangular(x_factor.T, x_vectors, upper=True)
     y_projection = torch.linalg.solve_triangular(y_factor.T, y_vectors, upper=True)
-    # A direction's sign is free; its largest entry in x is made positive, so that it is the same everywhere.
+    # The sign of a direction is arbitrary; its largest entry in x is made positive, to be the same on all machines.
     largest = x_projection.gather(0, x_projection.abs().argmax(dim=0, keepdim=True)).sign()
     return CanonicalDirections(correlations.clamp(max=1), x_projection * largest, y_projection * largest)
 
@@ -161,7 +160,7 @@ def _factor(sums: JointCovariance, view: slice, ridge: float, parts: Sequence[in
     variances = diagonal.clone()
     factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(covariance)
-    # A pivot is what of a feature's variance the features before it do not explain; rounding leaves an eps or two.
+    # A pivot is the variance of a feature that the features before it do not explain; rounding leaves about an eps.
     least = 10 * torch.finfo(sums.dtype).eps
     if failed or (factor.diagonal() ** 2 < least * variances).any():
         raise DeixisError(

@@ -8,7 +8,7 @@ from deixis.training.feature_model import Array, EmbeddingModel
 
 
 class CCAModel(EmbeddingModel):
-    """Normalized CCA, with or without an auxiliary embedding stacked under it."""
+    """Normalized CCA, with or without a stacked auxiliary embedding."""
 
     def __init__(self, cca: NormalizedCCA, text: TextFeatures) -> None:
         super().__init__(text, chosen_device(cca.device))

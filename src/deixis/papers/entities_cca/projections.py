@@ -1,4 +1,4 @@
-"""Two linear maps into one space of unit vectors, and their file: what a fitted CCA is when it encodes."""
+"""The projections of a fitted CCA, and their file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deixis.files import atomic_write
 
 
 class Projections(NamedTuple):
-    """The means and directions of two views; a column of both projections is a component."""
+    """Means and directions of two views; column k of both projections is component k."""
 
     correlations: NDArray[np.float64]  # (components,)
     x_mean: NDArray[np.float32]
@@ -26,7 +26,7 @@ class Projections(NamedTuple):
 
 
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How projections were learned, and the exponent they are used with."""
+    """Settings of the fit, and the exponent of the correlations."""
 
     power: float
     ridge: float
@@ -38,7 +38,7 @@ Stored = tuple[Projections, Setting]
 
 
 def write_projections(path: str | Path, kind: str, models: Mapping[str, Stored]) -> None:
-    """Write named projections to one safetensors file that says it holds a `kind`."""
+    """Write named projections to one safetensors file, marked as a `kind`."""
     arrays = {
         f"{name}.{field}": np.ascontiguousarray(array)
         for name, (projections, _) in models.items()
@@ -50,7 +50,7 @@ def write_projections(path: str | Path, kind: str, models: Mapping[str, Stored])
 
 
 def read_projections(path: str | Path, kind: str, names: Sequence[str]) -> list[Stored]:
-    """Read the projections of these names; a file that is anything else is refused."""
+    """Read the projections of these names; raise an `InputError` for any other file."""
     try:
         with safetensors.safe_open(path, "numpy") as file:
             about = file.metadata() or {}
@@ -66,12 +66,12 @@ def read_projections(path: str | Path, kind: str, names: Sequence[str]) -> list[
         ]
     except (safetensors.SafetensorError, msgspec.MsgspecError, OSError, KeyError, TypeError) as fault:
         raise InputError(path, f"does not hold a {kind} ({fault})") from None
-    for name, (found, _) in zip(names, models, strict=True):
-        components, x, y = len(found.correlations), len(found.x_mean), len(found.y_mean)
+    for name, (projections, _) in zip(names, models, strict=True):
+        components, x, y = len(projections.correlations), len(projections.x_mean), len(projections.y_mean)
         shapes = [(components,), (x,), (x, components), (y,), (y, components)]
         kinds = [np.float64, *4 * [np.float32]]
-        if [array.shape for array in found] != shapes or [array.dtype for array in found] != kinds:
+        if [array.shape for array in projections] != shapes or [array.dtype for array in projections] != kinds:
             raise InputError(path, "has arrays whose shapes or types do not fit together", name)
-        if not all(np.isfinite(array).all() for array in found):
+        if not all(np.isfinite(array).all() for array in projections):
             raise InputError(path, "has numbers that are not finite", name)
     return models

@@ -1,6 +1,6 @@
 """CCA and the region-phrase distance in their textbook form.
 
-Slow, and easy to check against the paper; `cca.py` and `region_phrase.py` are held to it by the tests.
+Slow, and easy to check against the paper; the tests hold `cca.py` and `training/region_distances.py` to it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stacked auxiliary embedding: what region-phrase pairs teach, as further features of whole images and sentences.
+"""Stacked auxiliary embedding (section 4.1): the region-phrase CCA gives further features of images and sentences.
 
-Section 4.1, after Gong et al. (ECCV 2014): whole images and sentences have other statistics than regions and
-phrases, so the two sets of pairs are not mixed. Instead the region-phrase CCA, already learned, encodes the images and
-the sentences; its unit vectors are concatenated to the original features; and a CCA of these is the embedding.
+After Gong et al. (ECCV 2014). Images and sentences have other statistics than regions and phrases, so the two sets of
+pairs are not mixed. Instead the fitted region-phrase CCA encodes images and sentences, its unit vectors are
+concatenated to the original features, and a CCA of the result is the embedding.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from deixis.papers.entities_cca.projections import Stored, read_projections, wri
 class StackedAuxiliaryEmbedding(NormalizedCCA):
     """A CCA of the features (x, a(x)) and (y, b(y)), with a and b the encodings of an auxiliary CCA.
 
-    Before they are set to unit length, a(x) and b(y) are linear in x and y, and a CCA gains nothing from features that
-    others determine: what the stack adds is the normalization, and directions that the ridge would have held back.
-    So it needs a ridge above 0; each part is given it by its own mean variance, whatever the features' scale.
+    Before normalization a(x) and b(y) are linear in x and y, and a CCA gains nothing from features that are linear in
+    others: the stack adds the normalization, and directions that the ridge would suppress. So it needs a ridge above 0,
+    which is relative to the mean variance of each part.
 
     Parameters
     ----------
     auxiliary : NormalizedCCA
-        Fitted (to regions and phrases), with the same features of pictures and of texts; it is used as it is.
+        Fitted to regions and phrases, with the same features of pictures and texts.
     n_components, ridge, power, block, dtype, device
         Of the CCA of the stacked features, as in `NormalizedCCA`.
 

@@ -1,7 +1,6 @@
-"""Normalized CCA on stored features (paper 0, sections 3 and 4; the CCA rows of paper 1): recipes of the kind `cca`.
+"""Fitting normalized CCA to stored features (sections 3 and 4): recipes of the kind `cca`.
 
-Nothing is descended: covariances are summed once, and ridge and exponent are chosen on the validation split among
-those that the recipe names, each tried from the same sums.
+Covariances are summed once; ridge and power are chosen on the validation split among those of the recipe.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from deixis.training.runs import read_model
 from deixis.training.validation import LocalizationCheck, retrieval_figures
 
 CCA = "cca.safetensors"
-#: Pairs whose rows are gathered together: 4,096 of 18,000 float32 are 0.3 GB.
+#: Pairs added together: 4,096 of 18,000 float32 are 0.3 GB.
 BLOCK = 4096
 
 
 class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The region-phrase CCA under a stacked auxiliary embedding, and the features of its regions."""
+    """The region-phrase CCA of a stacked auxiliary embedding, and the features of its regions."""
 
     features: FeatureRecipe
     exemplars: Annotated[int, Meta(ge=0)] = 10
@@ -55,14 +54,14 @@ class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`exemplars`: keep so many random pairs of each phrase (Table 4 of paper 0); 0 keeps all."""
+    """`exemplars`: maximum number of random pairs per phrase (Table 4); 0: all."""
 
     pairs: Literal["sentences", "phrases"]
     text: TextRecipe = TextRecipe()
     exemplars: Annotated[int, Meta(ge=0)] = 0
-    #: Proposals that are ranked, the best so many of each picture.
+    #: Number of proposals per picture that are ranked, best first.
     regions: Annotated[int, Meta(ge=1)] = 100
-    #: Features of regions count by their direction alone.
+    #: Normalize the features of regions to unit length.
     unit_regions: bool = False
     components: Annotated[int, Meta(ge=1)] | None = None
     ridges: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] = (0.01, 0.1, 1.0, 10.0)
@@ -72,7 +71,7 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pairs == "sentences" and self.exemplars:
-            raise ValueError("exemplars are of phrases; sentences do not repeat")
+            raise ValueError("exemplars: only for pairs = 'phrases'; sentences do not repeat")
         if self.pairs == "sentences" and self.unit_regions:
             raise ValueError("unit_regions: sentences have no regions; [auxiliary] has a setting of its own")
         if self.pairs == "phrases" and self.auxiliary:
@@ -99,7 +98,7 @@ class CorrelationFit:
         self.text = fitted_text(recipe.text, training, corpus, device)
 
     def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
-        """Sum, solve and choose; the figures are those of the validation split, `training_pairs` beside them."""
+        """Sum, solve and choose; returns the figures of the validation split and `training_pairs`."""
         recipe, device = self.recipe, self._device.type
         if recipe.pairs == "phrases":
             self.cca = NormalizedCCA(recipe.components, unit_x=recipe.unit_regions, device=device)
@@ -142,7 +141,7 @@ class CorrelationFit:
         decides: str,
         say: Callable[[str], None],
     ) -> Mapping[str, float]:
-        """Sum the pairs, try ridges and exponents, keep the best by the deciding figure."""
+        """Sum the pairs, try ridges and powers, keep the best by one figure."""
         for x, y in blocks:
             cca.partial_fit(x, y)
             most = min(x.shape[1], y.shape[1])

@@ -1,6 +1,6 @@
-"""Which region each noun phrase of the training captions goes with (the HM-LSTM paper, section 3.3), round by round.
+"""Correspondences of noun phrases and regions in the training captions (section 3.3), round by round.
 
-The data are sentences with their trees and pictures with their regions; drawn boxes have no part in them.
+They are found from sentences, trees, pictures and proposals; ground-truth boxes are not used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from deixis.text.tokens import tokens_of
 
 #: The file in a run folder.
 CORRESPONDENCES = "correspondences.safetensors"
-#: Phrases whose candidates are scored together: 20 of 512 float32 are 41 kB a phrase.
+#: Phrases whose candidates are scored together: 20 of 512 float32 are 41 kB per phrase.
 PHRASES = 4096
 #: Images whose regions are read together.
 _IMAGES = 256
@@ -39,10 +39,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TreeData:
-    """Sentences as trees, and what their pictures show. Build it with `tree_data`.
+    """Sentences as trees, and the features of their pictures. Build it with `tree_data`.
 
-    Rows of `visual` come picture by picture: the whole picture, then its best regions. Mentions are the noun phrases of
-    the captions' trees, caption by caption, in the order of `Forest.add`.
+    `visual` has the pictures one after another: the whole picture, then its best regions. Mentions are the noun phrases
+    of the captions' trees, caption by caption, in the order of `Forest.add`.
     """
 
     visual: Tensor  # (rows, channels) as stored
@@ -70,21 +70,21 @@ def tree_data(
     """The images of a training set or split that have features.
 
     Args:
-        store: vectors of whole pictures, and of regions, of one length.
-        texts: have the trees.
-        regions: at most so many a picture, the first ones.
+        store: vectors of whole pictures and of regions, of the same size.
+        texts: gives the trees.
+        regions: maximum number per picture, the first ones.
     """
     images = [image for image in source if image.id not in store.skipped]
     if not images:
         raise DeixisError("none of these images has features")
     captions = [tokens_of(caption) for image in images for caption in image.captions]
     tree = texts.transform(captions)
-    spans = [each.spans(NOUN_PHRASE) for each in texts.bank.trees(captions)]
+    spans = [caption_tree.spans(NOUN_PHRASE) for caption_tree in texts.bank.trees(captions)]
     strings: dict[tuple[str, ...], int] = {}
     string = [
         strings.setdefault(tokens[start:end], len(strings))
-        for tokens, own in zip(captions, spans, strict=True)
-        for start, end in own
+        for tokens, caption_spans in zip(captions, spans, strict=True)
+        for start, end in caption_spans
     ]
     visual, boxes, offsets = _read_visual(images, store, regions, device)
     return TreeData(
@@ -95,7 +95,7 @@ def tree_data(
         tree=tree,
         mention_offsets=np.cumsum([0, *map(len, spans)]),
         mention_string=np.array(string, np.int64),
-        spans=np.array([span for own in spans for span in own], np.int64).reshape(-1, 2),
+        spans=np.array([span for caption_spans in spans for span in caption_spans], np.int64).reshape(-1, 2),
         image_ids=tuple(image.id for image in images),
     )
 
@@ -103,39 +103,39 @@ def tree_data(
 def _read_visual(
     images: Sequence[Image], store: FeatureStore, most: int, device: torch.device
 ) -> tuple[Tensor, NDArray[np.float32], Indices]:
-    """Features, boxes and offsets, straight into the tensors they stay in."""
-    wide = store.plan.arrays["image"].shape
-    if "regions" not in store.plan.arrays or store.plan.arrays["regions"].shape != wide:
+    """Features, boxes and offsets, read block by block into their tensors."""
+    shape = store.plan.arrays["image"].shape
+    if "regions" not in store.plan.arrays or store.plan.arrays["regions"].shape != shape:
         raise DeixisError(
-            "this recipe needs vectors of pictures and of regions of one length: a feature recipe with [regions], "
+            "this recipe needs vectors of pictures and regions of the same size: a feature recipe with [regions], "
             "without context and coordinates"
         )
     numbers = store.numbers(image.id for image in images)
-    features, places = store["regions"], store["boxes"]
+    features, region_boxes = store["regions"], store["boxes"]
     assert isinstance(features, RaggedArray)
     counts = 1 + np.minimum(features.lengths[numbers], most)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     sizes = store["size"]
     boxes = np.zeros((offsets[-1], 4), np.float32)
     dtype = torch.from_numpy(np.empty(0, features.dtype)).dtype
-    visual = torch.empty((int(offsets[-1]), *wide), dtype=dtype, device=device)
+    visual = torch.empty((int(offsets[-1]), *shape), dtype=dtype, device=device)
     for begin in range(0, len(images), _IMAGES):
         parts = []
-        for place in range(begin, min(begin + _IMAGES, len(images))):
-            number, start, end = int(numbers[place]), offsets[place], offsets[place + 1]
-            parts += [store["image"][number][None], features[number][:most]]
-            boxes[start, 2:] = sizes[number]
-            boxes[start + 1 : end] = places[number][:most]
+        for index in range(begin, min(begin + _IMAGES, len(images))):
+            stored, start, end = int(numbers[index]), offsets[index], offsets[index + 1]
+            parts += [store["image"][stored][None], features[stored][:most]]
+            boxes[start, 2:] = sizes[stored]
+            boxes[start + 1 : end] = region_boxes[stored][:most]
         rows = slice(int(offsets[begin]), int(offsets[min(begin + _IMAGES, len(images))]))
         visual[rows] = torch.from_numpy(np.concatenate(parts)).to(device, dtype)
     return visual, boxes, offsets
 
 
 class Correspondences(nn.Module):
-    """The rounds' correspondences, as buffers: so they are in every checkpoint, and a run goes on within a round.
+    """The correspondences of all rounds, as buffers, so that they are in every checkpoint.
 
-    A state with fewer rounds, or as many, changes nothing here: weights of an earlier epoch may come back (the best
-    one at a run's end, averaged ones while it is validated), but what a round found stays found.
+    Loading a state with the same or a smaller number of rounds changes nothing: weights of an earlier epoch may be
+    restored (the best ones at the end, averaged ones for validation), but correspondences are kept.
     """
 
     rounds: Tensor
@@ -144,16 +144,16 @@ class Correspondences(nn.Module):
 
     def __init__(self, rounds: int, mentions: int) -> None:
         super().__init__()
-        #: How many rounds have been made.
+        #: Number of rounds so far.
         self.register_buffer("rounds", torch.zeros((), dtype=torch.int64))
-        #: By round and mention: the row within the picture's rows, and the cosine.
+        #: By round and mention: the index of the region in its picture, and the cosine.
         self.register_buffer("region", torch.zeros((rounds, mentions), dtype=torch.int16))
         self.register_buffer("confidence", torch.zeros((rounds, mentions)))
 
     def add(self, region: Tensor, confidence: Tensor) -> None:
-        number = int(self.rounds)
-        self.region[number] = region.to(torch.int16)
-        self.confidence[number] = confidence
+        index = int(self.rounds)
+        self.region[index] = region.to(torch.int16)
+        self.confidence[index] = confidence
         self.rounds += 1
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
@@ -166,12 +166,12 @@ class Correspondences(nn.Module):
 def find_correspondences(
     network: HMLSTM, texts: TreeTexts, data: TreeData, temperature: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """For each mention a row of its picture, counted from the picture's first, and their cosine.
+    """For each mention the index of a region of its picture (0: the whole picture), and their cosine.
 
     Args:
-        temperature: 0 takes the best-matching row, as section 3.3 does. Above, a row is the phrase's own with the
-            softmax of the cosines over the temperature, and the row is taken that is expected to overlap it most;
-            phrases, regions and pictures are less their means there, since none of these tells two regions apart.
+        temperature: 0 (as in section 3.3): the region with the largest cosine. Above 0: the softmax of the cosines over
+            the temperature is the probability of each region, and the region with the largest expected overlap is
+            taken. Means of phrases, regions and pictures are subtracted first, since they do not distinguish regions.
     """
     device = data.visual.device
     was_training = network.training
@@ -189,16 +189,16 @@ def find_correspondences(
     boxes = torch.from_numpy(data.boxes).to(device)
     regions, confidences = [], []
     for part, image in zip(torch.split(phrases, PHRASES), torch.split(images, PHRASES), strict=True):
-        real = candidates < counts[image, None]
-        own = torch.where(real, rows[image, None] + candidates, 0)
-        scores = torch.einsum("pd,prd->pr", functional.normalize(part - centre, dim=-1), compared[own])
-        scores = scores.masked_fill(~real, -torch.inf)
+        exists = candidates < counts[image, None]
+        region = torch.where(exists, rows[image, None] + candidates, 0)  # (phrases, candidates)
+        scores = torch.einsum("pd,prd->pr", functional.normalize(part - centre, dim=-1), compared[region])
+        scores = scores.masked_fill(~exists, -torch.inf)
         if temperature:
-            scores = torch.einsum("pr,prq->pq", (scores / temperature).softmax(1), _overlaps(boxes[own]))
-            scores = scores.masked_fill(~real, -torch.inf)
+            scores = torch.einsum("pr,prq->pq", (scores / temperature).softmax(1), _overlaps(boxes[region]))
+            scores = scores.masked_fill(~exists, -torch.inf)
         best = scores.argmax(1)
         regions.append(best)
-        confidences.append((part * embedded[own.gather(1, best[:, None])[:, 0]]).sum(1))
+        confidences.append((part * embedded[region.gather(1, best[:, None])[:, 0]]).sum(1))
     return torch.cat(regions), torch.cat(confidences)
 
 
@@ -214,7 +214,7 @@ def _embedded_phrases(network: HMLSTM, texts: TreeTexts, data: TreeData) -> tupl
 
 
 def _less_means(embedded: Tensor, whole: Tensor) -> Tensor:
-    """Regions less the mean of regions, and whole pictures less the mean of these, at unit length."""
+    """Regions minus the mean of regions, and whole pictures minus the mean of these, normalized."""
     centres = torch.stack(
         [rows.mean(0) if len(rows) else embedded[0] * 0 for rows in (embedded[~whole], embedded[whole])]
     )
@@ -232,27 +232,27 @@ def _overlaps(boxes: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class FoundRegions:
-    """The correspondences of a run, to be looked at: `read_correspondences`."""
+    """The correspondences of a run (`read_correspondences`)."""
 
     image_ids: tuple[str, ...]
-    image: Indices  # (mentions,) place in `image_ids`
-    caption: Indices  # (mentions,): the caption's number within its image, as trained on
+    image: Indices  # (mentions,) index in `image_ids`
+    caption: Indices  # (mentions,): the index of the caption in its image, as trained on
     spans: Indices  # (mentions, 2): tokens of the caption
-    region: NDArray[np.int16]  # (rounds, mentions): which of the image's candidates
+    region: NDArray[np.int16]  # (rounds, mentions): index of the image's candidate
     confidence: NDArray[np.float32]  # (rounds, mentions): the cosine
-    #: The candidates of all images, `(rows, 4)`, each image's whole picture first, and where each image's begin.
+    #: Boxes of the candidates of all images, `(rows, 4)`, the whole picture first, and where each image's begin.
     candidates: NDArray[np.float32]
     offsets: Indices
 
     @property
     def boxes(self) -> NDArray[np.float32]:
-        """The boxes of the regions that were found, `(rounds, mentions, 4)`."""
+        """The boxes of the corresponding regions, `(rounds, mentions, 4)`."""
         return self.candidates[self.offsets[self.image] + self.region.astype(np.int64)]
 
 
 def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -> None:
-    """Write the rounds that were made."""
-    made = int(found.rounds)
+    """Write the correspondences of all rounds."""
+    rounds = int(found.rounds)
     caption = data.mention_caption
     image = data.image_of[caption]
     first = np.searchsorted(data.image_of, np.arange(len(data.image_ids)))
@@ -260,8 +260,8 @@ def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -
         "image": image,
         "caption": caption - first[image],
         "spans": data.spans,
-        "region": found.region[:made].cpu().numpy(),
-        "confidence": found.confidence[:made].cpu().numpy(),
+        "region": found.region[:rounds].cpu().numpy(),
+        "confidence": found.confidence[:rounds].cpu().numpy(),
         "candidates": data.boxes,
         "offsets": data.offsets,
     }

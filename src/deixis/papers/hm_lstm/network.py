@@ -24,24 +24,24 @@ from deixis.text.treebank import Tokens, Treebank
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
 from deixis.training.masked_norm import MaskedBatchNorm, MaskedSequential
 
-#: Texts that go through the network together where nothing is learned.
+#: Texts embedded together without gradient.
 TEXTS = 1024
 Array = NDArray[Any]
 
 
 class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[model]` section: "tree-lstm" and "chain" are the ablations of "h-lstm"."""
+    """Settings of the network; encoders "tree-lstm" and "chain" are ablations of "h-lstm"."""
 
     encoder: Shape = "h-lstm"
     hidden: Annotated[int, Meta(ge=1)] = 512
     dim: Annotated[int, Meta(ge=1)] = 512
-    #: Of the features of pictures and regions, while learning.
+    #: Dropout of the features of pictures and regions.
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    #: Of the states of the trees' nodes, while learning.
+    #: Dropout of the states of the trees' nodes.
     text_dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
-    #: Take only the direction of pictures' and regions' features, less the mean one (`deixis.features.centring`).
+    #: Use only the direction of visual features, minus the mean direction (`deixis.features.centring`).
     centred_regions: bool = False
-    #: Whether word vectors are learned too.
+    #: Learn word vectors too.
     learn_words: bool = False
     #: Learn Û − Ū in place of Û (h-lstm), to be kept small by `loss.difference_decay`.
     difference: bool = False
@@ -50,25 +50,25 @@ class HMRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TreeTexts:
-    """Texts as the numbers of their trees in a forest, which grows as they come.
+    """Texts as indices of their trees in a forest, to which new texts are added.
 
     Args:
         vocabulary: ids of words.
-        bank: their trees.
-        shape: of the forest.
+        bank: trees of texts.
+        shape: shape of the forest.
     """
 
     def __init__(self, vocabulary: Vocabulary, bank: Treebank, shape: Shape) -> None:
         self.vocabulary, self.bank, self.forest = vocabulary, bank, Forest(shape)
         self._numbers: dict[tuple[str, ...], int] = {}
-        #: By tree, whether one of its words is known.
+        #: By tree, whether the vocabulary has one of its words.
         self.known: list[bool] = []
 
     def knows(self, word: str) -> bool:
         return word in self.vocabulary
 
     def transform(self, texts: Sequence[Tokens]) -> Array:
-        """`(texts,)`: numbers of trees, equal for equal tokens."""
+        """`(texts,)`: indices of trees, equal for equal tokens."""
         keys = [tuple(text) for text in texts]
         new = list(dict.fromkeys(key for key in keys if key not in self._numbers))
         for key, tree in zip(new, self.bank.trees(new), strict=True):
@@ -82,8 +82,8 @@ class HMLSTM(nn.Module):
     """The network.
 
     Args:
-        visual_dim: of the features of pictures and regions.
-        vectors: `(ids, size)` of words, by their id.
+        visual_dim: size of the features of pictures and regions.
+        vectors: `(ids, size)` word vectors by id.
         centre: `(visual_dim,)`, the mean direction of features, for `centred_regions`.
     """
 
@@ -117,13 +117,13 @@ class HMLSTM(nn.Module):
     def embed_nodes(
         self, plan: Plan, rows: Tensor, mask: Tensor | None = None, phrases: Tensor | Literal[True] | None = None
     ) -> Tensor:
-        """Nodes of a plan, by row, to unit embeddings `(rows, dim)`; `phrases` is to texts what `regions` is above."""
+        """Nodes of a plan, by row, to unit embeddings `(rows, dim)`; `phrases` as `regions` in `embed_visual`."""
         states = self.encoder(self.words(plan.word), plan)[rows]
         statistics = self.phrase_statistics if self.recipe.statistics == "separate" else None
         return _embedded(self.texts, statistics, self.text_dropout(states), mask, phrases)
 
     def embed_trees(self, forest: Forest, trees: Array, device: torch.device, *, phrases: bool = False) -> Tensor:
-        """Whole texts `(trees, dim)`, sentences or phrases, some at a time."""
+        """Unit embeddings of whole texts `(trees, dim)`, sentences or phrases."""
         parts = []
         for start in range(0, len(trees), TEXTS):
             plan = forest.plan(trees[start : start + TEXTS]).to(device)

@@ -1,12 +1,12 @@
-"""Learning the HM-LSTM by alternation (paper 2, Fig. 3): recipes of the kind `hm-lstm`.
+"""Training the HM-LSTM by alternation (Fig. 3): recipes of the kind `hm-lstm`.
 
 First a coarse stage with the losses at the roots alone. Then rounds: correspondences of noun phrases and regions are
-found with the weights at hand (section 3.3), and all losses are learned for some epochs with them. A round begins with
-the first batch of its first epoch.
+found with the current weights (section 3.3), and all losses are trained for some epochs. A round begins with the first
+batch of its first epoch.
 
-Readings: in eq. 9, contrasts at the root are the other pairs of the batch; those of a phrase are the other phrases of
-its image, as printed, or of the whole batch. A pair with the same string, or with the same region of the same image, is
-no contrast. Eq. 10 is divided by the number of sentences.
+Readings: in eq. 9, a root is contrasted with the other pairs of the batch, a phrase with the other phrases of its
+image, as printed, or of the whole batch. A pair with the same string, or with the same region of the same image, is no
+contrast. Eq. 10 is divided by the number of sentences.
 """
 
 from __future__ import annotations
@@ -65,30 +65,30 @@ from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 
 VOCABULARY, TREES, PHRASES = "vocabulary.tsv", "trees.jsonl", "phrases.jsonl"
-#: Words of a phrase in the bank, and phrases in it, at most.
+#: Maximum length of a phrase in the bank, and maximum number of phrases.
 LONGEST_PHRASE, MOST_PHRASES = 12, 50_000
-#: Before "of" and without an article these are what is left of a preposition, "in front of several vehicles".
+#: Before "of" and without an article these are parts of a preposition: "in front of several vehicles".
 PLACES = frozenset(
     {"back", "bottom", "center", "centre", "corner", "edge", "end", "front", "middle", "rear", "side", "top"}
 )
-#: Tags that no phrase begins with, and none ends with, but by a parser's slip.
+#: Tags with which a phrase begins or ends only by a parser's mistake.
 NOT_FIRST = frozenset({"VB", "IN", "TO", "CC", "EX", "MD", "WD", "WR"})
 NOT_LAST = frozenset({"IN", "TO", "DT", "CC", "PO"})
 Count = Annotated[int, Meta(ge=1)]
 
 
 class TreeRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[text]` section: where trees come from (`deixis.text.treebank`), and word vectors (`TextRecipe.vectors`)."""
+    """The source of trees (`deixis.text.treebank`), and word vectors (`TextRecipe.vectors`)."""
 
     trees: str = "spacy-md"
     vectors: str = TextRecipe().vectors
 
 
 class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """`contrasts` are those of a phrase: of its own image, or of the whole batch."""
+    """`contrasts` of a phrase: the other phrases of its image, or of the whole batch."""
 
     margin: Annotated[float, Meta(gt=0)] = 0.2
-    #: Of the losses at phrases, beside that at the root.
+    #: Weight of the losses at phrases beside those at roots.
     phrase_weight: Annotated[float, Meta(gt=0)] = 1.0
     contrasts: Literal["image", "batch"] = "image"
     #: Times the sum of squares of Û − Ū, where the model learns this difference.
@@ -96,9 +96,9 @@ class HMLossRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlternationRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """Epochs of the coarse stage, and rounds, among which the schedule's other epochs are shared out equally.
+    """Epochs of the coarse stage, and the number of rounds, which share the remaining epochs equally.
 
-    `temperature` is that of the choice of regions (`find_correspondences`); 0 takes the best-matching one, as printed.
+    `temperature` is that of `find_correspondences`; 0 takes the best-matching region, as printed.
     """
 
     coarse: Count = 12
@@ -111,11 +111,11 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
     model: HMRecipe = HMRecipe()
     loss: HMLossRecipe = HMLossRecipe()
     alternation: AlternationRecipe = AlternationRecipe()
-    #: Proposals of a picture, beside the whole of it.
+    #: Proposals per picture, beside the whole picture.
     regions: Count = 19
-    #: Also judge region-phrase ranking, at the drawn boxes; these have no part in the learning.
+    #: Also evaluate region-phrase ranking on ground-truth boxes. They are not used for training.
     drawn_regions: bool = False
-    #: Image-sentence pairs of a mini-batch.
+    #: Image-sentence pairs per batch.
     batch: Annotated[int, Meta(ge=2)] = 64
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
         if left < rounds or (left % rounds if rounds else left):
             raise ValueError(
                 f"alternation: of {self.schedule.epochs} epochs, {self.alternation.coarse} are coarse; "
-                f"the other {left} are no equal share for each of {rounds} rounds"
+                f"the other {left} cannot be divided equally among {rounds} rounds"
             )
         if self.model.difference and self.model.encoder != "h-lstm":
             raise ValueError("model.difference is for model.encoder = 'h-lstm': others treat all children alike")
@@ -132,14 +132,14 @@ class HMLSTMRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("loss.difference_decay needs model.difference = true")
 
     def round_of(self, epoch: int) -> int:
-        """The round that an epoch belongs to, 0 for the coarse stage."""
+        """The round of an epoch, 0 for the coarse stage."""
         fine = epoch - self.alternation.coarse
         length = (self.schedule.epochs - self.alternation.coarse) // max(1, self.alternation.rounds)
         return 0 if fine <= 0 else 1 + (fine - 1) // length
 
 
 class HMBatch(NamedTuple):
-    """Sentences as a plan, the visual features that they match, and what contrasts with what."""
+    """Sentences as a plan, the visual features that they match, and which pairs are contrasted."""
 
     #: Its roots are the sentences, its phrases those of all sentences (none in the coarse stage, statistics shared).
     plan: Plan
@@ -156,7 +156,7 @@ class HMBatch(NamedTuple):
 
 
 class HMModule(nn.Module):
-    """The network, and what of its training must be in every checkpoint."""
+    """The network and the correspondences, so that both are in every checkpoint."""
 
     def __init__(self, network: HMLSTM, correspondences: Correspondences) -> None:
         super().__init__()
@@ -164,13 +164,13 @@ class HMModule(nn.Module):
 
 
 class HMTask:
-    """A `Task`, validated by retrieval in both directions on the validation split."""
+    """A `Task`, validated by retrieval in both directions."""
 
     def __init__(
         self, recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus, store: FeatureStore, device: torch.device
     ) -> None:
         self.recipe, self.device, self.training = recipe, device, training
-        #: Goes with the run, so that other pictures get the features it learned from.
+        #: Saved with the run, which needs the same features for other pictures.
         self.tower = trained_backbone(recipe, corpus, device)
         vocabulary, vectors = known_words(recipe, training, corpus)
         self.texts = TreeTexts(vocabulary, corpus_treebank(corpus, recipe.text.trees), recipe.model.encoder)
@@ -181,7 +181,7 @@ class HMTask:
             centre = mean_direction(torch.split(self.data.visual, 1 << 15)) if recipe.model.centred_regions else None
             network = HMLSTM(self.data.visual.shape[1], vectors, recipe.model, centre)
         self.module = HMModule(network, Correspondences(recipe.alternation.rounds, self.data.mentions)).to(device)
-        #: What batches look up: by caption its image and its string, by image its first row, by mention its string.
+        #: By caption its image and its string, by image its first row, by mention its string.
         tables = (self.data.image_of, self.data.tree, self.data.offsets[:-1], self.data.mention_string)
         self.image_of, self.string_of, self.first_row, self.name_of = (torch.from_numpy(t).to(device) for t in tables)
         self.row_count = torch.from_numpy(np.diff(self.data.offsets)).to(device)
@@ -222,7 +222,7 @@ class HMTask:
         if number:
             regions = self.first_row[owner] + found.region[number - 1, mention]
             weights = found.confidence[number - 1, mention].clamp(min=0)
-        # Rows of the visual features are different regions, of whatever image.
+        # Different rows of the visual features are different regions.
         phrase_contrast = (name[:, None] != name) & (regions[:, None] != regions)
         if self.recipe.loss.contrasts == "image":
             phrase_contrast &= owner[:, None] == owner
@@ -283,20 +283,20 @@ class HMTask:
 
 
 def phrase_bank(captions: Sequence[Tokens], bank: Treebank) -> list[TokensAndTree]:
-    """The noun phrases of captions, the commonest first, each with the tree that it has where it first occurs."""
+    """The noun phrases of captions, the most frequent first, each with the tree of its first occurrence."""
     counts: Counter[tuple[str, ...]] = Counter()
     trees: dict[tuple[str, ...], Tree] = {}
     for tokens, tree in zip(captions, bank.trees(captions), strict=True):
-        for phrase, own in noun_phrases(tokens, tree, NOUN_PHRASE):
-            if len(phrase) <= LONGEST_PHRASE and _reads_well(phrase, own):
+        for phrase, phrase_tree in noun_phrases(tokens, tree, NOUN_PHRASE):
+            if len(phrase) <= LONGEST_PHRASE and _reads_well(phrase, phrase_tree):
                 counts[phrase] += 1
-                trees.setdefault(phrase, own)
+                trees.setdefault(phrase, phrase_tree)
     return [(phrase, trees[phrase]) for phrase, _ in counts.most_common(MOST_PHRASES)]
 
 
 def _reads_well(phrase: Tokens, tree: Tree) -> bool:
-    """No mark at its ends, no verb, preposition or part of one before all, nothing left open at its end ("a child
-    with"): a parser's slips are not said of a picture.
+    """False for mistakes of the parser: punctuation at the ends, a verb or preposition first, an open end ("a child
+    with").
     """
     tags = [leaf.label[:2] for leaf in tree.leaves()]
     whole = all(map(str.isalnum, (phrase[0][0], phrase[-1][-1])))
@@ -305,10 +305,10 @@ def _reads_well(phrase: Tokens, tree: Tree) -> bool:
 
 
 def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> tuple[Vocabulary, Tensor]:
-    """The words of the training captions, and those of the rest of the corpus that have a vector; and all vectors.
+    """The words of the training captions and those of the rest of the corpus that have a vector, and their vectors.
 
-    Vectors have unit length: at that of spaCy's, about 50, the gates of the leaves would be shut or open for good. A
-    word without one gets random numbers of the same spread, decided by the seed; padding and the unknown word zeros.
+    Vectors are normalized: at the length of spaCy's, about 50, the gates of the leaves would saturate. A word without a
+    vector gets a random one of the same spread, determined by the seed; padding and the unknown word get zeros.
     """
     counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
     everything = [tokens_of(caption) for image in corpus for caption in image.captions]
@@ -320,7 +320,7 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
     vocabulary = Vocabulary(counts, minimum_count=0)
     vectors, found = fitted.vectors.look_up(vocabulary.words)
     if not found.any():
-        raise DeixisError(f"{recipe.text.vectors} has no vector of any word of the training captions")
+        raise DeixisError(f"{recipe.text.vectors} has no vector for any word of the training captions")
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     drawn = np.random.default_rng(recipe.seed).normal(0, vectors[found].std(), vectors.shape)
     vectors[~found] = drawn[~found]
@@ -333,11 +333,11 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
     distributed = True
 
     def features(self, recipe: HMLSTMRecipe, run: Path | None = None) -> list[FeatureRecipe]:
-        """Those of a run by the trained backbone that it keeps, if it has one."""
+        """Features of a run use its own trained backbone, if it has one."""
         features = region_recipes(recipe.feature_recipe)[: 1 + recipe.drawn_regions]
         if run is None or not (run / TOWER_FILE).exists():
             return features
-        return [with_backbone(each, run / TOWER_FILE) for each in features]
+        return [with_backbone(wanted, run / TOWER_FILE) for wanted in features]
 
     def task(
         self, recipe: HMLSTMRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
@@ -348,8 +348,8 @@ class HMLSTMKind(Kind[HMLSTMRecipe]):
         weights = _network_weights(folder)
         network = HMLSTM(weights["images.0.weight"].shape[1], weights["words.weight"], recipe.model)
         network.load_state_dict(weights)
-        # Texts whose tree is not in the run are parsed by the parser of its captions; if those trees came from a file,
-        # by the parser that is installed.
+        # Texts without a tree in the run are parsed by the parser of its captions; if those trees came from a file, by
+        # the parser that is installed.
         parser = "auto" if "." in recipe.text.trees else recipe.text.trees
         bank = Treebank(dict(read_trees(folder / TREES)), parser)
         texts = TreeTexts(Vocabulary.load(folder / VOCABULARY), bank, recipe.model.encoder)

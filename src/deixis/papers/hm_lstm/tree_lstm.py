@@ -1,8 +1,7 @@
-"""The H-LSTM (section 3.2.1, eqs. 2–8) over trees of any shape, level by level for a whole mini-batch.
+"""The H-LSTM (section 3.2.1, eqs. 2 to 8) for a whole mini-batch of trees; `reference.py` has it node by node.
 
-The nodes of a `Plan` are ordered by their height. The network takes one matrix product a level for each kind of child,
-forward and backward (`deixis.papers.hm_lstm.fast.levels`). A child-sum Tree-LSTM has one kind of child, a chain LSTM
-a forest of chains.
+`fast/levels.py` computes all nodes of one height together. A child-sum Tree-LSTM is an H-LSTM with one kind of child, a
+chain LSTM one whose trees are chains.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from deixis.papers.hm_lstm.fast.levels import Levels, fused_levels
 class TreeLSTM(nn.Module):
     """Hidden states of all nodes of a plan.
 
-    `weight` holds W, `recurrent` Û and Ū (noun phrases first; one alone where children are treated alike), `bias` b,
-    each for the gates i, o, u, f in this order. With `difference`, `recurrent` holds Ū alone and `difference` Û − Ū,
-    which begins at 0: as a Tree-LSTM.
+    `weight` is W, `recurrent` is Û and Ū (for noun phrases first; a single one if children are treated alike), `bias`
+    is b, each for the gates i, o, u, f in this order. With `difference`, `recurrent` is Ū alone and `difference` Û − Ū,
+    initially 0, which makes it a Tree-LSTM.
     """
 
     def __init__(self, inputs: int, hidden: int, shape: Shape = "h-lstm", *, difference: bool = False) -> None:
@@ -29,7 +28,7 @@ class TreeLSTM(nn.Module):
         self.weight = nn.Parameter(torch.empty(inputs, 4 * hidden))
         self.recurrent = nn.Parameter(torch.empty(kinds, hidden, 4 * hidden))
         self.bias = nn.Parameter(torch.zeros(4 * hidden))
-        # As torch's own LSTM; but forget gates begin rather open, so that deep trees keep their leaves.
+        # As torch.nn.LSTM, except that forget gates are open at first, so that deep trees keep their leaves.
         for parameter in (self.weight, self.recurrent):
             nn.init.uniform_(parameter, -(hidden**-0.5), hidden**-0.5)
         with torch.no_grad():
