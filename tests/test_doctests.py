@@ -24,3 +24,14 @@ def test_examples_in_docstrings_hold(module: str, capsys: pytest.CaptureFixture[
     outcome = doctest.testmod(import_module(module))
     assert outcome.attempted > 0
     assert outcome.failed == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted({*deixis.__all__} - {"__version__", "metrics"}))
+def test_every_public_name_has_an_example(name: str) -> None:
+    documentation = getattr(deixis, name).__doc__ or ""
+    assert ">>> " in documentation or "Example" in documentation
+
+
+@pytest.mark.parametrize("name", sorted(deixis.metrics.__all__))
+def test_every_public_metric_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(deixis.metrics, name).__doc__ or "")

@@ -1,4 +1,4 @@
-"""The few exceptions Deixis raises on purpose. The command line prints them as one line and exits with 2."""
+"""The exceptions that Deixis raises. The command line prints them as one line and exits with code 2."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from pathlib import PurePath
 
 
 class DeixisError(Exception):
-    """Something the person at the keyboard can mend; the message says where and what."""
+    """An error that the user can fix; the message names the place and the problem.
+
+    >>> import deixis
+    >>> try:
+    ...     deixis.load_model("onnx:nowhere")
+    ... except deixis.DeixisError as fault:
+    ...     print(type(fault).__name__)
+    InputError
+    """
 
 
 class InputError(DeixisError):
@@ -16,6 +24,9 @@ class InputError(DeixisError):
         path: the file, as the user named it.
         problem: what is wrong, in one clause.
         place: where in the file: a member of the zip, a line, a field, an image id.
+
+    >>> print(InputError("captions.csv", "has no column 'caption'", "line 1"))
+    captions.csv: line 1: has no column 'caption'
     """
 
     def __init__(self, path: str | PurePath, problem: str, place: str = "") -> None:
@@ -23,13 +34,29 @@ class InputError(DeixisError):
         super().__init__(": ".join(part for part in (self.path, place, problem) if part))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
-        """Workers send it to who asked them."""
+        """Lets worker processes send it to the main process."""
         return type(self), (self.path, self.problem, self.place)
 
 
 class LeakError(DeixisError):
-    """A picture that must stay unseen was about to enter a training set."""
+    """A held-out picture was about to enter a training set.
+
+    >>> from deixis.corpus.training import assert_trainable
+    >>> try:
+    ...     assert_trainable(["1056338697_4f7d7ce270"])  # a picture of the Flickr8k test split
+    ... except LeakError as fault:
+    ...     print(str(fault)[:48])
+    1 pictures of the Flickr8k dev or test split mus
+    """
 
 
 class CannotError(DeixisError):
-    """A model was asked for something that it cannot do; `model.abilities` names what it can."""
+    """A model was asked for something that it cannot do; `model.abilities` lists what it can.
+
+    >>> import deixis
+    >>> try:
+    ...     deixis.Model().describe("a.jpg")
+    ... except CannotError as fault:
+    ...     print("cannot describe")
+    cannot describe
+    """

@@ -26,6 +26,10 @@ def load_model(name: str | Path = DEFAULT, device: str = "auto") -> Model:
             `onnx:FOLDER`, which `deixis export` wrote; `open_clip:ARCHITECTURE`, with `/TAG` or `/` and a file of
             weights; or `deixis-concepts`, the concept network that comes with the package.
         device: `cpu`, `cuda`, or `auto` for a GPU where there is one.
+
+    >>> model = load_model("deixis-base")
+    >>> model.embed_texts(["two dogs in the snow"]).shape
+    (1, 512)
     """
     text = str(name)
     if device not in ("auto", "cpu", "cuda"):

@@ -176,6 +176,12 @@ class Model:
 
     Subclasses implement what they can. `score` comes with embeddings (their cosine) and `ground` with `localize` (the
     best box). An instance that cannot do what its class can names it in `lacks`.
+
+    >>> class Lengths(Model):
+    ...     def score(self, images, texts):
+    ...         return np.array([[len(text) for text in texts] for _ in images])
+    >>> sorted(Lengths().abilities)
+    ['score']
     """
 
     #: What it was opened as: "deixis-base", "runs/bi".

@@ -49,6 +49,13 @@ def join(left: Corpus, right: Corpus) -> JoinReport:
     ignoring case; in the second case, a phrase is attached only if it begins and ends with a token of the left caption.
     A matched image gets all chains and boxes, and the size of the original picture, to which the boxes refer. Images
     and captions without a match are unchanged, and are counted.
+
+    >>> from deixis.corpus import Caption, Chain, Phrase
+    >>> left = Corpus([Image("7_flickr8k", captions=(Caption("A dog runs ."),))])
+    >>> annotated = Caption("A dog runs .", phrases=(Phrase(0, 2, chain="1"),))
+    >>> right = Corpus([Image("7", captions=(annotated,), chains=(Chain("1"),))])
+    >>> join(left, right).corpus.images[0].captions[0].phrases
+    (Phrase(start=0, end=2, chain='1', types=()),)
     """
     by_photo: dict[str, Image] = {}
     for image in right:
@@ -78,6 +85,11 @@ def concat(*corpora: Corpus, prefixes: Sequence[str] = (), name: str = "") -> Co
 
     Raises:
         DeixisError: if two images have the same id.
+
+    >>> from deixis.corpus import open_corpus
+    >>> scenes = open_corpus("scenes:20")
+    >>> len(concat(scenes, scenes, prefixes=["a-", "b-"]))
+    40
     """
     if prefixes and len(prefixes) != len(corpora):
         raise DeixisError(f"{len(corpora)} corpora need as many prefixes, not {len(prefixes)}")
@@ -103,6 +115,10 @@ def cut(
     """Part of a corpus: the given splits, the given ids (in that order), and at most the first `limit` images.
 
     With a `generator`, `limit` images are chosen at random without replacement; they keep their order.
+
+    >>> from deixis.corpus import open_corpus
+    >>> cut(open_corpus("scenes:20"), splits=["train"], limit=3)
+    <Corpus scenes: 3 images (train: 3)>
     """
     if splits:
         corpus = corpus.split(*splits)

@@ -31,7 +31,11 @@ ALL = "all"
 
 
 class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A rectangle in pixels of the original picture. Coordinates are continuous: `x2 - x1` is the width."""
+    """A rectangle in pixels of the original picture. Coordinates are continuous: `x2 - x1` is the width.
+
+    >>> Box(10, 20, 110, 70).scaled(0.5, 0.5)
+    Box(x1=5.0, y1=10.0, x2=55.0, y2=35.0)
+    """
 
     x1: float
     y1: float
@@ -44,7 +48,11 @@ class Box(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Phrase(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Tokens `start` to `end` (exclusive) of a caption, linked to a chain of the image."""
+    """Tokens `start` to `end` (exclusive) of a caption, linked to a chain of the image.
+
+    >>> Phrase(0, 2, chain="1", types=("people",)).visual
+    True
+    """
 
     start: int
     end: int
@@ -61,6 +69,10 @@ class Caption(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `words` are the tokens if they differ from `text.split()`; use `tokens` to read them.
     `id` is the source's id of the caption, or empty if its position in the image identifies it.
+
+    >>> caption = Caption("A dog runs .", phrases=(Phrase(0, 2, chain="1"),))
+    >>> caption.phrase_text(caption.phrases[0])
+    'A dog'
     """
 
     text: str
@@ -81,6 +93,9 @@ class Chain(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An entity of one image. `boxes` are indexes of the image's boxes; several chains may share a box.
 
     `label` is the category in sources without phrases (COCO instances).
+
+    >>> Chain("1", boxes=(0, 2)).boxes
+    (0, 2)
     """
 
     id: str
@@ -96,6 +111,10 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `width` and `height` are those of the original picture, to which the boxes refer; 0 means unknown. `file` is the
     picture's path inside the corpus' pictures. `source_id` is the photo's original id if the image has another id here
     (a Flickr photo in COCO); the leak guard checks both.
+
+    >>> image = Image("1", width=320, height=240, boxes=(Box(0, 0, 32, 24),), chains=(Chain("a", boxes=(0,)),))
+    >>> image.chain_boxes("a", size=(160, 120))
+    (Box(x1=0.0, y1=0.0, x2=16.0, y2=12.0),)
     """
 
     id: str
@@ -239,6 +258,12 @@ class Corpus:
     """An immutable, ordered collection of images, with their pictures if those are available.
 
     Two corpora are equal if their images are equal; `name` and `pictures` are not compared.
+
+    >>> corpus = Corpus([Image("1", split="train"), Image("2", split="test")], name="small")
+    >>> corpus
+    <Corpus small: 2 images (train: 1, test: 1)>
+    >>> corpus.split("test")["2"].id
+    '2'
     """
 
     def __init__(self, images: Iterable[Image], *, name: str = "", pictures: Pictures | None = None) -> None:

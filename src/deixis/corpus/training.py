@@ -22,7 +22,12 @@ from deixis.errors import LeakError
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """Images that may be used for training. Usually created by `training_set`, but always checked."""
+    """Images that may be used for training. Usually created by `training_set`, but always checked.
+
+    >>> from deixis.corpus import open_corpus
+    >>> len(TrainingSet(open_corpus("scenes:20").split("train")))
+    14
+    """
 
     corpus: Corpus
     #: Number of images that were left out because they are held out.
@@ -46,6 +51,11 @@ def training_set(corpus: Corpus, splits: Sequence[str] = ("train",), *, unrelate
     Args:
         splits: by default only `train`; `""` means the images without a split.
         unrelated: keep captions that are flagged as unrelated to their image.
+
+    >>> from deixis.corpus import open_corpus
+    >>> training = training_set(open_corpus("scenes:20"))
+    >>> len(training), training.excluded
+    (14, 0)
     """
     chosen = corpus.split(*splits)
     allowed = chosen.where(lambda image: not is_held_out(image))

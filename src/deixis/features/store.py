@@ -46,6 +46,15 @@ class FeatureStore:
     Raises:
         InputError: not a store, an unfinished one, or a damaged one; the file is named. Arrays are looked at when they
             are first used, so a damaged one is told then, or by `verify`.
+
+    >>> from deixis.corpus import open_corpus
+    >>> from deixis.features.extraction import extract
+    >>> from deixis.features.feature_recipe import FeatureRecipe
+    >>> from deixis.features.mapper import make_mapper
+    >>> mapper = make_mapper(FeatureRecipe(backbone="efficientnet-lite0", crops="squash"))  # doctest: +SKIP
+    >>> report = extract(open_corpus("scenes:20"), mapper, "scenes.features")  # doctest: +SKIP
+    >>> FeatureStore("scenes.features").image_vectors().shape  # doctest: +SKIP
+    (20, 1280)
     """
 
     def __init__(self, folder: str | Path, *, unfinished: bool = False) -> None:

@@ -93,6 +93,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `rows` names what the run reproduces in the papers' tables: a row (`entities-cca/table5/sae`), or a whole table
     whose rows come from one run (`entities-cca/table2`). `readings` names the interpretations of the papers that were
     used.
+
+    >>> result = make_result(Protocol("retrieval", "pessimistic"), {"text_to_image": {"r@1": 40.0}}, duration=1.0)
+    >>> result.metrics["text_to_image"]
+    {'r@1': 40.0}
     """
 
     schema: Literal[1]

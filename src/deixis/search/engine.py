@@ -97,6 +97,11 @@ class SearchEngine:
     Args:
         index: the index' folder.
         model: an open model; None opens the one that the index was made with.
+
+    Example, with an index made by `deixis index ~/Pictures --index my-index`:
+
+    >>> engine = SearchEngine("my-index")  # doctest: +SKIP
+    >>> [hit.path for hit in engine.search("two dogs", count=5).hits]  # doctest: +SKIP
     """
 
     def __init__(self, index: str | Path, model: SearchModel | None = None) -> None:

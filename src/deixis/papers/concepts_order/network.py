@@ -179,6 +179,10 @@ class ConceptsOrderNetwork(nn.Module):
         words: number of word ids, padding included.
         generates: with a `SentenceGenerator`.
         spoken: the context is not a vector but a generated sentence `(images, longest)` ("ctx + sen").
+
+    >>> network = ConceptsOrderNetwork(256, 1280, 1000, OrderRecipe(hidden=64, word=32), generates=False)
+    >>> network.fuse(torch.rand(4, 256), torch.randn(4, 1280)).shape
+    torch.Size([4, 64])
     """
 
     def __init__(

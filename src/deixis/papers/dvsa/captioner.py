@@ -69,6 +69,10 @@ class Captioner(nn.Module):
         word_vectors: `(words, word)` initial word vectors, up to a common factor.
         centre: (vectors, channels / vectors) the mean direction of each of the vectors that stand side by side in what
             is described, for `centred`.
+
+    >>> captioner = Captioner(1280, 1000, CaptionerRecipe(cell="lstm", word=32, hidden=64)).eval()
+    >>> sum(parameter.numel() for parameter in captioner.parameters()) > 100_000
+    True
     """
 
     def __init__(

@@ -100,6 +100,10 @@ class AlignmentNetwork(nn.Module):
         scale: region features are multiplied by this to have length 1 on average, as word vectors have. Otherwise the
             first scores dwarf the margin of 1, and only the longer side learns.
         centre: `(channels,)` the mean direction of region features, for `centred_regions`.
+
+    >>> network = AlignmentNetwork(1280, 1000, AlignmentRecipe(dim=64, word=32)).eval()
+    >>> network.embed_regions(torch.randn(4, 20, 1280)).shape
+    torch.Size([4, 20, 64])
     """
 
     def __init__(

@@ -79,12 +79,16 @@ class TreeTexts:
 
 
 class HMLSTM(nn.Module):
-    """The network.
+    """Pictures, regions, sentences and phrases as unit vectors of one space (section 3).
 
     Args:
         visual_dim: size of the features of pictures and regions.
         vectors: `(ids, size)` word vectors by id.
         centre: `(visual_dim,)`, the mean direction of features, for `centred_regions`.
+
+    >>> network = HMLSTM(1280, torch.randn(100, 300), HMRecipe(dim=64, hidden=64)).eval()
+    >>> network.embed_visual(torch.randn(4, 1280)).shape
+    torch.Size([4, 64])
     """
 
     def __init__(self, visual_dim: int, vectors: Tensor, recipe: HMRecipe, centre: Tensor | None = None) -> None:

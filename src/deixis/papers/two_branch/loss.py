@@ -40,12 +40,17 @@ def ranking_loss(
     """The first two sums of eq. 6: each matching pair against its nearest negatives, in both directions.
 
     Args:
-        images, texts: `(n, d)`, `(m, d)` unit embeddings.
+        images: `(n, d)` unit embeddings.
+        texts: `(m, d)` unit embeddings.
         match: `(n, m)` true where an image and a text belong together.
         negative: `(n, m)` true where they may be contrasted; by default where they do not match.
         margin: m.
         weights: λ₁ and λ₂, of image to text and of text to image.
         hardest: K; each matching pair is compared with its K nearest negatives.
+
+    >>> images = torch.eye(3)
+    >>> ranking_loss(images, images, torch.eye(3, dtype=torch.bool))
+    tensor(0.)
     """
     distance, contrast = pairwise_distance(images, texts), contrast_of(match, negative)
     image_to_text = hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest)

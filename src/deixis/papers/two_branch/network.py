@@ -70,6 +70,10 @@ class TwoBranchEmbedding(nn.Module):
         image_dim: size of the image or region features.
         text_dim: size of the text features; for a recurrent branch the number of token ids, padding included.
         word_vectors: `(text_dim, word)` initial word vectors of a recurrent branch.
+
+    >>> network = TwoBranchEmbedding(1280, 300, EmbeddingRecipe(image=(512, 128), text=(512, 128)))
+    >>> network.embed_images(torch.randn(4, 1280)).shape
+    torch.Size([4, 128])
     """
 
     def __init__(
@@ -100,7 +104,12 @@ class TwoBranchEmbedding(nn.Module):
 
 
 class SimilarityNetwork(TwoBranchEmbedding):
-    """The branches, their element-wise product, and FC layers with ReLU between them (section 3.3); p_ij is a logit."""
+    """The branches, their element-wise product, and FC layers with ReLU between them (section 3.3); p_ij is a logit.
+
+    >>> network = SimilarityNetwork(1280, 300, SimilarityRecipe(image=(512, 128), text=(512, 128)))
+    >>> network.score_all(torch.randn(4, 1280), torch.randn(6, 300)).shape
+    torch.Size([4, 6])
+    """
 
     def __init__(
         self, image_dim: int, text_dim: int, recipe: SimilarityRecipe, word_vectors: Tensor | None = None
