@@ -32,7 +32,7 @@ def indexes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(autouse=True)
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("loading", "search.engine", "search.doctor"):
-        monkeypatch.setattr(f"deixis.{module}.load_search_model", lambda name: CellModel())
+        monkeypatch.setattr(f"deixis.{module}.load_search_model", lambda name, device="auto": CellModel())
 
 
 def check(seed: int, indexes: dict[str, Path], work: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
