@@ -154,7 +154,10 @@ def _annotation_settings_page() -> str:
     from deixis.annotation.project_settings import describe_settings
 
     rows = [f"| `{row.name}` | `{_toml(row.default)}` | {row.meaning} |" for row in describe_settings()]
-    usage = "Give them in a TOML file (`deixis annotate init --settings`), or change them later (`deixis annotate settings`)."
+    usage = (
+        "Give them in a TOML file (`deixis annotate init --settings`), "
+        "or change them later (`deixis annotate settings`)."
+    )
     table = ["| setting | default | meaning |", "|---|---|---|", *rows]
     return "\n\n".join(["# Settings of an annotation project", f"{NOTICE} {usage}", "\n".join(table)]) + "\n"
 

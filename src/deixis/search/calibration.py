@@ -47,7 +47,7 @@ WORD_MATCHES = 3
 NOUN_MATCHES, PHRASE_MATCHES = 10, 3
 #: Of the pictures that show something, the share that says so in a caption: what is called a match and not mentioned is
 #: not always wrong. (Of COCO's classes, captions of training pictures mention 0.57, small things in the background
-#: included; 0.57, 0.75 and 1 were compared on validation pictures, `results/search/relevance_choice.json`.)
+#: included; 0.57, 0.75 and 1 were compared on validation pictures, without a result file.)
 MENTIONED = 0.75
 #: How much worse it is to call absent what is there than to show something that is not.
 COST_OF_ABSENT = 2.0
