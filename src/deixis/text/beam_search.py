@@ -10,7 +10,7 @@ from torch import Tensor
 
 #: Tensors with one row per partial sentence.
 State = tuple[Tensor, ...]
-#: The last words `(rows,)` and the states before them → log-probabilities of the next `(rows, words)`, and new states.
+#: From the last words `(rows,)` and their states: log-probabilities of the next word `(rows, words)`, and new states.
 NextWord = Callable[[Tensor, State], tuple[Tensor, State]]
 
 

@@ -1,8 +1,8 @@
-"""Noun-phrase chunks of captions, found by a small network learned from Flickr30k Entities (Entities, section 2.1).
+"""Noun-phrase chunks of captions, found by a small network trained on Flickr30k Entities (Entities, section 2.1).
 
-A phrase is what the Entities release puts in brackets: short, never nested, non-visual ones ("the background", "each
-other") included; `deixis.text.entity_types` tells which those are. A few convolutions over word and affix vectors
-score the labels outside, begin and inside, and a chain of label pairs decides. It runs on NumPy alone;
+A phrase is what the Entities release puts in brackets: short, never nested, including non-visual ones ("the
+background", "each other"), which `deixis.text.entity_types` identifies. A few convolutions over word and affix vectors
+score the labels outside, begin and inside, and a conditional random field finds the best sequence. It needs only NumPy;
 `deixis.training.tools.chunker_training` trains it.
 """
 
@@ -31,7 +31,7 @@ Array = NDArray[np.float32]
 #: The labels of a token: outside any phrase, first token of one, further token of one.
 OUTSIDE, BEGIN, INSIDE = range(3)
 LABELS = 3
-#: Rows of every table of vectors that stand for no token at all and for an unknown one.
+#: Rows of padding and of unknown tokens in every table of vectors.
 PAD, UNKNOWN = 0, 1
 #: The views of a token, each with its own vectors. All but the last have a vocabulary of strings.
 VIEWS: Mapping[str, Callable[[str], str]] = {
@@ -41,9 +41,9 @@ VIEWS: Mapping[str, Callable[[str], str]] = {
     "beginning": lambda word: word[:3],
 }
 SHAPES = 6
-#: Tokens scored at once; bounds memory at some 30 MB.
+#: Tokens scored at once, which limits memory to about 30 MB.
 BLOCK_TOKENS = 16_384
-#: Words whose vectors are kept between calls.
+#: Words whose vectors are cached between calls.
 CACHED_WORDS = 30_000
 #: Forbids a label pair.
 _NEVER = np.float32(-1e4)
@@ -53,10 +53,9 @@ class Chunker:
     """Finds the phrases of tokenized captions.
 
     Args:
-        vocabularies: for each of the `VIEWS` its strings; string number `i` has row `i + 2` of the view's vectors.
-        arrays: the weights, by the names that `deixis.training.tools.chunker_training.export` gives them:
-        `vectors.<view>`
-            (rows, width), `convolution.<n>.weight` (3 × inputs, outputs) for previous, own and next token in turn,
+        vocabularies: the strings of each of the `VIEWS`; string `i` has row `i + 2` of the view's vectors.
+        arrays: the weights, named as by `deixis.training.tools.chunker_training.export`: `vectors.<view>`
+            (rows, width), `convolution.<n>.weight` (3 × inputs, outputs) for the previous, this and the next token,
             `convolution.<n>.bias`, `labels.weight` (outputs, 3), `labels.bias`, `pairs` (3, 3), `first`, `last` (3).
 
     >>> Chunker.load().phrases("a man in a red shirt rides a horse".split())
@@ -75,7 +74,7 @@ class Chunker:
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Chunker:
-        """Read a file that `save` wrote; by default the model that comes with the package."""
+        """Read a file written by `save`; by default the bundled model."""
         return _packaged() if path is None else _read(Path(path))
 
     def save(self, path: str | Path) -> None:
@@ -92,7 +91,7 @@ class Chunker:
         """The phrases of many captions."""
         token_lists = [caption_tokens(caption) for caption in captions]
         found: list[list[Span]] = [[] for _ in token_lists]
-        # Captions of like length go together, so that the label chain is followed without padding.
+        # Captions of similar length are decoded together, without padding.
         order = sorted(
             (number for number, tokens in enumerate(token_lists) if tokens), key=lambda n: len(token_lists[n])
         )
@@ -109,9 +108,9 @@ class Chunker:
         return found
 
     def scores(self, token_lists: Sequence[Sequence[str]]) -> tuple[Array, NDArray[np.intp]]:
-        """Label scores of all tokens in one row, (rows, 3), with the row of each list's first token.
+        """Label scores of all tokens, (rows, 3), and the row of each list's first token.
 
-        A row that belongs to no token stands before, between and after the lists, as the edge the convolutions see.
+        Before, between and after the lists there is a row of padding for the convolutions.
         """
         lengths = np.array([len(tokens) for tokens in token_lists])
         starts = np.concatenate([[1], 1 + np.cumsum(lengths + 1)[:-1]])
@@ -120,7 +119,7 @@ class Chunker:
         real[0] = real[starts + lengths] = False
         rows[real], table = self._look_up([token for tokens in token_lists for token in tokens])
         real = real[:, None]
-        # The first convolution is linear in its three tokens, so each word's share was computed once.
+        # The first convolution is linear in its three tokens, so each word's part is computed once.
         hidden = self.arrays["convolution.0.bias"] + table[rows, 1]
         hidden[1:] += table[rows[:-1], 0]
         hidden[:-1] += table[rows[1:], 2]
@@ -137,14 +136,14 @@ class Chunker:
         return hidden @ self.arrays["labels.weight"] + self.arrays["labels.bias"], starts
 
     def _label(self, block: list[int], token_lists: Sequence[Sequence[str]], found: list[list[Span]]) -> None:
-        """Put the phrases of the captions numbered in `block` into `found`."""
+        """Write the phrases of the captions with indices `block` to `found`."""
         lists = [token_lists[number] for number in block]
         scores, starts = self.scores(lists)
         lengths = np.array([len(tokens) for tokens in lists])
         labels = best_labels(scores, starts, lengths, self._pairs, self._first, self.arrays["last"])
         begins = np.flatnonzero(labels == BEGIN)
         others = np.flatnonzero(labels != INSIDE)
-        # The edge row after each list is outside, so every phrase has an end.
+        # The padding row after each list is labelled outside, so every phrase ends.
         ends = others[np.searchsorted(others, begins, side="right")]
         owners = np.searchsorted(starts, begins, side="right") - 1
         for owner, start, end in zip(
@@ -157,7 +156,7 @@ class Chunker:
         self._table = np.zeros((1, 3, len(self.arrays["convolution.0.bias"])), np.float32)
 
     def _look_up(self, tokens: Sequence[str]) -> tuple[list[int], Array]:
-        """Each token's row in a table (rows, 3, outputs) of what a word adds to the first convolution's outputs."""
+        """The rows of tokens in a table (rows, 3, outputs) of each word's part in the first convolution's outputs."""
         with self._lock:
             if len(self._table) > CACHED_WORDS:
                 self._forget()
@@ -175,7 +174,7 @@ class Chunker:
 
 
 def caption_tokens(caption: str | Caption | Sequence[str]) -> Sequence[str]:
-    """The tokens of a caption as its phrases count them; free text is tokenized."""
+    """The tokens of a caption, to which its phrases refer; free text is tokenized."""
     if isinstance(caption, Caption):
         return caption.tokens
     return tokenize(caption) if isinstance(caption, str) else caption
@@ -187,12 +186,12 @@ def best_labels(
     """The best sequence of labels for each list of tokens (Viterbi's algorithm, over all lists at once).
 
     Args:
-        scores: (rows, 3) label scores, the lists one after the other.
-        starts, lengths: where in `scores` each list stands.
+        scores: (rows, 3) label scores of all lists, concatenated.
+        starts, lengths: the rows of each list in `scores`.
         pairs: (3, 3) score of a label (first axis) before another; `first` and `last`: (3,) scores at the ends.
 
     Returns:
-        (rows,) labels, `OUTSIDE` where no list stands.
+        (rows,) labels, `OUTSIDE` in rows of no list.
     """
     rows = np.arange(len(lengths))
     best = first + scores[starts]
@@ -203,7 +202,7 @@ def best_labels(
         origin = candidates.argmax(axis=1)
         reached = candidates.max(axis=1) + scores[np.minimum(starts + step, len(scores) - 1)]
         best = np.where(live, reached, best)
-        # A list that has ended keeps its label, so that all can be followed back from the last step.
+        # A list that has ended keeps its label, so that all can be traced back from the last step.
         origins.append(np.where(live, origin, np.arange(LABELS)).astype(np.int8))
     label = (best + last).argmax(axis=1)
     labels = np.full(len(scores), OUTSIDE, np.int8)
@@ -221,13 +220,13 @@ def row_maps(vocabularies: Mapping[str, Sequence[str]]) -> list[dict[str, int]]:
 
 
 def view_rows(token: str, rows: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
-    """A token's row in the vectors of each view, its shape last."""
+    """The rows of a token in the vectors of each view; the shape is last."""
     word = token.lower()
     return (*(known.get(view(word), UNKNOWN) for view, known in zip(VIEWS.values(), rows, strict=True)), shape(token))
 
 
 def shape(token: str) -> int:
-    """Lower case, capitalized, all capitals, with a digit, or other signs: 1 to 5.
+    """Lower case, capitalized, all capitals, with a digit, or other: 1 to 5.
 
     >>> [shape(token) for token in ("dog", "Rome", "NBA", "3rd", ",")]
     [1, 2, 3, 4, 5]
@@ -252,7 +251,7 @@ def _read(path: Path) -> Chunker:
         with safetensors.safe_open(path, "numpy") as file:
             vocabularies = json.loads(file.metadata()["vocabularies"])
             chunker = Chunker(vocabularies, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        # Arrays that do not fit together show themselves here.
+        # Fails if the arrays do not fit together.
         chunker.phrases(("a", "dog"))
     except (safetensors.SafetensorError, OSError, LookupError, TypeError, ValueError) as fault:
         raise InputError(path, f"is not a chunker ({fault})") from None

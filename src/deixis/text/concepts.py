@@ -1,9 +1,9 @@
-"""Concept words (the SCO paper, section 3.2): the nouns, verbs, adjectives and numbers that captions are full of.
+"""Concept words (the SCO paper, section 3.2): the frequent nouns, verbs, adjectives and numbers of captions.
 
-A concept is a lemma: tenses of a verb and both numbers of a noun are one. spaCy tells lemmas and parts of speech of the
-training captions, once; the vocabulary keeps which written forms stand for each concept, so labels of any other text,
-and everything that is trained on them, need its file alone. A form goes by what it is most often ("watch" is a verb in
-most captions), and is no concept where it is mostly something else ("like").
+A concept is a lemma: all tenses of a verb, and singular and plural of a noun. spaCy finds lemmas and parts of speech of
+the training captions once; the vocabulary stores the written forms of each concept, so labelling other texts needs only
+its file. Each form has its most frequent reading ("watch" is a verb in most captions); it is not a concept if that is
+another part of speech ("like").
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from deixis.text.tokens import has_content, tokens_of
 
 Tokens = Sequence[str]
 
-#: spaCy's universal tags of what can be a concept. Capitals make proper nouns of a "Frisbee".
+#: spaCy's universal tags of concepts. Proper nouns are included, since spaCy tags "Frisbee" as one.
 PARTS = {"NOUN": "noun", "PROPN": "noun", "VERB": "verb", "ADJ": "adjective", "NUM": "number"}
 _HEADER = "concept\tpart\tcount\tforms"
-#: Part of every cache key: raise it when the same captions come to give another vocabulary.
+#: Part of every cache key: increase it when the same captions give another vocabulary.
 _VERSION = 1
 
 
 class VocabularyRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The `[vocabulary]` section of a recipe; `file` names a vocabulary that was saved, in place of a new one."""
+    """The `[vocabulary]` section of a recipe; `file`: use a saved vocabulary instead of a new one."""
 
     size: Annotated[int, Meta(ge=1)] = 256
     minimum_count: Annotated[int, Meta(ge=1)] = 5
@@ -45,7 +45,7 @@ class VocabularyRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TaggedWord(NamedTuple):
-    """A word of a caption; `part` is empty where it can be no concept."""
+    """A word of a caption; `part` is empty if it cannot be a concept."""
 
     form: str
     lemma: str
@@ -53,7 +53,7 @@ class TaggedWord(NamedTuple):
 
 
 class Concept(msgspec.Struct, frozen=True):
-    """`count` is how often its forms occur in the training captions."""
+    """`count`: occurrences of its forms in the training captions."""
 
     word: str
     part: str
@@ -62,7 +62,7 @@ class Concept(msgspec.Struct, frozen=True):
 
 
 class ConceptVocabulary:
-    """Concepts by falling count, equal counts by text; a concept's number is its place.
+    """Concepts by decreasing count, ties in alphabetical order; the id of a concept is its index.
 
     >>> words = [TaggedWord("dogs", "dog", "noun"), TaggedWord("ran", "run", "verb"), TaggedWord("the", "the", "")]
     >>> vocabulary = count_concepts([words, words[:1]], size=2)
@@ -87,11 +87,11 @@ class ConceptVocabulary:
         return hash(self.concepts)
 
     def find(self, tokens: Tokens) -> list[int]:
-        """The numbers of the concepts in a lower-case text, in their order there."""
+        """The ids of the concepts in a lower-case text, in order."""
         return [self._number[token] for token in tokens if token in self._number]
 
     def labels(self, texts: Iterable[Tokens]) -> NDArray[np.bool_]:
-        """`(concepts,)`: which concepts one of these texts names; of an image, its captions."""
+        """`(concepts,)`: which concepts occur in any of these texts, such as the captions of an image."""
         found = np.zeros(len(self), bool)
         for tokens in texts:
             found[self.find(tokens)] = True
@@ -146,7 +146,7 @@ def count_concepts(
             forms[lemma][form] = counts.total()
             parts[lemma][part] += counts.total()
     for lemma in [lemma for lemma in forms if lemma not in readings and f"{lemma}e" in forms]:
-        # spaCy makes "rid" of "riding". A lemma that nobody writes, while the same with an e is one, is that one.
+        # spaCy lemmatizes "riding" as "rid": if only "ride" occurs in the captions, that is taken.
         forms[f"{lemma}e"] += forms.pop(lemma)
         parts[f"{lemma}e"] += parts.pop(lemma)
     concepts = [
@@ -164,10 +164,10 @@ def count_concepts(
 
 
 def concept_vocabulary(recipe: VocabularyRecipe, training: TrainingSet) -> ConceptVocabulary:
-    """The vocabulary that a recipe names, or of a training set's captions, which is made once and kept in the cache.
+    """The vocabulary that a recipe names, or that of a training set's captions, made once and cached.
 
     Raises:
-        ParserMissing: it is not in the cache, and spaCy, which tags the captions, is not installed.
+        ParserMissing: it is not cached, and spaCy, which tags the captions, is not installed.
     """
     if recipe.file:
         return ConceptVocabulary.load(recipe.file)
@@ -186,7 +186,7 @@ def concept_vocabulary(recipe: VocabularyRecipe, training: TrainingSet) -> Conce
 
 
 def tag_captions(captions: Iterable[Tokens]) -> Iterator[list[TaggedWord]]:
-    """Lemma and part of speech of every word of lower-case captions, by the spaCy model that is installed."""
+    """Lemma and part of speech of every word of lower-case captions, by the installed spaCy model."""
     model = next((name for name in SPACY_PACKAGES if spacy_folder(name) is not None), None)
     if model is None or find_spec("spacy") is None:
         raise ParserMissing(
@@ -204,5 +204,5 @@ def tag_captions(captions: Iterable[Tokens]) -> Iterator[list[TaggedWord]]:
 
 
 def _rank(pair: tuple[object, int]) -> tuple[int, str]:
-    """The commonest; of equally common ones the first by text, in every run."""
+    """Sort by decreasing count, ties in alphabetical order."""
     return pair[1], str(pair[0])

@@ -1,8 +1,8 @@
 """From a dependency parse to a constituency tree, by projecting phrases from heads.
 
-Every word projects the phrase of its tag (a noun NP, a verb VP and with a subject S, a preposition PP …) and takes in
-the phrases of its dependents: complements inside, each modifier after a noun one NP further out. So noun phrases nest
-as the HM-LSTM needs: "two people sitting on rocking chairs" is an NP over "two people" and a VP over "rocking chairs".
+Every word projects a phrase by its tag (a noun NP, a verb VP and with a subject S, a preposition PP …), which contains
+the phrases of its dependents: complements inside, each modifier after a noun in one more NP. So noun phrases nest as
+the HM-LSTM needs: "two people sitting on rocking chairs" is an NP over "two people" and a VP over "rocking chairs".
 Labels are those of the Penn Treebank, relations those of spaCy's English models (ClearNLP).
 """
 
@@ -16,31 +16,31 @@ from deixis.corpus.spans import Span
 from deixis.errors import DeixisError
 from deixis.text.trees import Tree, flattened
 
-#: Dependencies deeper than this hang from the last one above.
+#: Deeper dependencies are attached at this depth.
 DEPENDENCY_DEPTH = 80
-#: A noun with more modifiers after it takes in the rest without a further NP each.
+#: Further modifiers after a noun get no NP of their own.
 NESTED_MODIFIERS = 12
 
 SUBJECTS = frozenset({"nsubj", "nsubjpass", "csubj", "csubjpass", "expl"})
 AUXILIARIES = frozenset({"aux", "auxpass"})
-#: What stands between a subject and its verb.
+#: What may come between a subject and its verb.
 _VERB_GROUP = AUXILIARIES | {"neg", "advmod", "preconj"}
 _COORDINATORS = frozenset({"cc", "punct"})
-#: Dependents that are a bare tag when nothing hangs from them; others are a phrase even of one word.
+#: Dependents that are a bare tag if they have no dependents; others are a phrase even of one word.
 _BARE = AUXILIARIES | _COORDINATORS | frozenset(
     {"det", "predet", "amod", "nummod", "compound", "nmod", "case", "neg", "mark", "quantmod", "preconj", "meta"}
 )  # fmt: skip
 _PREMODIFIERS = frozenset({"det", "predet", "amod", "nummod", "compound", "nmod", "poss", "case", "quantmod", "neg"})
-#: What after a noun belongs to its own group ("man 's", "number 28").
+#: Dependents after a noun that belong to its own group ("man 's", "number 28").
 _CLOSE = frozenset({"case", "nummod", "compound", "det"})
-#: Relations in which an adjective or a verb form stands for a noun ("the elderly").
+#: Relations in which an adjective or a verb form is used as a noun ("the elderly").
 NOMINAL_RELATIONS = frozenset({"nsubj", "nsubjpass", "dobj", "pobj", "dative", "appos"})
 NOMINAL_TAGS = frozenset({"PRP", "PRP$", "CD", "EX", "WP", "WP$", "WDT", "DT", "PDT", "$", "FW", "ADD"})
 _WH_TAGS = frozenset({"WDT", "WP", "WP$", "WRB"})
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A token as a dependency parser sees it; `head` is the number of the token it hangs from, its own for a root."""
+    """A token of a dependency parse; `head` is the index of its head, or its own index for a root."""
 
     text: str
     head: int
@@ -48,12 +48,12 @@ class Word(msgspec.Struct, frozen=True):
     #: Part of speech in the Penn Treebank's tags.
     tag: str = ""
     lemma: str = ""
-    #: Given to a word from which a whole phrase hangs: the span that must be one noun phrase (`deixis.text.repair`).
+    #: If the word is the head of a known phrase, its span, which must be one noun phrase (`deixis.text.repair`).
     phrase: Span | None = None
 
 
 def constituency(words: Sequence[Word]) -> Tree:
-    """The tree over a caption. Crossing dependencies are lifted until none cross; several roots are joined in an S."""
+    """The tree of a caption. Crossing dependencies are lifted until none cross; several roots are joined in an S."""
     if not words:
         return Tree("S")
     heads = projective_heads([-1 if word.head == number else word.head for number, word in enumerate(words)])
@@ -67,7 +67,7 @@ def constituency(words: Sequence[Word]) -> Tree:
 
 
 def projective_heads(heads: Sequence[int]) -> list[int]:
-    """Heads (-1 for a root) so changed that every word's descendants stand together, and not too deep.
+    """Heads (-1 for a root), changed so that the descendants of every word are contiguous, and not too deep.
 
     The shortest dependency that another one crosses is lifted to its head's head (Nivre and Nilsson, ACL 2005), until
     none is left.
@@ -90,7 +90,7 @@ def projective_heads(heads: Sequence[int]) -> list[int]:
         ]
         _, number = min(crossed)
         heads[number] = heads[heads[number]]
-    # A word's way up begins with itself.
+    # The path to the root starts with the word itself.
     return [
         head if len(way) <= DEPENDENCY_DEPTH else way[-DEPENDENCY_DEPTH] for head, way in zip(heads, ways, strict=True)
     ]
@@ -106,7 +106,7 @@ def _way_up(heads: Sequence[int], number: int) -> list[int]:
 
 
 def _contiguous(ways: Sequence[Sequence[int]]) -> bool:
-    """Whether the descendants of every word stand together."""
+    """Whether the descendants of every word are contiguous."""
     size, first, last = [0] * len(ways), list(range(len(ways))), list(range(len(ways)))
     for number, way in enumerate(ways):
         for above in way:
@@ -170,7 +170,7 @@ class _Projection:
         return [self.phrase(number) for number in numbers]
 
     def modifiers(self, numbers: Iterable[int]) -> list[Tree]:
-        """Phrases before a head that is no verb, where an adverb alone is a bare tag ("very tall")."""
+        """Phrases before a head that is not a verb; a single adverb is a bare tag ("very tall")."""
         return [
             self.leaf(number)
             if self.relation(number) == "advmod" and not self.dependents[number]
@@ -197,9 +197,9 @@ class _Projection:
         return node
 
     def _noun_group(self, number: int, left: Sequence[int], right: Sequence[int]) -> tuple[int, int]:
-        """How many of the dependents on the left stand before the noun's own group, and how many on the right in it.
+        """How many dependents on the left are outside the noun's own group, and how many on the right are inside.
 
-        What stands before the group ("In the park , a man") joins when all that follows has.
+        Phrases before the group ("In the park , a man") are attached after everything that follows it.
         """
         phrase = self.words[number].phrase
         if phrase is not None:
@@ -215,7 +215,7 @@ class _Projection:
         relation = self.relation(left[place])
         if relation in _PREMODIFIERS or relation in _COORDINATORS or relation == "preconj":
             return True
-        # An adverb or measure belongs to the group ("just two men") unless a comma parts them ("outside , a man").
+        # An adverb or measure belongs to the group ("just two men") unless a comma follows it ("outside , a man").
         return relation in ("advmod", "npadvmod") and "punct" not in map(self.relation, left[place + 1 :])
 
     def _noun_label(self, number: int, left: Sequence[int]) -> str:
@@ -242,7 +242,7 @@ class _Projection:
         conjuncts = [dependent for dependent in further if self.relation(dependent) == "conj"]
         # "is riding and smiling" shares the auxiliary; "is riding and has smiled" does not.
         shared = bool(conjuncts) and not self._has(conjuncts[0], AUXILIARIES | SUBJECTS)
-        # A conjunct with a subject of its own is joined to the whole clause.
+        # A conjunct with its own subject is joined to the whole clause.
         clauses = next((n for n, d in enumerate(further) if d in conjuncts and self._has(d, SUBJECTS)), len(further))
         while clauses < len(further) and clauses and self.relation(further[clauses - 1]) in _COORDINATORS:
             clauses -= 1
@@ -270,7 +270,7 @@ class _Projection:
     def sentence(
         self, number: int, before: Sequence[int], node: Tree, after: Sequence[Tree], clauses: Sequence[int]
     ) -> Tree:
-        """S of a subject and a VP, and SBAR where a subordinating or relative word leads."""
+        """S of a subject and a VP, and SBAR if a subordinating or relative word comes first."""
         relation = self.relation(number)
         lead = 0
         subordinate = relation in ("relcl", "advcl", "ccomp", "acl", "pcomp", "csubj")
@@ -302,9 +302,9 @@ class _Projection:
         return node
 
     def extended(self, node: Tree, right: Sequence[int], *, nested: bool = False) -> tuple[Tree, list[Tree]]:
-        """Take in what follows: conjuncts side by side, other phrases one node further out where `nested`.
+        """Attach what follows: conjuncts as siblings; other phrases each in one more node if `nested`.
 
-        Returns the node, and the punctuation or coordinators after which nothing came.
+        Returns the node, and trailing punctuation or coordinators.
         """
         waiting: list[Tree] = []
         joining = False
@@ -325,7 +325,7 @@ class _Projection:
         return node, waiting
 
     def conjuncts(self, number: int, label: str) -> list[Tree]:
-        """A conjunct, and those that hang from it in turn, side by side."""
+        """A conjunct and its own conjuncts, as siblings."""
         node = self.phrase(number)
         _, right = self.sides(number)
         phrase = self.words[number].phrase
@@ -337,7 +337,7 @@ class _Projection:
 
 
 def _bare(node: Tree) -> Tree:
-    """In "black and white" the conjuncts are words; noun and verb phrases stay phrases."""
+    """In "black and white" the conjuncts are words; noun and verb phrases remain phrases."""
     single = len(node.children) == 1 and node.children[0].is_leaf
     return node.children[0] if single and node.label in ("ADJP", "ADVP", "NML", "QP") else node
 

@@ -1,7 +1,7 @@
 """The probability that two mentions in different captions of a picture are the same entity, from their words.
 
-It sees both heads and all words by learned vectors, what they share, their numbers, colours and types, and how many
-other mentions of the type stand beside them. `deixis.training.tools.coreference_training` trains it. The
+Its features are learned vectors of the heads and of all words, the words in common, numbers, colours and types, and how
+many other mentions of the same type a caption has. `deixis.training.tools.coreference_training` trains it. The
 annotation workbench uses it to propose answers to link questions (in Entities, section 2.1, only people answer them).
 """
 
@@ -29,18 +29,18 @@ from deixis.text.entity_types import COLOURS, head_forms
 DETERMINERS = frozenset({
     "a", "an", "the", "this", "that", "these", "those", "some", "his", "her", "its", "their", "one", "another", "other",
 })
-#: Words that tell how many.
+#: Number words.
 NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "couple": 2, "pair": 2, "both": 2, "three": 3, "four": 4,
     "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
 }
 OTHERS = frozenset({"another", "other", "others", "second", "third"})
 # fmt: on
-#: The row of words that the model does not know.
+#: The row of unknown words.
 UNKNOWN = 0
-#: Content words of a mention that are looked at, from the head backwards.
+#: Number of content words of a mention that are used, from the head backwards.
 LONGEST = 6
-#: Counted up to this many: mentions of a type in a caption.
+#: Larger numbers of mentions of a type in a caption are counted as this.
 RIVALS = 3
 _RIVAL_PAIRS = [(low, high) for low in range(1, RIVALS + 1) for high in range(low, RIVALS + 1)]
 FEATURES = 13 + len(TYPES) + len(_RIVAL_PAIRS)
@@ -49,9 +49,9 @@ Array = NDArray[np.float32]
 
 
 class MentionText(NamedTuple):
-    """A mention as the model sees it: lower-case words, types, and where among the caption's mentions of its types.
+    """A mention: lower-case words, types, and its position among the mentions of its types in the caption.
 
-    `place` counts those before it, `rivals` all of them, itself included.
+    `place` is the number of those before it, `rivals` the number of all, including itself.
     """
 
     words: tuple[str, ...]
@@ -61,7 +61,7 @@ class MentionText(NamedTuple):
 
 
 def mention_texts(mentions: Iterable[tuple[int, Sequence[str], tuple[str, ...]]]) -> list[MentionText]:
-    """The mentions of one image, given as caption number, tokens and types, in the order of the captions."""
+    """The mentions of one image, from the index of the caption, tokens and types, in the order of the captions."""
     mentions = list(mentions)
     found = []
     for number, (caption, tokens, types) in enumerate(mentions):
@@ -127,12 +127,12 @@ def pair_features(first: MentionText, second: MentionText) -> list[float]:
 
 
 class CoreferenceScorer:
-    """Gives pairs of mentions the probability that they name the same.
+    """Computes the probability that two mentions are the same entity.
 
     Args:
-        vocabulary: the words that have a vector; word number `i` has row `i + 1`.
+        vocabulary: the words that have a vector; word `i` has row `i + 1`.
         arrays: `vectors` (rows, width), `hidden.weight` (inputs, hidden), `hidden.bias`, `out.weight` (hidden, 1),
-            `out.bias`, by the names that `deixis.training.tools.coreference_training` gives them.
+            `out.bias`, as exported by `deixis.training.tools.coreference_training`.
 
     >>> words = ["a", "man"], ["a", "guy"], ["two", "men"]
     >>> man, guy, men = mention_texts((number, own, ("people",)) for number, own in enumerate(words))
@@ -148,7 +148,7 @@ class CoreferenceScorer:
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> CoreferenceScorer:
-        """Read a file that `save` wrote; by default the model that comes with the package."""
+        """Read a file written by `save`; by default the bundled model."""
         return _packaged() if path is None else _read(Path(path))
 
     def save(self, path: str | Path) -> None:
@@ -173,14 +173,14 @@ class CoreferenceScorer:
         return scores
 
     def _vector(self, mention: MentionText) -> Array:
-        """The head's vector and the mean of all words' (2 × width)."""
+        """The vector of the head and the mean of the words' vectors (2 × width)."""
         rows = word_rows(mention, self._rows)
         vectors = self.arrays["vectors"]
         return np.concatenate([vectors[rows[0]], vectors[rows[1:]].mean(0)])
 
 
 def word_rows(mention: MentionText, rows: Mapping[str, int]) -> list[int]:
-    """The row of the head, and those of the last content words."""
+    """The rows of the head and of the last content words."""
     return [rows.get(word, UNKNOWN) for word in (mention.words[-1], *content(mention.words)[-LONGEST:])]
 
 
@@ -195,7 +195,7 @@ def _read(path: Path) -> CoreferenceScorer:
         with safetensors.safe_open(path, "numpy") as file:
             vocabulary = json.loads(file.metadata()["vocabulary"])
             scorer = CoreferenceScorer(vocabulary, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
-        # Arrays that do not fit together show themselves here.
+        # Fails if the arrays do not fit together.
         dog = MentionText(("a", "dog"), ("animals",), 0, 1)
         scorer.probability(dog, dog)
     except (safetensors.SafetensorError, OSError, LookupError, TypeError, ValueError) as fault:

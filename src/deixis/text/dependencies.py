@@ -1,7 +1,7 @@
-"""The dependency edges of a corpus, parsed once and kept: what DepTree and DeFrag of the DVSA paper learn from.
+"""The dependency edges of a corpus, parsed once and cached, for DepTree and DeFrag of the DVSA paper.
 
-A text is known by its lower-case tokens (`tokens_of`) and parsed from them, as queries are. One that is not kept needs
-spaCy, and so does a corpus whose edges are not in the cache.
+A text is identified by its lower-case tokens (`tokens_of`) and parsed from them, like queries. Texts that are not
+cached need spaCy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, SpacyParser, load
 from deixis.text.treebank import corpus_texts
 
 Tokens = Sequence[str]
-#: Part of every file's name in the cache: raise it when the same texts come to have other edges.
+#: Part of every cache key: increase it when the same texts get other edges.
 VERSION = 1
 
 
 class Edge(NamedTuple):
-    """What a word hangs from: the number of its head, its own where it hangs from nothing, and the relation."""
+    """The head of a word, by index (its own index for a root), and the relation to it."""
 
     head: int
     relation: str
@@ -35,7 +35,7 @@ Edges = tuple[Edge, ...]
 
 
 class Dependencies:
-    """Edges by tokens, one a word; texts that are not known are parsed."""
+    """Edges by tokens, one per word; other texts are parsed."""
 
     def __init__(self, edges: Mapping[tuple[str, ...], Edges]) -> None:
         self._edges = dict(edges)
@@ -78,10 +78,10 @@ class Dependencies:
 
 
 def corpus_dependencies(corpus: Corpus) -> Dependencies:
-    """The edges of all captions and phrases of a corpus, from the cache, or parsed and left there.
+    """The edges of all captions and phrases of a corpus, from the cache or parsed into it.
 
     Raises:
-        ParserMissing: they are not in the cache, and spaCy is not installed.
+        ParserMissing: they are not cached, and spaCy is not installed.
     """
     texts = corpus_texts(corpus)
     digest = hashlib.sha256(b"%d" % VERSION)
@@ -101,6 +101,6 @@ def _parsed(parser: SpacyParser, texts: Sequence[tuple[str, ...]]) -> Iterable[E
 def _parser() -> SpacyParser:
     for model in SPACY_PACKAGES:
         if spacy_folder(model) is not None:
-            # Its trees are not used, so there are no phrases to keep whole.
+            # Without a chunker: no trees are built, so no phrases need to stay whole.
             return SpacyParser(load_spacy(model))
     raise ParserMissing("dependency edges need spaCy and its English model: pip install 'deixis[text]'")

@@ -1,10 +1,8 @@
 """The coarse types of a phrase: people, clothing, bodyparts, animals … or notvisual (the Entities paper, section 2.1).
 
-The release typed phrases by dictionaries of head words (a chunk's last word), so a lexicon read off its training
-captions nearly repeats it: whole phrases that differ from their head's usual type, then heads, then other forms of the
-head, and for words never seen a small linear model over affixes and neighbours;
-`deixis.training.tools.entity_types_training` makes
-them.
+The release typed phrases by dictionaries of head words (a chunk's last word), so a lexicon from its training captions
+nearly reproduces it: exceptions for whole phrases, then heads, then other forms of the head, and for unknown words a
+small linear model over affixes and neighbours. `deixis.training.tools.entity_types_training` trains it.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from deixis.corpus.spans import Span
 from deixis.errors import InputError
 from deixis.files import atomic_write
 
-#: Several types of one phrase are written like this: `vehicles/scene`.
+#: Between several types of one phrase: `vehicles/scene`.
 SEPARATOR = "/"
-#: A chunk that is only a colour tells what somebody wears (Entities, footnote 1). Colours that also name a thing (gold,
-#: silver, cream, peach) are left to the lexicon.
+#: A chunk that is only a colour means clothing (Entities, footnote 1). Colours that are also things (gold, silver,
+#: cream, peach) are left to the lexicon.
 # fmt: off
 COLOURS = frozenset({
     "aqua", "beige", "black", "blue", "brown", "burgundy", "crimson", "cyan", "gray", "green", "grey", "indigo",
@@ -32,14 +30,14 @@ COLOURS = frozenset({
     "tan", "teal", "turquoise", "violet", "white", "yellow",
 })
 # fmt: on
-#: What may stand beside a colour without making the chunk name a thing.
+#: Words that may accompany a colour in such a chunk.
 _COLOUR_COMPANY = frozenset({"all", "and", "or", ",", "light", "dark", "bright", "pale", "neon"})
 
 
 class Lexicon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept in the file. Types are joined with `SEPARATOR`; words are in lower case.
+    """The contents of the file. Types are joined with `SEPARATOR`; words are in lower case.
 
-    `weights` has for each feature one number a class of `classes`, in hundredths; `""` is the bias.
+    `weights` has one number per class of `classes` for each feature, in hundredths; `""` is the bias.
     """
 
     heads: dict[str, list[str]]
@@ -49,7 +47,7 @@ class Lexicon(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EntityTypes:
-    """Gives phrases their types.
+    """Finds the types of phrases.
 
     >>> EntityTypes.load().types(["a", "muddy", "bicycle"])
     ('vehicles',)
@@ -63,7 +61,7 @@ class EntityTypes:
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> EntityTypes:
-        """Read a file that `save` wrote; by default the lexicon that comes with the package."""
+        """Read a file written by `save`; by default the bundled lexicon."""
         if path is None:
             return _packaged()
         try:
@@ -76,11 +74,11 @@ class EntityTypes:
             stream.write(msgspec.json.encode(self.lexicon, order="sorted") + b"\n")
 
     def types(self, phrase: Sequence[str]) -> tuple[str, ...]:
-        """The types of a phrase that stands alone, given as tokens."""
+        """The types of a phrase outside a caption, given as tokens."""
         return self.types_in(phrase, [(0, len(phrase))])[0]
 
     def types_in(self, tokens: Sequence[str], spans: Sequence[Span]) -> list[tuple[str, ...]]:
-        """The types of phrases within a caption; `(NOT_VISUAL,)` for what names nothing one could see."""
+        """The types of phrases in a caption; `(NOT_VISUAL,)` for phrases that refer to nothing visible."""
         words = [token.lower() for token in tokens]
         return [self._known(words[start:end]) or self._guess(words, start, end) for start, end in spans]
 
@@ -105,7 +103,7 @@ class EntityTypes:
 
 
 def is_colour(phrase: Sequence[str]) -> bool:
-    """Whether lower-case words name nothing but a colour.
+    """Whether lower-case words are only a colour.
 
     >>> is_colour(["red", "and", "white"]), is_colour(["light"]), is_colour(["red", "light"])
     (True, False, False)
@@ -138,7 +136,7 @@ def head_forms(head: str) -> Iterator[str]:
 
 
 def features(words: Sequence[str], start: int, end: int) -> Iterator[str]:
-    """What the linear model sees of the phrase `words[start:end]`."""
+    """Features of the phrase `words[start:end]` for the linear model."""
     head = words[end - 1] if end > start else ""
     for length in (1, 2, 3, 4):
         if len(head) >= length:

@@ -25,9 +25,9 @@ from deixis.text.mixtures import DiagonalMixture, Floats, Randomness
 from deixis.text.tokens import has_content
 from deixis.text.word_vectors import WordVectors
 
-#: A word's share of a component under which it is left out: after the square root it is below float16's resolution.
+#: Smaller shares of a word in a component are ignored: after the square root they are below float16's resolution.
 _SMALLEST_SHARE = 1e-8
-#: Captions that are worked on together.
+#: Captions processed together.
 _BLOCK = 128
 
 
@@ -52,7 +52,7 @@ def _component_gradients(mixture: DiagonalMixture, samples: Floats, k: int) -> F
     """What a sample that is all of component k gives: (samples, locations then scales)."""
     u = (samples - mixture.location_[k]) / mixture.scale_[k]
     gaussian = mixture.gaussian_[k]
-    # A median is some word's own coordinate: there the sign must be 0, not that of a rounding error.
+    # A median is the coordinate of some word: there the sign must be 0, not that of a rounding error.
     location = np.where(gaussian, u, np.sign(u) * (np.abs(u) > 1e-9))
     scale = np.where(gaussian, (u**2 - 1) / np.sqrt(2), np.abs(u) - 1)
     # A component that lost all its samples has weight 0, and no word has a share in it.
@@ -91,8 +91,8 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Before the mixture, word vectors go through independent component analysis, which makes their dimensions as
     independent, and as far from Gaussian, as a linear map can: what a product of one-dimensional densities asks for.
 
-    A caption's sum needs each word's gradients, and those are worked out once for a word of the vocabulary; most words
-    belong to one or two components, so most of their 18,000 numbers are zero. Captions are a sparse table of word
+    A caption's sum needs each word's gradients, which are computed once per word of the vocabulary; most words belong
+    to one or two components, so most of their 18,000 numbers are zero. Captions are a sparse table of word
     counts, and each component's 600 columns are one product of its share of that table. The cost is linear in the
     number of running words, and normalizing and writing the outcome is the larger part of it. Of strings that occur
     often (phrases), encode each once.
@@ -108,7 +108,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     family : {"hybrid", "gaussian", "laplacian"}
         See `DiagonalMixture`.
     ica_iterations : int
-        Steps of FastICA at most. Dimensions near the Gaussian turn in each other for ever, so it need not settle.
+        Maximum number of FastICA steps. Nearly Gaussian dimensions may never converge.
     minimum_words : int
         Independent components of 300 dimensions ask for thousands of vectors. Where the captions have fewer different
         ones, the first `minimum_words` rows of the vectors' table (the frequent words) are fitted with them.
@@ -202,7 +202,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def stream(self, token_lists: Sequence[Sequence[str]], dtype: DTypeLike = np.float16) -> Iterator[NDArray[Any]]:
-        """The same in blocks of captions, in order, for a writer: 100,000 float16 vectors are 3.6 GB."""
+        """`transform` in blocks of captions, in order: 100,000 float16 vectors take 3.6 GB."""
         check_is_fitted(self)
         words, counts = self._count(token_lists)
         parts = [(counts[:, chosen], table) for chosen, table in self._word_tables(words)]
@@ -216,7 +216,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return _cast(_normalized(sums.reshape(stop - start, -1)), np.dtype(dtype))
 
         with ThreadPoolExecutor(self.n_jobs) as pool:
-            # No more blocks are begun than there are threads, and one: memory stays bounded when the taker is slow.
+            # At most one block more than there are threads is in memory, however slowly blocks are consumed.
             pending: deque[Future[NDArray[Any]]] = deque()
             for start in range(0, len(token_lists), _BLOCK):
                 pending.append(pool.submit(encode, start))
@@ -226,7 +226,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 yield pending.popleft().result()
 
     def save(self, path: str | Path) -> None:
-        """Write what was fitted as safetensors; the word vectors are named, not kept."""
+        """Write the fitted parameters as safetensors, with the name of the word vectors but not the vectors."""
         check_is_fitted(self)
         mixture = self.mixture_
         arrays = {"mean": self.mean_, "unmixing": self.unmixing_, "weights": mixture.weights_}
@@ -237,7 +237,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | Path, vectors: WordVectors, *, n_jobs: int = 1) -> FisherVectors:
-        """Read what `save` wrote; `vectors` must be those it was fitted with."""
+        """Read a file written by `save`; `vectors` must be those it was fitted with."""
         try:
             with safetensors.safe_open(path, "numpy") as file:
                 about, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -269,7 +269,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return list(ids), counts
 
     def _word_tables(self, words: list[str]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float32]]]:
-        """For each component the words that have a share in it, and their gradients (words, 2 · dimensions)."""
+        """For each component, the words with a share in it and their gradients (words, 2 · dimensions)."""
         array, found = self.vectors.look_up(words)
         found &= np.array([has_content(word) for word in words], dtype=bool)
         samples = (array - self.mean_) @ self.unmixing_.T
@@ -281,7 +281,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _normalized(sums: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Signed square root and division by the norm, at once: sign(z) √(|z| / Σ|z|)."""
+    """Signed square root and L2 normalization in one step: sign(z) √(|z| / Σ|z|)."""
     magnitude = np.abs(sums)
     total = magnitude.sum(axis=1, keepdims=True)
     magnitude /= np.where(total > 0, total, 1)
@@ -294,5 +294,5 @@ def _cast(block: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
         return block.astype(dtype, copy=False)
     import torch
 
-    # PyTorch rounds to half precision in the processor's own instructions, NumPy in software, 25 times as slow here.
+    # PyTorch converts to float16 by CPU instructions, NumPy in software, 25 times slower here.
     return torch.from_numpy(block).half().numpy()

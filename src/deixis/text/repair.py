@@ -1,8 +1,8 @@
-"""Make a dependency parse agree with phrases found otherwise.
+"""Make a dependency parse agree with the phrases of the chunker.
 
-General parsers stumble over captions (the DVSA paper's supplement, "Plug and play use of Natural Language Processing
-toolkits"): in "people sitting on rocking chairs" spaCy's takes "rocking" for a verb. The caption chunker knows better,
-so each of its phrases is given one head, a noun where there is one, from which all of the phrase hangs.
+General parsers make errors in captions (the DVSA paper's supplement, "Plug and play use of Natural Language Processing
+toolkits"): in "people sitting on rocking chairs" spaCy takes "rocking" for a verb. The caption chunker is more
+reliable, so each of its phrases gets one head, a noun if there is one, on which the rest of the phrase depends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from deixis.corpus.spans import Span
 from deixis.text.constituency import NOMINAL_RELATIONS, NOMINAL_TAGS, Word
 
-#: How a word hangs from the noun after it, by the beginning of its tag; anything else is a plain `dep`.
+#: The relation of a word to the noun after it, by the beginning of its tag; others have `dep`.
 _RELATIONS = {
     "DT": "det", "PDT": "predet", "PRP$": "poss", "CD": "nummod", "JJ": "amod", "VB": "amod", "NN": "compound",
     "RB": "advmod", "CC": "cc", "POS": "case", "IN": "prep",
@@ -22,7 +22,7 @@ _RELATIONS = {
 
 
 def with_phrases(words: Sequence[Word], phrases: Iterable[Span]) -> list[Word]:
-    """The same words with heads so changed that each phrase (spans that do not overlap) hangs from one of its words."""
+    """The words with heads changed so that each phrase (spans that do not overlap) depends on one of its words."""
     changed = list(words)
     for start, end in phrases:
         _gather(changed, start, end)
@@ -32,7 +32,7 @@ def with_phrases(words: Sequence[Word], phrases: Iterable[Span]) -> list[Word]:
 def _gather(words: list[Word], start: int, end: int) -> None:
     inside = range(start, end)
     tops = [n for n in inside if words[n].head not in inside or words[n].head == n]
-    # The top nearest to the root has no word of the phrase above it, so hanging the phrase there makes no circle.
+    # No word of the phrase is above the top nearest to the root, so attaching the phrase there makes no cycle.
     top = min(tops, key=lambda number: _depth(words, number))
     head = top if len(tops) == 1 and _nominal(words[top]) else _head(words, inside, tops)
     outer = head if words[top].head == top else words[top].head
