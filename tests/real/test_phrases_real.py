@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from deixis.corpus import Corpus, open_corpus
-from deixis.metrics.localization import Localized, evaluate_localization
+from deixis.metrics.localization import Localized, evaluate_localization, gold_queries, phrase_key
 from deixis.metrics.region_phrase_ranking import region_phrases
+from deixis.papers.entities_cca.resampling import resample
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 ENTITIES, FLICKR8K = DATA / "flickr30k_entities" / "annotations.zip", DATA / "flickr8k"
@@ -32,6 +33,18 @@ def whole_picture(entities):
         return Localized(np.array([[0, 0, image.width, image.height]], float), np.zeros((len(queries), 1)))
 
     return evaluate_localization(entities.split("test"), localize)
+
+
+@pytest.mark.parametrize(
+    ("key", "pairs"),
+    [(phrase_key, [71_438, 137_892, 427_226]), (str.lower, [83_397, 160_788, 427_226])],
+    ids=["without determiners", "as written"],
+)
+def test_resampled_pairs_are_near_the_paper_without_leading_determiners(entities, key, pairs):
+    """At most one, at most ten, and all pairs of a phrase; Table 4 of the paper has 70,759, 137,133 and 423,134."""
+    phrases = [key(query.text) for image in entities.split("train") for query in gold_queries(image)[0]]
+    generator = np.random.default_rng(0)
+    assert [*(len(resample(phrases, limit, generator)) for limit in (1, 10)), len(phrases)] == pairs
 
 
 def test_instances_are_those_of_paper_0_table_2(whole_picture):

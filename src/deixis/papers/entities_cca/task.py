@@ -19,6 +19,7 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.metrics.localization import phrase_key
 from deixis.papers.entities_cca.cca import NormalizedCCA
 from deixis.papers.entities_cca.model import CCAModel
 from deixis.papers.entities_cca.resampling import resample
@@ -127,10 +128,12 @@ class CorrelationFit:
     def _fit_phrases(self, cca: NormalizedCCA, exemplars: int, say: Callable[[str], None]) -> Mapping[str, float]:
         chains = find_store(self._stores, "chains")
         data = phrase_data(self._training, chains, None, self.text, device=self._device)
-        strings = data.pair_string.cpu().numpy()
+        # "a man" and "the man" are one phrase: the paper's numbers of pairs are those without leading determiners.
+        keys = [phrase_key(" ".join(phrase)) for phrase in data.phrases]
+        phrases = [keys[string] for string in data.pair_string.tolist()]
         generator = np.random.default_rng(self.recipe.seed)
-        kept = resample(strings.tolist(), exemplars, generator) if exemplars else np.arange(len(strings))
-        blocks = _phrase_blocks(data, torch.from_numpy(kept).to(self._device))
+        pairs = resample(phrases, exemplars, generator) if exemplars else np.arange(len(phrases))
+        blocks = _phrase_blocks(data, torch.from_numpy(pairs).to(self._device))
         return self._fit(cca, blocks, self._localization(cca), "localization.r@1", say)
 
     def _fit(
