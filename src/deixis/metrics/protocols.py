@@ -185,7 +185,7 @@ def localization(
         pictures: with regions.
         recall_at: the values of K.
         precision: also compute average precision after suppression (AP-NMS of Flickr30k Entities). Every phrase then
-            runs on every image, twice: with its determiner for the figures by type, without it for those by phrase.
+            runs on every image; phrases that differ only in leading determiners are one.
         fields: for the result.
     """
     start = time.monotonic()
@@ -193,12 +193,9 @@ def localization(
     found = evaluate_localization(pictures.images, localizer, recall_at=recall_at)
     parameters: dict[str, Any] = {"boxes": "merged", "iou": 0.5}
     if precision:
-        parameters["suppression"] = SUPPRESSION
-        by_string, by_phrase = (
-            evaluate_average_precision(pictures.images, localizer, unit=unit, suppression=SUPPRESSION)
-            for unit in ("string", "phrase")
-        )
-        found = replace(by_string.beside(found), by_phrase=by_phrase.beside(found).by_phrase)
+        parameters |= {"suppression": SUPPRESSION, "phrases": "without leading determiners"}
+        precisions = evaluate_average_precision(pictures.images, localizer, unit="phrase", suppression=SUPPRESSION)
+        found = precisions.beside(found)
     counts = {"images": len(pictures.images), "phrases": found.phrases, "without_box": found.without_box}
     blind = text_blind_recall(
         pictures.images,
