@@ -8,7 +8,7 @@ from msgspec import structs
 from PIL import Image as Pillow
 
 from deixis.adapters.bundles import Presence
-from deixis.adapters.presence import presence
+from deixis.adapters.phrase_presence import presence
 from deixis.adapters.search_model import whole_pictures
 from deixis.figures.grounding_drawing import draw_grounded
 from deixis.model import Grounding

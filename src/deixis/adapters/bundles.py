@@ -62,7 +62,7 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The log odds that a picture shows a phrase (`deixis.adapters.presence`): what is added to `base`."""
+    """The log odds that a picture shows a phrase (`deixis.adapters.phrase_presence`): what is added to `base`."""
 
     base: float
     #: For each unit of the score, and of the commonness of the phrase's rarest word.

@@ -15,7 +15,7 @@ from deixis.adapters.bundles import CAPTIONER_VOCABULARY, GROUNDING_VOCABULARY, 
 from deixis.adapters.onnx_captioner import CaptionerSettings, OnnxCaptioner
 from deixis.adapters.onnx_grounding import GroundingSettings, OnnxGrounder
 from deixis.adapters.onnx_model import OnnxModel
-from deixis.adapters.presence import presence
+from deixis.adapters.phrase_presence import presence
 from deixis.adapters.search_model import Bytes, Pictures
 from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens

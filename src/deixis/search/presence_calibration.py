@@ -1,4 +1,4 @@
-"""Fitting how likely a picture shows a phrase (`deixis.adapters.presence`).
+"""Fitting how likely a picture shows a phrase (`deixis.adapters.phrase_presence`).
 
 Phrases that a picture shows are noun phrases of its captions. Phrases that it does not show are those of other pictures
 whose last word none of its captions has: as many drawn from all phrases as from those of the same entity type as a
