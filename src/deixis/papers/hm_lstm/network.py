@@ -1,4 +1,4 @@
-"""Hierarchical multimodal LSTM of paper 2 (section 3.2.2): sentences, phrases, pictures and regions in one space.
+"""Hierarchical multimodal LSTM (Niu et al., section 3.2.2): sentences, phrases, pictures and regions in one space.
 
 The states of the H-LSTM (`deixis.papers.hm_lstm.tree_lstm`) at roots and at noun phrases go through one text branch,
 pictures and regions through one visual branch, each of one fully connected layer (W_t, W_m), batch normalization and L2

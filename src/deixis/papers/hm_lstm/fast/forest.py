@@ -1,4 +1,4 @@
-"""Trees of a corpus as what a network over them has to compute (paper 2): forests, and plans of batches.
+"""Trees of a corpus as what a network over them has to compute (HM-LSTM): forests, and plans of batches.
 
 A node's state depends on what is below it alone, so every different subtree of a corpus is one node of a `Forest`:
 "a man" is worked out once a batch, however many captions have it. A batch of trees is a `Plan`: its nodes ordered by
