@@ -155,7 +155,7 @@ def test_features_of_somebody_else_become_a_store(run: Run, photos: Path, tmp_pa
 @pytest.mark.parametrize(
     ("recipe", "problem"),
     [
-        ("backbone = 'f.npy'\n[regions]\ncount = 3\n", "leave out [regions]"),
+        ("backbone = 'f.npy'\n[regions]\ncount = 3\n", "cannot have [regions]"),
         ("[file]\nids = 'ids.txt'\n", "[file] is for a backbone that is a file of features"),
         ("backbone = 'absent.npy'\n", "absent.npy: No such file"),
     ],

@@ -135,7 +135,7 @@ def test_mistakes_are_told_in_one_line(run, corpus, tmp_path):
     assert "unknown proposals 'gird'" in refused(run("report", corpus, "--method", "gird"))
     assert "no split 'tset'" in refused(run("report", corpus, "--method", "grid", "--split", "tset"))
     assert "no such file" in refused(run("report", corpus, "--method", tmp_path / "absent.safetensors"))
-    assert "edge-boxes alone" in refused(run("report", corpus, "--method", "grid", "--edge-model", "model.yml"))
+    assert "edge-boxes only" in refused(run("report", corpus, "--method", "grid", "--edge-model", "model.yml"))
     assert "ends in .png" in refused(run("show", corpus, "x", "--out", tmp_path / "a.jpg"))
     assert "also give the id of an image" in refused(run("show", corpus, "--out", tmp_path / "a.png"))
     assert "is not a picture" in refused(run("show", corpus / "corpus.jsonl", "--out", tmp_path / "a.png"))

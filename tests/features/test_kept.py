@@ -85,7 +85,7 @@ def test_features_that_an_earlier_release_made_in_another_way_are_refused(
 
 
 def test_without_pictures_and_store_nothing_can_be_had(made: list[str]) -> None:
-    with pytest.raises(DeixisError, match="not at hand"):
+    with pytest.raises(DeixisError, match="its pictures are missing"):
         features_for(Corpus(make_corpus(5).images, name="bare"), BUILT_IN["image"])
 
 

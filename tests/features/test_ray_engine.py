@@ -100,7 +100,7 @@ def test_a_fault_of_the_mapper_is_told_in_one_line(tmp_path: Path, cluster: Any)
 
 
 def test_a_worker_that_cannot_begin_says_why(tmp_path: Path, cluster: Any) -> None:
-    with pytest.raises(DeixisError, match=r"a worker could not begin: .*/somewhere/weights: is not there"):
+    with pytest.raises(DeixisError, match=r"a worker could not start: .*/somewhere/weights: is not there"):
         extract_on_ray(make_corpus(8), FakeMaker(weights=False), tmp_path / "store", partition_size=SIZE)
 
 
@@ -115,7 +115,7 @@ def test_what_ends_every_worker_is_given_up_when_all_else_is_done(
 ) -> None:
     monkeypatch.setattr(ray.data.DataContext.get_current(), "execution_no_progress_timeout_s", 20)
     corpus, out = make_corpus(IMAGES), tmp_path / "store"
-    with pytest.raises(DeixisError, match=r"the last partitions are not finished.*run the same again to go on"):
+    with pytest.raises(DeixisError, match=r"the last partitions are not finished.*run the same command again"):
         extract_on_ray(corpus, FakeMaker(deadly=b"image 5"), out, partition_size=SIZE)
     assert extract_on_ray(corpus, FakeMaker(), out, partition_size=SIZE).done == SIZE
 

@@ -269,5 +269,5 @@ def test_features_that_are_not_as_planned_are_refused(tmp_path: Path, given: Any
 
 @pytest.mark.parametrize("name", ["", "Image", "../image", "a b"])
 def test_array_names_are_safe_file_names(name: str) -> None:
-    with pytest.raises(DeixisError, match="cannot name an array"):
+    with pytest.raises(DeixisError, match="is not a valid array name"):
         make_plan(["a"], {name: ArraySpec((1,))}, {}, 8)

@@ -45,8 +45,8 @@ def test_a_bundle_comes_with_a_card_of_its_results(base_run: Path, captioner_run
     card = (out / "README.md").read_text()
     assert "| image-text ranking |  | image_to_text.r@1 | 41.2 |" in card
     assert "mean_rank" not in card
-    assert "The run behind it: pictures, grounding" in card
-    assert "The run behind it: captioner" in card
+    assert "Training run: pictures, grounding" in card
+    assert "Training run: captioner" in card
     assert "Trained with ground-truth boxes." in card
     with pytest.raises(DeixisError, match="--force"):
         ask("export", "base", *runs, "--out", out)

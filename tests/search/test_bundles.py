@@ -104,11 +104,11 @@ def test_what_a_bundle_has_not_is_told(bundle: Path, run: Path, captioner_run: P
         model.ground(picture, "a man")
     with pytest.raises(CannotError, match=r"cannot describe; it can: embed_images, embed_texts, score$"):
         model.describe(picture)
-    with pytest.raises(DeixisError, match="does not make sentences"):
+    with pytest.raises(DeixisError, match="does not describe pictures"):
         bundle_captioner(read_bundle(bundle))
     with pytest.raises(DeixisError, match="point at phrases, not 'pictures'"):
         export_bundle(run, tmp_path / "out", grounding=run)
-    with pytest.raises(DeixisError, match="no captioner"):
+    with pytest.raises(DeixisError, match="not a captioner"):
         export_bundle(run, tmp_path / "out", captioner=run)
     with pytest.raises(DeixisError, match="become bundles, not 'captioner'"):
         export_bundle(captioner_run, tmp_path / "out")

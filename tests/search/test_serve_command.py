@@ -72,7 +72,7 @@ def test_a_token_from_the_environment_is_asked_for(index: Path) -> None:
     ("options", "told"),
     [
         (["--index", "nowhere"], "there is no index at nowhere"),
-        (["--model", "onnx:nowhere"], "nowhere: is no bundle"),
+        (["--model", "onnx:nowhere"], "nowhere: is not a bundle"),
         (["--token", "short"], "16 letters"),
     ],
 )

@@ -101,7 +101,7 @@ def test_scores_stand_after_their_phrases_inside_their_colour() -> None:
 
 
 def test_every_method_must_have_looked_at_every_caption(image: Image) -> None:
-    with pytest.raises(DeixisError, match="what every method found"):
+    with pytest.raises(DeixisError, match="a result for every method"):
         draw_comparison(["above", "below"], [example(image, (True, True))])
     with pytest.raises(DeixisError, match="needs examples"):
         draw_comparison(["above"], [])

@@ -38,7 +38,7 @@ def test_rows_follow_the_images(tmp_path: Path, suffix: str) -> None:
 def test_five_copies_an_image_as_in_vsepp(tmp_path: Path) -> None:
     features = PrecomputedFeatures(save(tmp_path / "dev_ims.npy", ROWS.repeat(5, 0)), CORPUS)
     np.testing.assert_array_equal(features.vectors(CORPUS), ROWS)
-    with pytest.raises(InputError, match="5 different rows an image"):
+    with pytest.raises(InputError, match="5 different rows per image"):
         PrecomputedFeatures(save(tmp_path / "tiled.npy", np.tile(ROWS, (5, 1))), CORPUS)
 
 

@@ -113,7 +113,7 @@ def test_the_bundled_proposer_finds_what_scenes_mention(scene):
 def test_unknown_names_and_misplaced_models_are_told():
     with pytest.raises(DeixisError, match="unknown proposals 'sharpmask'; known: learned, edge-boxes"):
         load_method("sharpmask")
-    with pytest.raises(DeixisError, match="edge-boxes alone"):
+    with pytest.raises(DeixisError, match="edge-boxes only"):
         load_method("grid", edge_model="model.yml.gz")
     with pytest.raises(DeixisError, match="unknown device 'tpu'"):
         load_method("learned", device="tpu")

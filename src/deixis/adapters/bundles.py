@@ -41,7 +41,7 @@ DEFAULT, ONNX = "deixis-base", "onnx:"
 #: The version before this one, which had no graphs for grounding and describing.
 OLD_VERSION = 3
 DAMAGED = "is damaged, or of another version of Deixis; export it again"
-#: How weights are kept; `mixed` has float16 for convolutions and vectors, and int8 for all other matrices.
+#: How weights are stored. `mixed`: float16 for convolutions and vectors, int8 for all other matrices.
 Weights = Literal["float32", "float16", "mixed"]
 
 
@@ -51,13 +51,13 @@ class FileRecord(msgspec.Struct, frozen=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A score that moves with a query (`deixis.search.relevance`): what is added to `base`."""
+    """A threshold of the score, `base` plus terms that depend on the query (`deixis.search.relevance`)."""
 
     base: float
-    #: For each unit of the best pictures' mean score, and of the commonness of the query's rarest word.
+    #: Times the best pictures' mean score, and times the commonness of the query's rarest word.
     best: float = 0.0
     commonness: float = 0.0
-    #: For a phrase of several words.
+    #: Added for a phrase of several words.
     several: float = 0.0
 
 
@@ -75,13 +75,13 @@ class Presence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which pictures match a query (`deixis.search.relevance`)."""
 
-    #: What the mean score of the best pictures must reach for a thing to be there at all.
+    #: Something is in the collection at all if the mean score of the best pictures reaches this.
     present: Threshold
-    #: What the score of the last match must reach.
+    #: A picture is a match if its score reaches this.
     end: Threshold
     #: How fast the log odds of a match grow with the score.
     slope: Annotated[float, Meta(gt=0)]
-    #: The cosine from which on two pictures count as alike.
+    #: Two pictures with at least this cosine count as similar.
     alike: float = 0.53
     #: What the last match must reach if an example picture is given beside words; its cosine is added to the score.
     end_with_example: Threshold | None = None
@@ -92,7 +92,7 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def usual_relevance(cells: int) -> Relevance:
-    """For a model that was not calibrated: roughly what was fitted for models like it, with cells or without."""
+    """Default thresholds for a model that was not calibrated: close to those fitted for similar models."""
     if cells:
         present, end = Threshold(1.1, commonness=-0.1), Threshold(0.5, best=0.5, commonness=-0.05)
         return Relevance(present, end, 12.0, end_with_example=Threshold(0.2, best=0.83))
@@ -102,22 +102,22 @@ def usual_relevance(cells: int) -> Relevance:
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    #: Of the trained weights, so that an index serves every form of them that gives the same embeddings.
+    #: Hash of the trained weights: all bundles of one run have the same, so they share indexes.
     weights_sha256: str
     weights: Weights
     dim: Annotated[int, Meta(ge=1, le=65536)]
     side: Annotated[int, Meta(ge=1, le=4096)]
-    #: Cells of a picture, which words are compared with, and the numbers of each; none where the towers have none.
+    #: Number of cells per picture, which words are compared with, and their dimension; 0 if the model has no cells.
     cells: Annotated[int, Meta(ge=0, le=65536)]
     cell_dim: Annotated[int, Meta(ge=0, le=65536)]
     files: dict[str, FileRecord]
-    #: Settings of the networks, as their recipes have them: both towers, and where they are there the other two.
+    #: Settings of the networks, as in their recipes: both towers, and the grounding network and captioner if present.
     towers: dict[str, Any]
     grounding: dict[str, Any] | None = None
     captioner: dict[str, Any] | None = None
-    #: What calibration fitted; None for a bundle that was not calibrated.
+    #: Fitted by calibration; None if the bundle was not calibrated.
     thresholds: Relevance | None = None
-    #: What earlier versions fitted, which is not used.
+    #: Fitted by earlier versions, and ignored.
     relevance: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     deixis: Literal["bundle"] = "bundle"
     version: Literal[4] = 4
@@ -130,7 +130,7 @@ class Bundle(msgspec.Struct, frozen=True):
     manifest: Manifest
 
     def file(self, name: str) -> Path:
-        """The path of one of its files, whose bytes are those that were written."""
+        """The path of one of its files, after comparing its hash with the manifest."""
         path = self.folder / name
         if file_record(path) != self.manifest.files[name]:
             raise InputError(path, "is not the file that was exported; export the bundle again")
@@ -138,12 +138,12 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def packaged_folder() -> Path:
-    """Where the default bundle lies in the package, if it does."""
+    """The folder of the default bundle in the package; a build may lack it."""
     return Path(__file__).parents[1] / "base" / "bundle"
 
 
 def open_bundle(name: str) -> Bundle | None:
-    """A bundle by name, `deixis-base` or `onnx:FOLDER`; None if the name is that of something else."""
+    """A bundle by name, `deixis-base` or `onnx:FOLDER`; None for any other name."""
     if name == DEFAULT:
         if not (packaged_folder() / MANIFEST).is_file():
             raise DeixisError(
@@ -155,7 +155,7 @@ def open_bundle(name: str) -> Bundle | None:
 
 
 def preprocessing(side: int) -> dict[str, Any]:
-    """How the pictures of a tower are prepared, as an index remembers it."""
+    """How pictures are prepared for a tower, as an index records it."""
     return {"resize": "squash", "side": side, "resampling": "bilinear", "at_least": 2 * side}
 
 
@@ -184,10 +184,10 @@ def required_files(manifest: Manifest) -> set[str]:
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Open a folder; one that is no bundle is an `InputError`."""
+    """Open a bundle; anything else is an `InputError`."""
     path = folder / MANIFEST
     if not os.path.lexists(path):
-        raise InputError(folder, "is no bundle; `deixis export onnx RUN --out FOLDER` writes one")
+        raise InputError(folder, "is not a bundle; `deixis export onnx RUN --out FOLDER` writes one")
     if read_json(path, _Version, DAMAGED).version == OLD_VERSION:
         raise InputError(folder, f"is a bundle of an earlier Deixis; convert it with `deixis export upgrade {folder}`")
     manifest = read_json(path, Manifest, DAMAGED)

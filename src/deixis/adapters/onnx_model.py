@@ -1,4 +1,4 @@
-"""A bundle (`deixis.adapters.bundles`) as a model that embeds, with onnxruntime alone."""
+"""A bundle (`deixis.adapters.bundles`) as a model that embeds pictures and texts, on onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A CLIP of the package open_clip as a model: `open_clip:ARCHITECTURE`, `…/TAG`, or `…/` and a file of weights.
+"""CLIP models of the package open_clip: `open_clip:ARCHITECTURE`, `open_clip:ARCHITECTURE/TAG`, or a file of weights.
 
-Without a tag the weights are those learned from LAION-2B where there are any. Weights that are named by a tag are
-downloaded by that package, into its own cache.
+Without a tag, weights trained on LAION-2B are preferred. open_clip downloads weights into its own cache.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class ClipModel(PreparedModel):
             "resampling": how.resampling.name.lower(),
             "at_least": 2 * how.side,
         }
-        # A file may be anywhere: the hash of its weights identifies it.
+        # A file may be anywhere; the hash of its weights identifies it.
         known_as = f"open_clip:{architecture}" if file else f"open_clip:{name}"
         self.identity = Identity(known_as, state_sha256(model), self._tower.channels, preprocessing)
 

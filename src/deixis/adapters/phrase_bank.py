@@ -1,7 +1,7 @@
-"""Phrases for regions and pictures from a bank of phrases that people wrote (HM-LSTM, Fig. 6).
+"""Describe regions and pictures with phrases from a bank of phrases that people wrote (HM-LSTM, Fig. 6).
 
-Of the phrases that suit about as well as the best one, detailed ones come before general ones ("a white and gray cat
-with a striped tail" before "a cat"), and of those that say nearly the same only the first is kept.
+Among phrases with about the best score, detailed ones come before general ones ("a white and gray cat with a striped
+tail" before "a cat"). Of phrases that say nearly the same, only the first is used.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from deixis.errors import InputError
 from deixis.model import Description, ImageInput, Model, Tokens, as_box
 from deixis.text.tokens import has_content, tokens_of
 
-#: A phrase suits about as well as the best where its score is below that by at most this share of the way down to the
-#: bank's median.
+#: A phrase has about the best score if it is within this share of the distance between the best score and the bank's
+#: median score.
 ABOUT = 0.1
-#: Phrases looked at for a region.
+#: Number of best phrases considered for a region.
 CANDIDATES = 200
-#: Of regions that overlap more than this, only the best described one is kept.
+#: Of regions that overlap more than this, only the one with the best description is used.
 OVERLAP = 0.5
-#: Phrases that share more of their words say the same.
+#: Two phrases say the same if they share more than this part of their content words.
 ALIKE = 0.6
-#: Words that add no detail.
+#: Words without content.
 LITTLE = frozenset({
     "a", "an", "the", "this", "that", "these", "those", "some", "his", "her", "its", "their", "my", "your",
     "our", "another", "other", "one", "and", "or", "of", "to", "in", "on", "at", "by", "for", "with", "from",
@@ -41,7 +41,7 @@ LITTLE = frozenset({
 
 @cache
 def telling_words(tokens: Tokens) -> frozenset[str]:
-    """The words of a phrase that tell something, both numbers of a noun as one.
+    """The content words of a phrase, singular and plural of a noun as one.
 
     >>> sorted(telling_words(("a", "white", "and", "gray", "cat")))
     ['cat', 'gray', 'white']
@@ -55,12 +55,12 @@ def telling_words(tokens: Tokens) -> frozenset[str]:
 def chosen(
     bank: Sequence[tuple[str, ...]], scores: NDArray[Any], count: int, used: Sequence[Tokens] = ()
 ) -> list[tuple[Tokens, float]]:
-    """At most `count` phrases of a bank: detailed ones first where scores are about equal, none twice.
+    """At most `count` phrases of a bank, detailed ones first if scores are about equal, without repetitions.
 
     Args:
         bank: phrases.
         scores: `(phrases,)`, higher is better.
-        used: phrases that are not to be used again.
+        used: phrases that must not be used again.
     """
     most = min(CANDIDATES, len(bank))
     top = np.argpartition(-scores, most - 1)[:most]
@@ -101,7 +101,7 @@ def read_bank(file: Path) -> list[tuple[str, ...]]:
 def retrieved_captions(
     model: Model, image: ImageInput, bank: Sequence[tuple[str, ...]], count: int
 ) -> list[Description]:
-    """At most `count` texts of a bank that fit a whole picture."""
+    """At most `count` texts of a bank for a whole picture."""
     scores = np.asarray(model.score([image], bank)[0])
     return [Description(" ".join(tokens), score, "retrieval") for tokens, score in chosen(bank, scores, count)]
 
@@ -109,9 +109,9 @@ def retrieved_captions(
 def retrieved_regions(
     model: Model, image: ImageInput, bank: Sequence[tuple[str, ...]], count: int, most: int
 ) -> list[list[Description]]:
-    """At most `count` phrases of a bank for each of at most `most` regions, those with the best scores.
+    """At most `count` phrases of a bank for each of the `most` regions with the best scores.
 
-    A phrase of one region is not used again for the next.
+    A phrase is used for one region only.
     """
     boxes, scores = model.localize(image, bank)
     best = scores.max(0, initial=-np.inf)
@@ -128,11 +128,11 @@ def retrieved_regions(
 def best_regions(
     boxes: NDArray[Any], described: Sequence[list[Description]], scores: NDArray[Any], most: int
 ) -> list[list[Description]]:
-    """The descriptions of the best regions that do not overlap much, best first; regions without any are left out.
+    """The descriptions of the best regions that overlap little, best first; regions without a description are left out.
 
     Args:
         boxes: `(regions, 4)`.
-        scores: `(regions,)`, how well each is described.
+        scores: `(regions,)` of the descriptions.
     """
     worth = np.array([region for region, own in enumerate(described) if own], np.int64)
     kept = worth[suppress(boxes[worth], scores[worth], OVERLAP, most)]

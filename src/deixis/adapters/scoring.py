@@ -1,7 +1,7 @@
-"""How well a text meets a picture: the one score that search ranks, calibrates and tells by.
+"""The score of a text and a picture, by which search ranks and calibrates.
 
-The cosine of the embeddings, and beside it, where the model has cells and words, the weighted mean over the text's
-words of the cosine of each with the picture's best cell (`deixis.base.word_cells`, after the DVSA paper's alignment).
+It is the cosine of the embeddings. If the model has cells and words, the weighted mean over the text's words of the
+cosine with the best cell of the picture is added (`deixis.base.word_cells`, after the alignment of the DVSA paper).
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import numpy as np
 
 from deixis.adapters.search_model import Cells, Pictures, Rows, Texts
 
-#: Numbers of cells turned into float32 at a time.
+#: Number of values converted to float32 at a time.
 BLOCK = 1 << 22
 
 
 def scores(texts: Texts, pictures: Pictures) -> Rows:
-    """`(texts, pictures)`; the cosine alone of what has no words, or no cells."""
+    """`(texts, pictures)`; the cosine alone if there are no words or no cells."""
     whole: Rows = texts.rows @ pictures.rows.T
     return whole + best_cells(texts.words, pictures.cells) if texts.words.size and pictures.cells.size else whole
 
 
 def best_cells(words: Rows, cells: Cells) -> Rows:
-    """`(texts, pictures)`: for every word its best cell's cosine, times its weight, and these added up.
+    """`(texts, pictures)`: the sum over a text's words of weight times cosine with the best cell.
 
-    A word that is none gets 0 from every cell, and a word's weight is in its vector: the best of the weighted products
-    is the weighted best product.
+    A word's weight is the length of its vector; padding is zero.
     """
     texts, longest, numbers = words.shape
     flat = words.reshape(-1, numbers)

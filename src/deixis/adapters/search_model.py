@@ -1,8 +1,8 @@
-"""What a model needs beyond `Model` to index a photo folder: one interface, with a default for any model that embeds.
+"""What a model needs beyond `Model` to index a photo folder, with defaults for any model that embeds.
 
-An index is bound to the model's `identity`. Pictures are prepared in threads and embedded in batches; some models also
-give the cells of a picture and the words of a text, which refine the score (`deixis.adapters.scoring`). A subclass must
-have an `identity`; everything else has a default.
+An index is bound to the model's `identity`. Pictures are prepared in threads and embedded in batches. Some models also
+return cells of a picture and words of a text, which refine the score (`deixis.adapters.scoring`). A subclass must have
+an `identity`; everything else has a default.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ TEXT_BATCH, PICTURE_BATCH = 256, 16
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What an index is bound to: embeddings of equal identities can be compared."""
+    """What an index is bound to. Embeddings of models with equal identities can be compared."""
 
     name: str
     weights_sha256: str
     dim: int
     preprocessing: dict[str, Any]
-    #: Cells of a picture, which words are compared with, and the numbers of each; 0 where a model has no cells.
+    #: Number of cells per picture, which words are compared with, and their dimension; 0 if the model has no cells.
     cells: int = 0
     cell_dim: int = 0
 
@@ -49,18 +49,18 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def at_least(self) -> int:
-        """Pixels of the shorter side from which on the model sees no difference; 0: it looks at all pixels."""
+        """Pixels of the shorter side that are enough for the model; 0: it uses all pixels."""
         return int(self.preprocessing.get("at_least", 0))
 
 
 class Pictures(NamedTuple):
-    rows: Rows  # (pictures, dim) of unit length
+    rows: Rows  # (pictures, dim), unit embeddings
     cells: Cells  # (pictures, cells, cell_dim), directions
 
 
 class Texts(NamedTuple):
-    rows: Rows  # (texts, dim) of unit length, or means of such
-    #: (texts, longest, cell_dim): unit vectors times weights that sum to 1 in every text; zero where a text has ended.
+    rows: Rows  # (texts, dim), unit embeddings or means of them
+    #: (texts, longest, cell_dim): unit vectors times weights that have the same sum in every text; padding is zero.
     words: Rows
 
 
@@ -68,28 +68,28 @@ class SearchModel(Model):
     """A model that can index a photo folder and search it."""
 
     identity: Identity
-    #: Which pictures match a query; the default was not fitted to the model.
+    #: Which pictures match a query; the default is not fitted to the model.
     relevance: Relevance = usual_relevance(0)
-    #: The words that it has read, and how often; None where that is not known.
+    #: The words of its training texts with their counts; None if unknown.
     known_words: Vocabulary | None = None
 
     def prepare(self, picture: Picture) -> Any:
-        """What `embed_prepared` needs of one picture; called from many threads."""
+        """Input of `embed_prepared` for one picture; called from several threads."""
         return picture
 
     def embed_prepared(self, batch: Sequence[Any]) -> Pictures:
-        """Prepared pictures, to be compared with texts and with each other."""
+        """Embed prepared pictures."""
         return whole_pictures(np.asarray(self.embed_images(batch), np.float32))
 
     def embed_queries(self, texts: Sequence[Text]) -> Texts:
-        """Texts, to be compared with pictures; one without words is a `DeixisError`."""
+        """Embed texts; a text without words is a `DeixisError`."""
         if not texts:
             return whole_texts(np.empty((0, self.identity.dim), np.float32))
         return whole_texts(np.asarray(self.embed_texts([words_of(text) for text in texts]), np.float32))
 
 
 class PreparedModel(SearchModel):
-    """A model whose own methods are `prepare`, `embed_prepared` and `embed_queries`; the others follow from these."""
+    """A model that implements `prepare`, `embed_prepared` and `embed_queries`; the other methods call these."""
 
     def embed_images(self, images: Sequence[ImageInput]) -> Rows:
         parts = [
@@ -101,7 +101,7 @@ class PreparedModel(SearchModel):
         return self.embed_queries(texts).rows
 
     def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Rows:
-        """As search ranks (`deixis.adapters.scoring`): cosines, and where the model has cells, those of the words."""
+        """The score of search (`deixis.adapters.scoring`)."""
         from deixis.adapters.scoring import scores
 
         queries = self.embed_queries(texts)
@@ -113,11 +113,11 @@ class PreparedModel(SearchModel):
         return self.embed_prepared([self.prepare(self.opened(image)) for image in images])
 
     def opened(self, image: ImageInput) -> Any:
-        """A picture with as many pixels as `prepare` needs."""
+        """The picture, decoded with as many pixels as `prepare` needs."""
         return self.as_picture(image, self.identity.at_least)
 
     def as_picture(self, image: ImageInput, at_least: int = 0) -> Picture:
-        """The picture of a path; stored features, which this model does not read, are a `DeixisError`."""
+        """The picture of a path; stored features are a `DeixisError`, since this model takes pictures."""
         picture = as_picture(image, at_least=at_least)
         if not hasattr(picture, "convert"):
             raise DeixisError(f"{self.name} takes paths and PIL pictures, not {type(image).__name__}")
@@ -125,7 +125,7 @@ class PreparedModel(SearchModel):
 
 
 def as_search_model(model: Model) -> SearchModel:
-    """The model, if it can index a photo folder; else a `CannotError` that says what it lacks."""
+    """The model, if it can index a photo folder; otherwise a `CannotError` that says what is missing."""
     missing = [name for name in ("embed_images", "embed_texts") if name not in model.abilities]
     if missing or not isinstance(model, SearchModel):
         able = ", ".join(sorted(model.abilities))
@@ -134,36 +134,36 @@ def as_search_model(model: Model) -> SearchModel:
 
 
 def words_of(text: Text) -> Sequence[str]:
-    """The tokens of a text to be embedded; a text without words is a `DeixisError`."""
+    """The tokens of a text; a text without words is a `DeixisError`."""
     if not (tokens := as_tokens(text)):
         raise DeixisError(f"the text {text!r} has no words")
     return tokens
 
 
 def squashed(picture: Picture, side: int) -> Bytes:
-    """All of a picture as a square of bytes `(3, side, side)`, resampled as in training."""
+    """The whole picture resized to a square, bytes `(3, side, side)`, resampled as in training."""
     return np.ascontiguousarray(np.asarray(squash(picture, side, BILINEAR)).transpose(2, 0, 1))
 
 
 def rounded(cells: Rows) -> Cells:
-    """Cells `(…, cell_dim)` as directions of 8-bit integers: unit vectors but for rounding."""
+    """Cells `(…, cell_dim)` as 8-bit integers; only their directions are kept."""
     largest = np.maximum(np.abs(cells).max(-1, keepdims=True, initial=0), 1e-12)
     directions: Cells = np.rint(cells * (127 / largest)).astype(np.int8)
     return directions
 
 
 def whole_pictures(rows: Rows) -> Pictures:
-    """Pictures of a model that has no cells."""
+    """Embeddings of pictures, without cells."""
     return Pictures(rows, np.empty((len(rows), 0, 0), np.int8))
 
 
 def whole_texts(rows: Rows) -> Texts:
-    """Texts of a model that has no words, or pictures that are asked with as texts are."""
+    """Embeddings of texts, without words; also of pictures used as queries."""
     return Texts(rows, np.empty((len(rows), 0, 0), np.float32))
 
 
 def joined(parts: Sequence[Texts], identity: Identity) -> Texts:
-    """Texts that were embedded in parts, whose longest may differ."""
+    """Concatenate texts that were embedded in parts of different lengths."""
     longest = max((part.words.shape[1] for part in parts), default=0)
     rows = np.concatenate([np.empty((0, identity.dim), np.float32), *(part.rows for part in parts)])
     words = np.zeros((len(rows), longest, identity.cell_dim), np.float32)

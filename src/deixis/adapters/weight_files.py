@@ -1,7 +1,7 @@
-"""All weights of a bundle in one safetensors file: each once, in few bytes, at places that ONNX graphs can point to.
+"""The weights of a bundle in one safetensors file, to which ONNX graphs point.
 
-Equal weights of several networks (a backbone, word vectors) lie in the file under the first of their names; the others
-are told in its metadata. A matrix of 8-bit integers has a scale for each row, under its name and `.scale`.
+Weights that several networks share (a backbone, word vectors) are stored once, under the first of their names; the
+metadata maps the other names to it. A matrix of 8-bit integers has a scale per row, under its name plus `.scale`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from deixis.errors import InputError
 from deixis.files import atomic_write
 
 SCALE = ".scale"
-#: Smaller ones are not worth a line that tells where else they are.
+#: Smaller tensors are stored again instead of shared.
 LEAST_SHARED = 1024
-#: As safetensors has it.
+#: The limit of safetensors itself.
 LONGEST_HEADER = 100_000_000
 
 Array = NDArray[Any]
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: safetensors' name of its type, its shape, and bytes from the file's beginning."""
+    """Where a tensor is: its type as safetensors names it, its shape, and its byte range in the file."""
 
     kind: str
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 class WeightFile:
-    """The header of a file that `write_weights` wrote: what is where."""
+    """The header of a file written by `write_weights`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,9 +49,9 @@ class WeightFile:
                 header = json.loads(stream.read(min(length, LONGEST_HEADER)))
             self._shared: dict[str, str] = json.loads(header.pop("__metadata__")["shared"])
             self._places = {
-                name: Place(each["dtype"], tuple(each["shape"]), 8 + length + start, end - start)
-                for name, each in header.items()
-                for start, end in [each["data_offsets"]]
+                name: Place(entry["dtype"], tuple(entry["shape"]), 8 + length + start, end - start)
+                for name, entry in header.items()
+                for start, end in [entry["data_offsets"]]
             }
         except OSError as fault:
             raise InputError(path, fault.strerror or str(fault)) from None
@@ -65,22 +65,22 @@ class WeightFile:
         return self._places[self._shared.get(name, name)]
 
     def names(self, prefix: str) -> list[str]:
-        """All names with a prefix, scales left out."""
+        """All names with a prefix, without scales."""
         known = {*self._places, *self._shared}
         return sorted(name for name in known if name.startswith(prefix) and not name.endswith(SCALE))
 
     def shared(self, name: str) -> str:
-        """The name under which a tensor lies in the file."""
+        """The name under which a tensor is stored."""
         return self._shared.get(name, name)
 
 
-def write_weights(path: Path, weights: Mapping[str, Array], kept: Weights) -> None:
-    """Write float32 arrays in the form that `kept` names."""
+def write_weights(path: Path, weights: Mapping[str, Array], form: Weights) -> None:
+    """Write float32 arrays in the given form."""
     stored: dict[str, Array] = {}
     shared: dict[str, str] = {}
     first: dict[str, str] = {}
     for name, array in weights.items():
-        parts = _small(array, kept)
+        parts = _small(array, form)
         digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest() + str(array.shape)
         if array.size >= LEAST_SHARED and digest in first:
             shared[name] = first[digest]
@@ -93,11 +93,11 @@ def write_weights(path: Path, weights: Mapping[str, Array], kept: Weights) -> No
         stream.write(save(stored, {"shared": json.dumps(shared)}))
 
 
-def _small(array: Array, kept: Weights) -> list[Array]:
-    """The array as it is kept and, of 8-bit integers, its scales."""
-    if kept == "float32":
+def _small(array: Array, form: Weights) -> list[Array]:
+    """The array as it is stored and, for 8-bit integers, its scales."""
+    if form == "float32":
         return [np.ascontiguousarray(array, np.float32)]
-    if kept == "float16" or array.ndim != 2:
+    if form == "float16" or array.ndim != 2:
         return [np.ascontiguousarray(array, np.float16)]
     scale = np.maximum(np.abs(array).max(1, keepdims=True) / 127, 1e-12).astype(np.float32)
     return [np.rint(array / scale).astype(np.int8), scale]

@@ -1,7 +1,7 @@
-"""Finished runs as a bundle (`deixis.adapters.bundles`).
+"""Export finished runs as a bundle (`deixis.adapters.bundles`).
 
-A run of the kind `pictures` or `base` gives both towers; grounding comes from a `base` run itself or from one of the
-kind `grounding`, sentences from one of the kind `captioner` that was trained on the tower's features.
+A run of the kind `pictures` or `base` gives both towers. Grounding comes from a `base` run or from one of the kind
+`grounding`, descriptions from one of the kind `captioner` that was trained on the tower's features.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def export_bundle(
     side: int | None = None,
     word_weight: float | None = None,
 ) -> Manifest:
-    """Write finished runs as a bundle into the folder `out`, which is made where it is not there.
+    """Write finished runs as a bundle into the folder `out`.
 
     Args:
         run: of the kind `pictures` or `base`.
-        grounding: another run to point at phrases; of a `base` run its own by default.
-        captioner: a run to make sentences.
-        name: what it is called; by default as its recipe.
-        side: of the pictures that search looks at; by default as in training.
-        word_weight: of words and cells beside the embeddings, where validation asks for another than the recipe's.
+        grounding: the run that grounds phrases; by default `run`, if it is of the kind `base`.
+        captioner: the run that describes pictures.
+        name: of the bundle; by default that of the recipe.
+        side: of pictures for search; by default as in training.
+        word_weight: of words and cells relative to the embeddings; by default that of the recipe.
     """
     model, recipe = read_model(run), read_recipe(run)
     if not isinstance(recipe, PictureRecipe):
@@ -77,7 +77,7 @@ def export_bundle(
     texts, features = load_text_tower(run, recipe)
     texts.word_weight = word_weight or texts.word_weight
     if not isinstance(features, TokenIds):
-        raise DeixisError(f"{run}: its text branch reads no token ids")
+        raise DeixisError(f"{run}: its text branch does not read token ids")
     points = _grounder(run if grounding is None and isinstance(recipe, DeixisBaseRecipe) else grounding)
     if points is not None:
         points.network.proposer.backbone.fuse()
@@ -106,9 +106,11 @@ def write_bundle(
     thresholds: Relevance | None = None,
     caption_side: int | None = None,
 ) -> Manifest:
-    """Write networks as a bundle; without a `weights_sha256` its weights are told by their file's.
+    """Write networks as a bundle.
 
-    The captioner sees pictures of `caption_side`, those of the tower's if it is not given.
+    Args:
+        weights_sha256: identifies the weights; if empty, the hash of their file.
+        caption_side: of pictures for the captioner; by default that of the tower.
     """
     tower, points, speaks = networks.tower, networks.grounder, networks.captioner
     arrays = {**_arrays(tower, "pictures."), **_arrays(networks.texts, "texts.")}
@@ -162,14 +164,14 @@ def upgrade_bundle(folder: Path) -> Manifest:
 
 
 def trained_tower(run: Path, recipe: PictureRecipe) -> PictureTower:
-    """The picture tower of a run with the weights as they were learned, its normalizations folded."""
+    """The picture tower of a run with its trained weights, batch norm folded."""
     model, prefix = recipe.model, "tower."
     network = EfficientNetLite(VARIANTS[model.backbone])
     tower = PictureTower(network, model.backbone, model.side, model.dim, model.queries, model.fine)
     stored = read_weights(run)
     tower.load_state_dict({key.removeprefix(prefix): each for key, each in stored.items() if key.startswith(prefix)})
     tower.eval().backbone.fuse()
-    # The ImageNet classifier has no part in a tower.
+    # The ImageNet classifier is not used.
     del tower.backbone._fc
     return tower
 
@@ -189,9 +191,9 @@ def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
         return None
     recipe = read_recipe(run)
     if not isinstance(recipe, CaptioningRecipe) or recipe.pairs != "pictures":
-        raise DeixisError(f"{run}: is no captioner of whole pictures")
+        raise DeixisError(f"{run}: is not a captioner of whole pictures")
     if not any(features.backbone.startswith(TOWER_PREFIX) for features in read_plan(run).features):
-        raise DeixisError(f"{run}: was trained on other features than a tower's ({TOWER_PREFIX}…)")
+        raise DeixisError(f"{run}: was not trained on features of a tower ({TOWER_PREFIX}…)")
     model = load_run(run, CPU)
     assert isinstance(model, CaptionerModel)
     return model
@@ -209,7 +211,7 @@ def _settings(model: CaptionerModel, side: int) -> dict[str, Any]:
         "decoding": msgspec.to_builtins(model.decoding),
         "channels": network.picture.in_features,
         "side": side,
-        # As pictures come to a tower's features.
+        # As in the features of a tower.
         "resampling": "bilinear",
     }
 
@@ -218,12 +220,12 @@ def _arrays(network: nn.Module, prefix: str) -> dict[str, Array]:
     values = {name: value.detach().float().cpu().numpy() for name, value in network.state_dict().items()}
     for name, value in values.items():
         if not np.isfinite(value.astype(np.float16)).all():
-            raise DeixisError(f"the weights {prefix}{name} hold numbers that float16 has no room for")
+            raise DeixisError(f"the weights {prefix}{name} have values that do not fit into float16")
     return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 def _write_words(out: Path, words: Mapping[str, Vocabulary]) -> list[str]:
-    """Write vocabularies, those alone that differ from the text branch's, and tell which."""
+    """Write the vocabularies that differ from that of the text branch; returns their names."""
     written = [name for name, own in words.items() if name == VOCABULARY or own.words != words[VOCABULARY].words]
     for name in written:
         words[name].save(out / name)

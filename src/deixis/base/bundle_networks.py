@@ -50,9 +50,9 @@ def bundle_texts(bundle: Bundle) -> TextTower:
 
 
 def bundle_grounder(bundle: Bundle, device: str = "cpu") -> GroundingModel:
-    """What points at phrases; a bundle that has no such thing is a `DeixisError`."""
+    """The grounding network; a `DeixisError` if the bundle has none."""
     if bundle.manifest.grounding is None:
-        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not point at phrases")
+        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not ground phrases")
     recipe = bundle_settings(bundle, bundle.manifest.grounding, GroundingRecipe)
     words = bundle_words(bundle, GROUNDING_VOCABULARY)
     weights = WeightFile(bundle.folder / WEIGHTS)
@@ -65,10 +65,10 @@ def bundle_grounder(bundle: Bundle, device: str = "cpu") -> GroundingModel:
 
 
 def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionerModel:
-    """What makes sentences; a bundle that has no such thing is a `DeixisError`."""
+    """The captioner; a `DeixisError` if the bundle has none."""
     settings = bundle.manifest.captioner
     if settings is None:
-        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not make sentences")
+        raise DeixisError(f"{bundle.folder}: {bundle.manifest.name} does not describe pictures")
     words, channels = bundle_words(bundle, CAPTIONER_VOCABULARY), int(settings["channels"])
     network = Captioner(channels, len(words), bundle_settings(bundle, settings["model"], CaptionerRecipe))
     _filled(network, bundle, "captioner.")
@@ -77,7 +77,7 @@ def bundle_captioner(bundle: Bundle, device: str = "cpu") -> CaptionerModel:
 
 
 class BundleCaptioner:
-    """Describes pictures with a bundle's captioner, which reads what the bundle's tower sees."""
+    """Describes pictures with a bundle's captioner, from the embeddings of its tower."""
 
     def __init__(self, bundle: Bundle, device: str = "cpu") -> None:
         self._device = checked_device(device)
@@ -103,7 +103,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def _filled(network: Network, bundle: Bundle, prefix: str, backbone: EfficientNetLite | None = None) -> Network:
-    """The network with the weights of a bundle; those of a backbone were folded."""
+    """The network with the weights of a bundle, in which the batch norm of the backbone is folded."""
     tensors = read_tensors(bundle.file(WEIGHTS), prefix)
     if backbone is not None:
         place = next(name for name, module in network.named_modules() if module is backbone) + "."
@@ -118,7 +118,7 @@ def _filled(network: Network, bundle: Bundle, prefix: str, backbone: EfficientNe
 
 
 def _unfolded(backbone: EfficientNetLite, folded: Mapping[str, Tensor], place: str) -> dict[str, Tensor]:
-    """Folded weights for a network with normalizations: these do nothing but add what was a convolution's bias."""
+    """Folded weights for a network with batch norm, which then only adds the bias of the convolution."""
     found: dict[str, Tensor] = {}
     parts = [("", backbone), *((f"_blocks.{number}.", block) for number, block in enumerate(backbone._blocks))]
     for own, part in parts:
@@ -134,7 +134,7 @@ def _unfolded(backbone: EfficientNetLite, folded: Mapping[str, Tensor], place: s
 
 
 def read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
-    """The tensors of a weights file whose names begin with a prefix, without it, in float32."""
+    """The tensors of a weights file with a prefix, without the prefix, in float32."""
     names = WeightFile(path)
     found = {}
     try:

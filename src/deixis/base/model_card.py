@@ -10,12 +10,12 @@ from deixis.metrics.results import Result, flatten
 from deixis.training.run_card import LICENCE, box_statement
 from deixis.training.runs import read_model, read_plan, read_starts
 
-#: The figures of a result that a card shows; of localization by type those of all phrases.
+#: The metrics of a result that a card shows; of localization by type, those of all phrases.
 SHOWN = ("r@1", "r@5", "r@10", "upper_bound", "bleu_4", "rouge_l", "cider_d", "precision", "recall")
 TASKS = {
-    "pictures": "puts pictures and sentences into one space: search",
-    "grounding": "points at the phrases of a sentence",
-    "captioner": "describes a picture with sentences",
+    "pictures": "embeds pictures and sentences, for search",
+    "grounding": "grounds the phrases of a sentence in a picture",
+    "captioner": "describes a picture in sentences",
 }
 
 
@@ -23,8 +23,8 @@ def bundle_card(manifest: Manifest, runs: Mapping[str, Path], results: Sequence[
     """Markdown for the README.md of a bundle.
 
     Args:
-        runs: what was exported, by what it does (`TASKS`); one run may do several things.
-        results: what it was found to do.
+        runs: the exported runs by task (`TASKS`); one run may have several tasks.
+        results: shown as a table.
     """
     size = sum(record.bytes for record in manifest.files.values())
     does = "\n".join(f"- {TASKS[task]}" for task in runs)
@@ -32,13 +32,13 @@ def bundle_card(manifest: Manifest, runs: Mapping[str, Path], results: Sequence[
         f"# {manifest.name}",
         f"A Deixis bundle of {size / 1e6:.1f} MB (weights as {manifest.weights}) that needs nothing but this folder. "
         f"It\n\n{does}",
-        "## How well it does\n\n" + _found(results),
-        *(f"## The run behind it: {', '.join(tasks)}\n\n{_run(run)}" for run, tasks in _by_run(runs).items()),
-        "## What it cannot do\n\n"
+        "## Results\n\n" + _found(results),
+        *(f"## Training run: {', '.join(tasks)}\n\n{_run(run)}" for run, tasks in _by_run(runs).items()),
+        "## Limitations\n\n"
         "It knows the words and things of its training captions, which are English sentences about everyday photos, "
-        "mostly of people and dogs outdoors. It reads no text in pictures, names no persons, counts badly, and "
-        "mistakes who does what to whom. Scores of boxes tell where a thing would be, not whether it is there. What "
-        "its captions say of people repeats how annotators described strangers, with their errors.",
+        "mostly of people and dogs outdoors. It does not read text in pictures or name persons, it counts badly, and "
+        "confuses who does what to whom. The score of a box says where a thing would be, not whether it is there. "
+        "Captions describe people as the annotators described strangers, with their errors.",
         "## Licence\n\n" + LICENCE,
     ]
     return "\n\n".join(sections) + "\n"

@@ -1,4 +1,4 @@
-"""Arrays that lie in many partitions, indexed as if they were one."""
+"""Arrays stored in many partitions, indexed as if they were one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deixis.features.partition import Partition
 
 
 class _Sharded:
-    """What both kinds share: which partition an item is in, and where."""
+    """Base of both kinds: finds the partition of an item."""
 
     def __init__(self, name: str, spec: ArraySpec, partitions: Sequence[Partition], starts: NDArray[np.int64]) -> None:
         self.name, self.spec = name, spec
@@ -35,7 +35,7 @@ class _Sharded:
     def _by_partition(
         self, items: NDArray[np.int64]
     ) -> Iterator[tuple[Partition, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (partition, places in `items`, items inside the partition), in the order of the files on disk."""
+        """Yield (partition, positions in `items`, items inside the partition), in the order of the files on disk."""
         count = len(self)
         for outside in items[(items < -count) | (items >= count)]:
             raise IndexError(f"item {outside} of {count}")
@@ -49,7 +49,7 @@ class _Sharded:
 
 
 class FixedArray(_Sharded):
-    """One row an item, indexed along the first axis like a NumPy array: a number, a slice, numbers or a mask."""
+    """One row per item, indexed along the first axis like a NumPy array: an integer, a slice, integers or a mask."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ class FixedArray(_Sharded):
 
     def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
-            raise ValueError("the array lies in several files: it cannot be had without a copy")
+            raise ValueError("the array is stored in several files, so it cannot be returned without a copy")
         return np.asarray(self[:], dtype)
 
     def gather(self, items: ArrayLike) -> NDArray[Any]:
@@ -83,7 +83,7 @@ class Ragged(NamedTuple):
 
 
 class RaggedArray(_Sharded):
-    """Any number of rows an item, such as an image's regions."""
+    """Any number of rows per item, such as the regions of an image."""
 
     def __getitem__(self, item: int) -> NDArray[Any]:
         """The rows of one item, (rows, …): a read-only view of the file."""
@@ -93,7 +93,7 @@ class RaggedArray(_Sharded):
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """How many rows each item has, (items,)."""
+        """Number of rows per item, (items,)."""
         parts = [np.diff(partition.offsets(self.name)) for partition in self._partitions]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
@@ -122,5 +122,5 @@ def _item_numbers(key: slice | ArrayLike, count: int) -> NDArray[np.int64]:
             raise IndexError(f"a mask of shape {given.shape} over {count} items")
         return np.flatnonzero(given)
     if given.size and not np.issubdtype(given.dtype, np.integer):
-        raise IndexError(f"items are numbered, {given.dtype} is no item number")
+        raise IndexError(f"items are indexed by integers, not {given.dtype}")
     return given.astype(np.int64)

@@ -1,8 +1,7 @@
-"""Features of pictures and regions by their direction alone, less the mean one.
+"""Features of pictures and regions as unit vectors, minus the mean direction.
 
-Pooled from one map of the picture, features of small boxes are longer than those of large ones and of the picture
-itself, so that whoever multiplies them would tend to prefer small boxes; and what all regions have in common tells none
-from another.
+Features of small boxes, pooled from a map of the picture, are longer than those of large boxes, so dot products would
+prefer small boxes. The mean direction is common to all regions and does not distinguish them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch.nn import functional
 
 
 def mean_direction(blocks: Iterable[Tensor]) -> Tensor:
-    """The mean `(channels,)` of all rows at unit length, in float32 on the CPU; blocks are `(rows, channels)`."""
+    """The mean `(channels,)` of all rows scaled to unit length, float32 on the CPU; blocks are `(rows, channels)`."""
     total, count = torch.zeros((), dtype=torch.float64), 0
     for rows in blocks:
         total = total + functional.normalize(rows.float(), dim=-1).double().sum(0).cpu()
@@ -24,5 +23,5 @@ def mean_direction(blocks: Iterable[Tensor]) -> Tensor:
 
 
 def centred(features: Tensor, centre: Tensor) -> Tensor:
-    """Rows `(…, channels)` at unit length, less the mean direction, at unit length again."""
+    """Rows `(…, channels)` scaled to unit length, minus the mean direction, scaled to unit length again."""
     return functional.normalize(functional.normalize(features, dim=-1) - centre, dim=-1)

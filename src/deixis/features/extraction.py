@@ -1,10 +1,9 @@
 """Extraction: reader → mapper → writer, a partition at a time.
 
-The reader (`deixis.features.picture_loading`) decodes pictures beside the network, in order and never far ahead of
-it. The
-mapper turns batches of pictures of one shape into features. The writer is the store. Batches never cross partitions and
-are made in the order of the corpus, so the bytes depend neither on the number of readers nor on where a run was cut
-off. Each stage waits for the next where that is slower, so memory does not grow with the corpus.
+The reader (`deixis.features.picture_loading`) decodes pictures while the network runs, in order and at most two batches
+ahead. The mapper turns batches of pictures of one shape into features. The writer is the store. Batches never cross
+partitions and follow the order of the corpus, so the bytes depend neither on the number of readers nor on where a run
+was interrupted. A fast stage waits for a slow one, so memory does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from deixis.features.layout import Manifest, Plan, SkippedImage, make_plan
 from deixis.features.picture_loading import Mapper, Picture, Reading, read
 from deixis.features.store_writing import Features, StoreWriter, write_partition
 
-#: Images in a partition: what a crash costs, and what must fit in memory (100 regions of 1,280 float16: 66 MB).
+#: Images per partition: a crash costs one partition, and one must fit in memory (100 regions of 1,280 float16: 66 MB).
 PARTITION_SIZE = 256
-#: The bytes of this many pictures are part of a store's provenance: the same corpus with other pixels is another store.
+#: The bytes of this many pictures are part of a store's provenance, since copies of a corpus may have other pixels.
 SAMPLED_PICTURES = 16
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A batch after the network: features by image id, or why there are none."""
+    """A mapped batch: features by image id, or the reasons why there are none."""
 
     features: dict[str, Features]
     skipped: list[SkippedImage]
@@ -46,9 +45,9 @@ class Mapped:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did: images done now, images found done, and the seconds that each stage worked.
+    """Images done by this run, images that were done before, and the seconds of each stage.
 
-    Stages overlap and the reader has several threads: the stages' seconds may add up to more than those of `all`.
+    Stages overlap and the reader has several threads, so the stages' seconds may add up to more than those of `all`.
     """
 
     plan: Plan
@@ -68,16 +67,16 @@ def extract(
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Make the feature store `out` of a corpus' pictures, or finish one that was begun.
+    """Write the features of a corpus' pictures to the store `out`, or finish one that was begun.
 
     Args:
-        corpus: whose images, all of them.
-        mapper: makes the features.
-        out: the store's folder; a finished store of the same recipe is left as it is.
-        provenance: what else to record of the features' origin, beside the mapper's own.
-        partition_size: images in a partition.
-        workers: decoding threads or processes; as many as processors where not given.
-        progress: called with the number of images done so far and of all images.
+        corpus: all its images are used.
+        mapper: computes the features.
+        out: the store's folder; a finished store of the same recipe stays as it is.
+        provenance: recorded beside that of the mapper.
+        partition_size: images per partition.
+        workers: decoding threads or processes; by default one per CPU.
+        progress: called with the number of finished images and of all images.
 
     Raises:
         DeixisError: no pictures, another process is writing, or `out` holds features of another recipe.
@@ -115,7 +114,7 @@ def extract(
                     finish_oldest(at_most=mapper.threads)
                     own.append(network.submit(map_batch, batch, mapper))
                     under_way.append(own[-1])
-                # One partition is written while the next is mapped; more would only fill the memory.
+                # One partition is written while the next is mapped; more would only use memory.
                 while written:
                     seconds["write"] += written.popleft().result()
                 written.append(writer.submit(_write_when_mapped, store.folder, plan, number, ids, own))
@@ -128,14 +127,14 @@ def extract(
 def plan_extraction(
     corpus: Corpus, mapper: Mapper[Any], provenance: Mapping[str, Any] | None, partition_size: int
 ) -> tuple[Pictures, Plan]:
-    """Where the pictures are, and what the store of their features will be."""
+    """The pictures of a corpus and the plan of the store."""
     pictures = _pictures_of(corpus)
     origin = {**mapper.provenance, **(provenance or {}), "pictures_sha256": sample_hash(pictures, corpus)}
     return pictures, make_plan((image.id for image in corpus), mapper.arrays, origin, partition_size)
 
 
 def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Reading[Picture]]]:
-    """Group pictures of one shape, in order of appearance; broken ones form groups of their own."""
+    """Group pictures of one shape, in their order; broken pictures form their own groups."""
     waiting: dict[tuple[int, ...] | None, list[Reading[Picture]]] = {}
     for reading in readings:
         shape = reading.picture.shape if reading.picture is not None else None
@@ -147,7 +146,7 @@ def batches(readings: Iterable[Reading[Picture]], size: int) -> Iterator[list[Re
 
 
 def map_batch(batch: Sequence[Reading[Picture]], mapper: Mapper[Picture]) -> Mapped:
-    """The mapper: a batch's features, or, of broken pictures, the reasons."""
+    """Map a batch to features; broken pictures to reasons."""
     start = time.perf_counter()
     pictures = [reading.picture for reading in batch if reading.picture is not None]
     made = mapper(pictures) if pictures else []
@@ -168,25 +167,25 @@ def _write_when_mapped(
 
 
 def write_mapped(folder: Path, plan: Plan, number: int, ids: Mapping[int, str], parts: Sequence[Mapped]) -> float:
-    """The writer: one partition, of whose items `ids` has the ids; gives the seconds that it took."""
+    """Write one partition, whose ids are in `ids`; returns the seconds."""
     start = time.perf_counter()
     features = {image_id: made for part in parts for image_id, made in part.features.items()}
     try:
         write_partition(folder, plan, number, ids, features, [image for part in parts for image in part.skipped])
     except OSError as fault:
-        raise DeixisError(f"{folder}: cannot be written ({fault.strerror}); run the same again to go on") from None
+        raise DeixisError(f"{folder}: cannot be written ({fault.strerror}); run it again to continue") from None
     return time.perf_counter() - start
 
 
 def _pictures_of(corpus: Corpus) -> Pictures:
     pictures = corpus.pictures
     if pictures is None or not any(pictures.has(image) for image in corpus):
-        raise DeixisError(f"corpus {corpus.name or '(unnamed)'}: the pictures of its images are not at hand")
+        raise DeixisError(f"corpus {corpus.name or '(unnamed)'}: its pictures are missing")
     return pictures
 
 
 def sample_hash(pictures: Pictures, images: Iterable[Image]) -> str:
-    """SHA-256 over the first few pictures' bytes: tells pictures from other copies of them."""
+    """SHA-256 of the first pictures' bytes, to distinguish copies of a corpus with other pixels."""
     digest = hashlib.sha256()
     for image in islice((image for image in images if pictures.has(image)), SAMPLED_PICTURES):
         try:

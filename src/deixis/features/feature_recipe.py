@@ -1,21 +1,21 @@
 """Which features to extract: a short built-in name, or a TOML file.
 
-backbone = "efficientnet-lite2"  # "none": only the boxes of the regions are kept; or a file of features
-crops = "whole"            # the picture's vector from one pass over all of it; "grid": one of each ninth, which tells
-                           # what is where; or "centre", "ten", "squash"
-side = 384                 # pixels of that pass, about side × side
+backbone = "efficientnet-lite2"  # "none": store only the boxes of the regions; or a file of features
+crops = "whole"            # one pass over the whole picture; "grid": its ninths as separate vectors, which keeps the
+                           # layout; or "centre", "ten", "squash"
+side = 384                 # size of that pass, about side × side pixels
 
-[regions]                  # left out: no regions
-boxes = "drawn"            # the corpus' own boxes; "chains": one a chain, merged; a proposal method; the file of a
-                           # trained proposer (.safetensors); or a feature store that has boxes of these pictures
-count = 100                # at most so many a picture
-features = "align"         # from the map of the same pass (RoIAlign); "crops": a pass a box (the Entities paper), slow
-context = false            # append the picture's vector
+[regions]                  # leave it out for no regions
+boxes = "drawn"            # ground-truth boxes; "chains": merged per chain; a proposal method; the file of a trained
+                           # proposer (.safetensors); or a feature store with boxes of these pictures
+count = 100                # at most this many per picture
+features = "align"         # RoIAlign on the map of the same pass; "crops": one pass per box (Entities paper), slow
+context = false            # append the vector of the whole picture
 coordinates = false        # append x1/W, y1/H, x2/W, y2/H and the share of the picture
 
-[file]                     # for a file of features (.npy, .npz, .safetensors), which has no [regions] of its own
-ids = "ids.txt"            # an image id or file name a line, row by row; left out: rows follow the corpus' images
-array = "features"         # where the file holds several
+[file]                     # for a file of features (.npy, .npz, .safetensors), instead of [regions]
+ids = "ids.txt"            # an image id or file name per row; leave it out if rows follow the corpus' images
+array = "features"         # if the file has several arrays
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from deixis.errors import DeixisError
 from deixis.files import read_toml
 from deixis.vision import TOWER
 
-#: The backbone of a recipe that keeps boxes alone.
+#: The backbone of a recipe that stores boxes only.
 NO_BACKBONE = "none"
-#: How a file of features ends.
+#: Suffixes of files of features.
 FILES = (".npy", ".npz", ".safetensors")
 
 
@@ -53,7 +53,7 @@ class FileRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`side` None is the backbone's own; it counts where all of a picture is seen at once (`one_pass`)."""
+    """`side` is used if the whole picture is seen at once (`one_pass`); None: that of the backbone."""
 
     backbone: str = "efficientnet-lite2"
     crops: Literal["whole", "grid", "centre", "ten", "squash"] = "centre"
@@ -64,30 +64,30 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.from_file and self.regions:
-            raise ValueError("a file of features has its own regions, or none; leave out [regions]")
+            raise ValueError("a file of features cannot have [regions]; leave it out")
         if self.file and not self.from_file:
             raise ValueError(f"[file] is for a backbone that is a file of features ({', '.join(FILES)})")
         if self.backbone == NO_BACKBONE and self.regions is None:
-            raise ValueError("without a backbone there is nothing to keep but the boxes of regions; add [regions]")
+            raise ValueError("without a backbone only the boxes of regions are stored; add [regions]")
 
     @property
     def from_file(self) -> bool:
-        """Whether the features are somebody else's."""
+        """Whether the features come from a file."""
         return self.backbone.endswith(FILES) and not self.backbone.startswith(TOWER)
 
     @property
     def cropped(self) -> Literal["centre", "ten", "squash"] | None:
-        """How pictures are cropped; None where their vectors are pooled from the map of all of them."""
+        """How pictures are cropped; None if vectors are pooled from the map of the whole picture."""
         return None if self.crops == "whole" or self.crops == "grid" else self.crops
 
     @property
     def one_pass(self) -> bool:
-        """Whether all of the picture goes through the network at once."""
+        """Whether the whole picture goes through the network at once."""
         return self.cropped is None or (self.regions is not None and self.regions.features == "align")
 
 
 def made_by(recipe: FeatureRecipe, provenance: Mapping[str, Any]) -> bool:
-    """Whether features of this provenance are what a recipe asks for; regions may be more, the best come first."""
+    """Whether features of this provenance match a recipe. There may be more regions: the best come first."""
     asked: dict[str, Any] = {"backbone": recipe.backbone, "crops": recipe.crops}
     if recipe.side:
         asked["side"] = recipe.side
@@ -104,13 +104,13 @@ BUILT_IN = {
     "ten-crop": FeatureRecipe(crops="ten"),
     "regions": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe()),
     "drawn": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe(boxes="drawn")),
-    # No chain is left out: row k is that of an image's k-th chain that has boxes.
+    # A count that leaves out no chain: row k is the k-th chain of an image that has boxes.
     "chains": FeatureRecipe(crops="whole", side=384, regions=RegionRecipe(boxes="chains", count=2000)),
 }
 
 
 def load_recipe(name: str | Path) -> FeatureRecipe:
-    """A recipe by built-in name, from a TOML file, or of a file of features; a fault names the file and the field."""
+    """A recipe by built-in name, from a TOML file, or for a file of features; errors name the file and the field."""
     if str(name) in BUILT_IN:
         return BUILT_IN[str(name)]
     path = Path(name)

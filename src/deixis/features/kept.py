@@ -1,7 +1,7 @@
-"""Features in the cache: those of a corpus and a recipe are extracted once, and found again by everyone who asks.
+"""Feature stores in the cache folder: features of a corpus and a recipe are extracted once.
 
-A store lies in the cache under a hash of the corpus and the recipe, so that a finished one can be opened, or copied to
-another machine, without pictures and backbone.
+The name of a store is a hash of corpus and recipe, so a finished store can be opened, or copied to another machine,
+without pictures and backbone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ def features_for(
     device: str = "cpu",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FeatureStore:
-    """The features of all images of a corpus, from the cache or extracted into it.
+    """The features of all images of a corpus, extracted into the cache folder if they are not there yet.
 
-    Give the whole corpus, not a split of it: each corpus has a store of its own. An extraction that was killed goes on.
+    Pass the whole corpus, not a split of it: each corpus has its own store. A killed extraction is continued.
 
     Args:
-        corpus: whose pictures; they may be absent where the store is finished.
+        corpus: its pictures may be absent if the store is finished.
         recipe: which features.
-        device: where they are extracted, `cpu` or `cuda`.
-        progress: called with the number of images done and of all images.
+        device: `cpu` or `cuda`.
+        progress: called with the number of finished images and of all images.
 
     Raises:
-        InputError: the store was made of other pictures of the same corpus, or by an earlier Deixis in another way.
+        InputError: the store was made from other pictures of the same corpus, or by an incompatible version.
     """
     folder = kept_folder(corpus, recipe)
     if not (folder / MANIFEST).exists():
@@ -77,7 +77,7 @@ def _make(
 
 
 def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:
-    """Whether the same recipe gives other features today: the mapper has changed, or the package's proposer."""
+    """Whether the recipe gives other features today: the mapper or the packaged proposer has changed."""
     from deixis.features.mapper import VERSION
     from deixis.vision.learned_proposals import BUNDLED
     from deixis.vision.weights import file_sha256
@@ -91,13 +91,13 @@ def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:
 
 
 def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:
-    """Where the store of a corpus and a recipe is kept; files that the recipe names count with their bytes."""
+    """The folder of the store of a corpus and a recipe; files named in the recipe are hashed by content."""
     digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(recipe))
     boxes, ids = recipe.regions.boxes if recipe.regions else "", recipe.file.ids if recipe.file else ""
     for name in (recipe.backbone.removeprefix(TOWER), boxes, ids):
         for path in (Path(name), Path(name) / PLAN):
             if path.is_file():
-                # Features of others may be larger than memory.
+                # Files of features may be larger than memory.
                 with path.open("rb") as stream:
                     while block := stream.read(1 << 24):
                         digest.update(block)

@@ -1,13 +1,13 @@
-"""What lies in a feature store's folder, and under which names.
+"""The files of a feature store.
 
-    plan.json                   written first: the recipe that made the features, the arrays, who is in which partition
-    ids.json                    the ids of all images that were asked for, in order
-    partitions/00007.image.npy  the images of partition 7, one file an array; ragged arrays end to end
-    partitions/00007.json       written after them: how many items and rows, who was skipped and why, sizes and SHA-256
-    manifest.json               written last: the partitions' item counts, all skipped images, SHA-256 over the sidecars
+    plan.json                   written first: recipe, arrays, number of images, images per partition
+    ids.json                    the ids of all images, in order
+    partitions/00007.image.npy  one file per array of partition 7; the rows of ragged arrays end to end
+    partitions/00007.json       its sidecar, written after them: counts of items and rows, skipped images, sizes, hashes
+    manifest.json               written last: item counts of the partitions, all skipped images, SHA-256 of the sidecars
 
-A partition is a number: it stands for a fixed range of the ids, and its bytes depend on nothing else, neither on the
-other partitions nor on when, where or in how many tries it was made. Loading executes no code.
+A partition is a fixed range of the ids. Its bytes depend on nothing else: not on other partitions, nor on when, where
+or in how many attempts it was made. Loading executes no code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class ArraySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One named array: every item has a row of `shape`, or, where `ragged`, any number of such rows."""
+    """An array: one row of `shape` per item, or any number of them if `ragged`."""
 
     shape: tuple[int, ...]
     dtype: Literal["float16", "float32", "int32", "int64", "uint8"] = "float16"
@@ -45,7 +45,7 @@ class ArraySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that decides a store's bytes. Build it with `make_plan`.
+    """Everything that determines the bytes of a store. Build it with `make_plan`.
 
     `provenance` names extractor, weights, preprocessing and corpus; `ids_sha256` is the hash of `ids.json`.
     """
@@ -67,13 +67,13 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return -(-self.images // self.partition_size)
 
     def items(self, partition: int) -> range:
-        """Which of the ids a partition stands for."""
+        """The range of ids of a partition."""
         start = partition * self.partition_size
         return range(start, min(start + self.partition_size, self.images))
 
 
 class SkippedImage(msgspec.Struct, frozen=True):
-    """An image without features: its picture is missing or broken."""
+    """An image without features, since its picture is missing or broken."""
 
     id: str
     reason: str
@@ -85,7 +85,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class Sidecar(msgspec.Struct, frozen=True):
-    """What a finished partition holds; `lengths` are the rows of each item in each ragged array."""
+    """The contents of a finished partition; `lengths` are the row counts of the items in each ragged array."""
 
     fingerprint: str
     partition: int
@@ -96,7 +96,7 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The end of a run. `items` counts each partition's items, `rows` each array's rows over all of them."""
+    """A finished store. `items` is the number of items per partition, `rows` the number of rows per array."""
 
     fingerprint: str
     items: list[Count]
@@ -108,17 +108,17 @@ class Manifest(msgspec.Struct, frozen=True):
 def make_plan(
     ids: Iterable[str], arrays: Mapping[str, ArraySpec], provenance: Mapping[str, Any], partition_size: int
 ) -> Plan:
-    """Check what a store will hold, and put it in the one order that gives equal plans equal fingerprints."""
+    """Check a plan and bring it into a canonical order, so that equal plans have equal fingerprints."""
     ids = list(ids)
     if not ids:
         raise DeixisError("there are no images to extract features from")
     if not arrays or partition_size < 1:
-        raise DeixisError("a feature store needs at least one array and one image a partition")
+        raise DeixisError("a feature store needs at least one array and one image per partition")
     for name in arrays:
         if not _ARRAY_NAME.fullmatch(name):
-            raise DeixisError(f"{name!r} cannot name an array: use small letters, digits and _")
+            raise DeixisError(f"{name!r} is not a valid array name: use lower-case letters, digits and _")
     return Plan(
-        # As it will be read again: a tuple comes back as a list.
+        # As it will be read again: a tuple becomes a list.
         provenance=msgspec.json.decode(msgspec.json.encode(dict(provenance))),
         arrays={name: arrays[name] for name in sorted(arrays)},
         images=len(ids),
@@ -128,7 +128,7 @@ def make_plan(
 
 
 def encode(value: Any) -> bytes:
-    """JSON with sorted keys and a final line end: equal values, equal bytes."""
+    """JSON with sorted keys and a final newline: equal values have equal bytes."""
     return msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=1) + b"\n"
 
 
@@ -146,7 +146,7 @@ def sidecar_file(folder: Path, partition: int) -> Path:
 
 
 def partition_done(folder: Path, plan: Plan, number: int) -> bool:
-    """Whether a partition was written to its end by this plan, judged by its sidecar and its files' sizes."""
+    """Whether a partition of this plan is finished, according to its sidecar and the sizes of its files."""
     path = sidecar_file(folder, number)
     try:
         sidecar = read_json(path, Sidecar)

@@ -1,7 +1,7 @@
-"""The mapper of a feature recipe: pictures through a backbone to `image`, `size` and, with regions, `regions`, `boxes`.
+"""The mapper of a feature recipe: from pictures to the arrays `image`, `size` and, for regions, `regions` and `boxes`.
 
-`boxes` are kept in the original picture's pixels, as a corpus' boxes are, also where the picture at hand is a smaller
-copy; `size` (width, height) is the original's, or that of the picture at hand where the corpus does not know it.
+Like the boxes of a corpus, `boxes` are in the original picture's pixels, even if the file is a smaller copy. `size`
+(width, height) is that of the original, or of the file if the corpus does not record it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vect
 from deixis.vision.reading import decode_picture, read_size
 from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
 
-#: Raise it when the same recipe comes to give other features.
+#: Increase it when a change gives other features for the same recipe.
 VERSION = 1
-#: Pictures in a pass of the backbone: on a GPU what fills it; on a CPU more are no faster.
+#: Pictures per pass of the backbone: on a GPU enough to fill it; on a CPU more are no faster.
 PASS = {"cpu": 1, "cuda": 64}
-#: A GPU is handed pictures of all shapes at once, so that it finds many of the same shape among them.
+#: Pictures of any shape per batch on a GPU, so that many of them have the same shape.
 MIXED = 256
-#: Rows and columns that a map is cut into for `crops = "grid"`, each with the mean of its cells.
+#: `crops = "grid"` divides a map into this many rows and columns, and averages the cells of each part.
 GRID = 3
 
 _DTYPES = {"float16": torch.float16, "float32": torch.float32}
@@ -47,20 +47,20 @@ _DTYPES = {"float16": torch.float16, "float32": torch.float32}
 class PreparedPicture:
     """A picture as bytes: `crops` and `box_crops` `(n, 3, side, side)`, `whole` and `squashed` `(3, height, width)`."""
 
-    #: Width and height of the original, and of the picture at hand, in whose pixels `boxes` `(boxes, 4)` are.
+    #: Width and height of the original, and of the decoded picture, in whose pixels `boxes` `(boxes, 4)` are.
     size: tuple[int, int]
     decoded: tuple[int, int]
-    #: None until they are found in the `squashed` picture.
+    #: None until they are proposed from `squashed`.
     boxes: NDArray[np.float32] | None = None
     squashed: Tensor | None = None
     crops: Tensor | None = None
     whole: Tensor | None = None
     box_crops: Tensor | None = None
-    #: Whether pictures of any shape may share its batch.
+    #: Whether it may be batched with pictures of other shapes.
     mixes: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pixels travel as arrays, in the order of a picture file: many times faster than tensors."""
+        """Pickle pixels as arrays with channels last, which is many times faster than tensors."""
         return {name: _pixels(value) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -94,17 +94,17 @@ class PreparedPicture:
 
 
 class BoxMapper:
-    """Boxes alone, for later extractions. Build it with `make_mapper`."""
+    """Stores boxes only, for later extractions. Build it with `make_mapper`."""
 
     def __init__(self, recipe: FeatureRecipe, box_source: BoxSource, device: str = "cpu") -> None:
         self._recipe, self._box_source, self._device = recipe, box_source, device
         self.batch_size = PASS[device]
-        #: Pixels of a picture's shorter side that are enough; 0: all, since boxes are looked for in all pixels.
+        #: Pixels of the shorter side that are enough; 0: all, since proposals use all pixels.
         self.at_least = 0
-        # On a processor batches side by side keep all cores busier than one batch cut into pieces; on a GPU one batch
-        # is made ready while another is computed.
+        # On a CPU, one batch per core is faster than one batch on all cores; on a GPU one batch is prepared while
+        # another is computed.
         self.threads = torch.get_num_threads() if device == "cpu" else 2
-        # What launches work on a GPU waits for Python's lock as often as it launches, and decoders beside it hold it.
+        # A thread that launches kernels needs the interpreter lock for each, and decoding threads would hold it.
         self.read_apart = device != "cpu"
         self.arrays = {"size": ArraySpec((2,), "float32")}
         if recipe.regions:
@@ -121,9 +121,9 @@ class BoxMapper:
     def begin_thread(self) -> None:
         if self._device != "cpu":
             return
-        torch.get_num_threads()  # Torch sets a thread up when first asked, and would undo the next line later.
+        torch.get_num_threads()  # Torch initializes a thread on first use, which would undo the next line.
         torch.set_num_threads(1)
-        # What was set is this thread's, but also what later threads begin with: one that ends at once sets that back.
+        # The setting is this thread's, but also the default of later threads: a short-lived thread restores that.
         restorer = Thread(target=torch.set_num_threads, args=(self.threads,))
         restorer.start()
         restorer.join()
@@ -135,14 +135,14 @@ class BoxMapper:
             yield
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:
-        """What the mapper needs of a picture file."""
+        """Decode and prepare a picture file."""
         name = image.file or image.id
         prepared = self.prepare_picture(image, decode_picture(data, name=name, at_least=self.at_least))
         known = bool(image.width and image.height)
         return prepared if known or not self.at_least else replace(prepared, size=read_size(data, name=name))
 
     def prepare_picture(self, image: Image, picture: Pillow.Image) -> PreparedPicture:
-        """What the mapper needs of a picture that is decoded already."""
+        """Prepare a decoded picture."""
         return self._boxed(image, picture)
 
     def __call__(self, batch: Sequence[PreparedPicture]) -> list[Features]:
@@ -152,7 +152,7 @@ class BoxMapper:
         ]
 
     def _boxed(self, image: Image, picture: Pillow.Image, *, at_once: bool = False) -> PreparedPicture:
-        """A picture with its boxes, or, unless they are needed `at_once`, with what they are found in later."""
+        """A picture with its boxes, or with the input for finding them later unless they are needed `at_once`."""
         size = (image.width, image.height) if image.width and image.height else picture.size
         if self._recipe.regions is None:
             return PreparedPicture(size, picture.size)
@@ -180,16 +180,16 @@ class BackboneMapper(BoxMapper):
     def __init__(self, recipe: FeatureRecipe, backbone: Backbone, box_source: BoxSource, device: str = "cpu") -> None:
         super().__init__(recipe, box_source, device)
         self._backbone = backbone
-        # A vector alone needs no more than twice the pixels that the network sees.
+        # Without regions, twice the network's resolution is enough.
         self.at_least = 0 if recipe.regions else 2 * (recipe.side or backbone.side)
         self._cuts_out = recipe.regions is not None and recipe.regions.features == "crops"
         self._mixes = device == "cuda" and recipe.one_pass
         if self._mixes:
             self.batch_size = MIXED
         if self._cuts_out:
-            # The boxes of one picture, each cut out, are a batch by themselves, and large in memory.
+            # The crops of one picture are a batch by themselves, and large in memory.
             self.batch_size = 1
-            # Learned boxes are found while a picture is read, on the device, which no forked process can use.
+            # Learned boxes are found on the device while a picture is read, and forked processes cannot use a GPU.
             self.read_apart = self.read_apart and not isinstance(box_source, LearnedBoxes)
         vector = backbone.channels if recipe.cropped else backbone.map_channels
         if recipe.crops == "grid":
@@ -204,7 +204,7 @@ class BackboneMapper(BoxMapper):
     def provenance(self) -> dict[str, Any]:
         return {
             **super().provenance,
-            # Of a tower its kind, and not where its file lies: the weights' hash tells it from others.
+            # Of a tower its kind and not its path: the hash of the weights identifies it.
             "backbone": self._backbone.name if self._recipe.backbone.startswith(TOWER) else self._recipe.backbone,
             "side": self._recipe.side or self._backbone.side,
             "weights_sha256": self._backbone.weights_sha256,
@@ -255,7 +255,7 @@ class BackboneMapper(BoxMapper):
     def _regions(
         self, recipe: RegionRecipe, batch: Sequence[PreparedPicture], maps: Maps | None, vectors: Tensor
     ) -> list[NDArray[Any]]:
-        """For each picture its regions' features `(regions, dim)`."""
+        """The features `(regions, dim)` of each picture's regions."""
         counts = [len(picture.found) for picture in batch]
         if maps is not None and recipe.features == "align":
             rows = region_vectors(maps, [picture.boxes_on_whole() for picture in batch])
@@ -270,23 +270,23 @@ class BackboneMapper(BoxMapper):
         return np.split(self._stored(rows), np.cumsum(counts)[:-1])
 
     def _stored(self, values: Tensor) -> NDArray[Any]:
-        """Values as they will be stored, so that half as many bytes leave a GPU."""
+        """Values in the type in which they are stored, so that a GPU transfers half the bytes."""
         stored: NDArray[Any] = values.to(_DTYPES[self._recipe.dtype]).cpu().numpy()
         return stored
 
 
 def _pixels(values: Tensor) -> NDArray[np.uint8]:
-    """`(…, 3, height, width)` as `(…, height, width, 3)`, which is how pictures lie in memory."""
+    """`(…, 3, height, width)` as `(…, height, width, 3)`, the layout of pictures in memory."""
     return np.ascontiguousarray(values.movedim(-3, -1).numpy())
 
 
 def _channels_first(pixels: NDArray[np.uint8]) -> Tensor:
-    # What comes through shared memory may not be written to, and a tensor may always be.
+    # Arrays from shared memory are read-only, and torch warns about those.
     return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy()).movedim(-1, -3)
 
 
 def _passes(batch: Sequence[PreparedPicture], size: int) -> Iterator[list[int]]:
-    """The rows of a batch in groups of one shape, at most `size` each."""
+    """Groups of rows with the same shape, at most `size` each."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for row, picture in enumerate(batch):
         groups.setdefault(picture.input_shape, []).append(row)
@@ -295,7 +295,7 @@ def _passes(batch: Sequence[PreparedPicture], size: int) -> Iterator[list[int]]:
 
 
 def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool = False) -> BoxMapper:
-    """The mapper that a recipe describes, on `cpu` or `cuda`; one that `only_reads` prepares pictures for that device.
+    """The mapper of a recipe, on `cpu` or `cuda`. With `only_reads` it only prepares pictures for that device.
 
     A reader's networks are on the CPU, so that it needs no GPU. On a CPU the networks of Deixis itself run on
     onnxruntime.
@@ -303,9 +303,9 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool 
     if device not in PASS:
         raise DeixisError(f"unknown device {device!r}; known: {', '.join(PASS)}")
     if device == "cuda" and not only_reads and not torch.cuda.is_available():
-        raise DeixisError("no CUDA device is at hand; use --device cpu")
+        raise DeixisError("there is no CUDA device; use --device cpu")
     place = "cpu" if only_reads else device
-    # The file of a proposer may be missing: found out before the backbone is loaded.
+    # Before the backbone is loaded, since the file of a proposer may be missing.
     box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place, exported=not only_reads)
     if recipe.backbone == NO_BACKBONE:
         return BoxMapper(recipe, box_source, device)
@@ -313,14 +313,14 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool 
     mapper = BackboneMapper(recipe, backbone, box_source, device)
     if only_reads and device == "cuda" and mapper._cuts_out and isinstance(box_source, LearnedBoxes):
         raise DeixisError(
-            "boxes that a network finds to be cut out are found by who reads: use --engine local on a GPU"
+            "crops of learned boxes on a GPU need --engine local: the boxes are found while pictures are read"
         )
     return mapper
 
 
 @dataclass(frozen=True)
 class MapperMaker:
-    """Makes the mapper of a recipe wherever it is sent."""
+    """Builds the mapper of a recipe in another process."""
 
     recipe: FeatureRecipe
     device: str

@@ -1,4 +1,4 @@
-"""One finished partition of a feature store: its sidecar and its memory-mapped arrays, read when first asked for."""
+"""A finished partition of a feature store: its sidecar and memory-mapped arrays, read on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deixis.files import read_json
 
 
 class Partition:
-    """`items` is what the store's manifest says of it; anything that does not agree is an `InputError`."""
+    """`items` is its number of items according to the manifest; files that disagree are an `InputError`."""
 
     def __init__(self, folder: Path, plan: Plan, number: int, items: int) -> None:
         self.folder, self.plan, self.number, self.items = folder, plan, number, items
@@ -33,7 +33,7 @@ class Partition:
         return sidecar
 
     def offsets(self, array: str) -> NDArray[np.int64]:
-        """Where each item's rows begin in a ragged array, and, last, where they end: (items + 1,)."""
+        """The first row of each item in a ragged array, and the end of the last one: (items + 1,)."""
         if array not in self._offsets:
             lengths = self.sidecar.lengths.get(array, [])
             if len(lengths) != self.items:
@@ -65,7 +65,7 @@ class Partition:
         return np.asarray(mapped)
 
     def verify(self) -> None:
-        """Compare every file with its hash."""
+        """Compare all files with their hashes."""
         for array in self.plan.arrays:
             self.rows(array)
             path = array_file(self.folder, self.number, array)

@@ -1,7 +1,7 @@
-"""The reader of an extraction: pictures decoded in order, by several at a time, and never far ahead of who takes them.
+"""The reader of an extraction: several threads or processes decode pictures, in order and at most two batches ahead.
 
-Readers are threads, or processes where the mapper wants that: they are forked, so they have the mapper and its networks
-without copies, and end with the process that forked them.
+Processes are used if the mapper asks for it. They are forked, so they share the mapper and its networks without copies,
+and end with the process that forked them.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.layout import ArraySpec
 from deixis.features.store_writing import Features
 
-#: Pictures that a reading process is given at a time, and bytes of shared memory that their pixels are sent through;
-#: what needs more is sent through a pipe, which is slower.
+#: Pictures per task of a reading process, and bytes of shared memory for their pixels; larger ones are sent through a
+#: pipe, which is slower.
 SHARE, PLACE = 4, 8 << 20
-#: prctl(2): the signal that a process is sent when the thread that forked it ends.
+#: prctl(2): the signal that a process gets when the thread that forked it ends.
 _PR_SET_PDEATHSIG = 1
 
 
 class Prepared(Protocol):
-    """A decoded picture, ready for the network. Those of one shape can share a batch."""
+    """A decoded picture, ready for the network. Pictures of one shape can share a batch."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -48,34 +48,34 @@ Picture = TypeVar("Picture", bound=Prepared)
 
 
 class Mapper(Protocol[Picture]):
-    """What makes features. Its outcome for a batch depends on the batch alone."""
+    """Computes features. The result for a batch depends on nothing but the batch."""
 
     @property
     def arrays(self) -> Mapping[str, ArraySpec]:
-        """The arrays it makes of each image."""
+        """The arrays of each image."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Extractor, weights' hash, preprocessing: all that decides its outcome, as plain JSON values."""
+        """Extractor, hash of the weights, preprocessing: all that determines the features, as JSON values."""
 
     @property
     def batch_size(self) -> int:
-        """How many pictures of one shape it takes at once."""
+        """Pictures of one shape per batch."""
 
     @property
     def threads(self) -> int:
-        """How many threads may call it at the same time."""
+        """Number of threads that call it at the same time."""
 
     @property
     def read_apart(self) -> bool:
-        """Whether pictures are better prepared in processes: beside a GPU, which a thread keeps at work only as long as
-        it need not wait for Python's lock."""
+        """Whether pictures are prepared in processes: with a GPU, decoding threads would keep the thread that launches
+        kernels waiting for the interpreter lock."""
 
     def running(self) -> AbstractContextManager[None]:
-        """Entered around all its work."""
+        """A context around the whole extraction."""
 
     def begin_thread(self) -> None:
-        """Called in each thread that will prepare pictures or map batches, before the first."""
+        """Called first in each thread that prepares pictures or maps batches."""
 
     def prepare(self, image: Image, data: bytes) -> Picture:
         """Decode and resize one picture file, in a reader's thread or process; `InputError` for a broken one."""
@@ -97,7 +97,7 @@ class Reading(Generic[Picture]):
 def read(
     pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
 ) -> Generator[Reading[Picture]]:
-    """The reader: pictures in the order of the images, at most two batches ahead."""
+    """Pictures in the order of the images, decoded at most two batches ahead."""
     if mapper.read_apart and sys.platform == "linux":
         yield from _read_apart(pictures, mapper, images, workers)
         return
@@ -115,13 +115,13 @@ def read(
 
 
 def read_one(image: Image, pictures: Pictures, mapper: Mapper[Picture]) -> Reading[Picture]:
-    """One picture, or why there is none."""
+    """Read one picture, or give the reason why it cannot be read."""
     start = time.perf_counter()
     picture, reason = None, ""
     try:
         picture = mapper.prepare(image, pictures.read(image))
     except InputError as fault:
-        # Without the file's path, which differs between machines that read the same pictures.
+        # Without the path, which may differ between machines.
         reason = fault.problem
     return Reading(image, picture, reason, time.perf_counter() - start)
 
@@ -129,23 +129,23 @@ def read_one(image: Image, pictures: Pictures, mapper: Mapper[Picture]) -> Readi
 def _read_apart(
     pictures: Pictures, mapper: Mapper[Picture], images: Iterable[Image], workers: int
 ) -> Generator[Reading[Picture]]:
-    """`read` with processes, which are given a few pictures at a time."""
+    """`read` with processes, which get a few pictures per task."""
     images = list(images)
-    # Each takes a while to fork beside a GPU.
+    # Forking a process takes a while when a GPU is in use.
     workers = max(1, min(workers, -(-len(images) // SHARE)))
     ahead = 2 * mapper.batch_size // SHARE + workers
-    # As many places as there are shares under way: a place is free again when its share is handed on.
+    # One slot per task in flight; a slot is free again when its task has been received.
     memory = mmap(-1, (ahead + 1) * PLACE)
-    # What is given to the first function of a forked process is inherited, not sent.
+    # Arguments of the initializer are inherited by forked processes, not pickled.
     pool = ProcessPoolExecutor(workers, get_context("fork"), _begin_process, (pictures, mapper, memory))
     waiting: deque[Future[_Sent]] = deque()
     rest = iter(images)
     place = cycle(range(0, len(memory), PLACE))
     try:
         with warnings.catch_warnings():
-            # Python warns of forking beside threads, whose locks would stay locked; readers take none of theirs.
+            # Python warns about forking with threads, whose locks would stay locked; readers use none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            pool.submit(int)  # All processes are forked for the first work.
+            pool.submit(int)  # The first task forks all processes.
         while share := list(islice(rest, SHARE)):
             waiting.append(pool.submit(_read_share, share, next(place)))
             if len(waiting) > ahead:
@@ -153,33 +153,33 @@ def _read_apart(
         while waiting:
             yield from _received(waiting.popleft().result(), memory)
     except BrokenProcessPool:
-        raise DeixisError("a process that read pictures was ended, for want of memory perhaps; run it again") from None
+        raise DeixisError("a process that read pictures was killed, perhaps for lack of memory; run it again") from None
     finally:
         pool.shutdown(cancel_futures=True)
         memory.close()
 
 
 class _Sent(NamedTuple):
-    """Readings as a process sends them: pickled, but for the pixels, which lie in shared memory from `start` on."""
+    """Readings as a process sends them: pickled, except for the pixels, which are in shared memory from `start` on."""
 
     pickled: bytes
     start: int
     lengths: list[int]
 
 
-#: What a process reads with: pictures, mapper and shared memory.
+#: In a reading process: pictures, mapper and shared memory.
 _inherited: list[Any] = []
 
 
 def _begin_process(pictures: Pictures, mapper: Mapper[Any], memory: mmap) -> None:
-    # Else it would outlive who forked it, and keep the lock of its store.
+    # Otherwise it would outlive its parent and keep the lock of the store.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if torch := sys.modules.get("torch"):
-        # Threads are not inherited, and a network's own would be waited for in vain.
+        # Threads are not inherited: torch would wait for its own forever.
         torch.set_num_threads(1)
     mapper.begin_thread()
-    # A copy opens archives anew: their place in the file would be shared by all.
+    # A copy opens archives again: file positions would be shared by all processes.
     _inherited[:] = deepcopy(pictures), mapper, memory
 
 
@@ -202,6 +202,6 @@ def _received(sent: _Sent, memory: mmap) -> list[Reading[Any]]:
     ends = list(accumulate(sent.lengths, initial=sent.start))
     with memoryview(memory) as view:
         pixels = [bytearray(view[start:end]) for start, end in pairwise(ends)]
-    # From this program's own processes.
+    # Pickled by this program's own processes.
     readings: list[Reading[Any]] = pickle.loads(sent.pickled, buffers=pixels)  # noqa: S301
     return readings

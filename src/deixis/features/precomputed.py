@@ -1,7 +1,7 @@
-"""Features that somebody else computed, into a store: the rows of a file take the place of pictures and backbone.
+"""Put features from a file into a store, instead of computing them from pictures.
 
-A row an image becomes `image`. Several rows an image (such as 36 regions whose boxes were not kept) become `regions`,
-and `image` is their mean. `size` is the corpus' own, 0 × 0 where it knows none.
+One row per image becomes `image`. Several rows per image (such as 36 regions whose boxes are not known) become
+`regions`, and `image` is their mean. `size` comes from the corpus, 0 × 0 if it is not known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deixis.features.layout import ArraySpec
 from deixis.features.store_writing import Features
 from deixis.vision.feature_files import PrecomputedFeatures
 
-#: Raise it when the same file comes to give other features.
+#: Increase it when a change gives other features for the same file.
 VERSION = 1
 
 
@@ -58,7 +58,7 @@ class PrecomputedMapper:
         return nullcontext()
 
     def begin_thread(self) -> None:
-        """Nothing is computed that a thread must be set up for."""
+        """Threads need no set-up."""
 
     def prepare(self, image: Image, data: bytes) -> PreparedRow:
         values = np.frombuffer(data, self._rows.dtype).reshape(self._rows.row_shape)
@@ -75,7 +75,7 @@ class PrecomputedMapper:
 
 
 def precomputed(recipe: FeatureRecipe, corpus: Corpus) -> tuple[PrecomputedMapper, Corpus]:
-    """The mapper for a recipe whose backbone is a file of features, and the corpus with rows in place of pictures."""
+    """The mapper for a recipe whose backbone is a file of features, and the corpus with rows instead of pictures."""
     how = recipe.file or FileRecipe()
     rows = PrecomputedFeatures(recipe.backbone, corpus, ids=how.ids or None, array=how.array or None)
     return PrecomputedMapper(recipe, rows), Corpus(corpus, name=corpus.name, pictures=rows)

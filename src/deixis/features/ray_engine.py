@@ -1,11 +1,10 @@
 """Extraction on a Ray cluster: the reader, mapper and writer of `deixis.features.extraction` as stages of Ray Data.
 
-A row of the dataset is a partition. Tasks read and decode its pictures on any processor; they stream to an actor for
-every GPU, or for every processor, which takes them through the network; tasks write what it gives. A partition is the
-unit of everything: it is read, mapped and written by the same functions as on one machine, so its bytes are the same.
-What is finished has its sidecar in the store. Ray begins a partition whose worker or machine died again elsewhere, and
-the same command after the death of the driver does only what is missing. Pictures and the store lie on a file system
-that all machines see.
+A row of the dataset is a partition. Tasks read and decode its pictures on any CPU; an actor per GPU, or per CPU, runs
+the network; tasks write the features. A partition is read, mapped and written by the same functions as on one machine,
+so its bytes are the same. A finished partition has its sidecar in the store. If a worker or machine dies, Ray starts
+its partition again elsewhere; if the driver dies, the same command continues. Pictures and store must be on a file
+system that all machines share.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from deixis.features.layout import Plan
 from deixis.features.picture_loading import Mapper, read_one
 from deixis.features.store_writing import StoreWriter
 
-#: Of a processor: an actor and some readers and writers fit on one, as both take a small part of the network's time.
+#: Shares of a CPU: an actor with some readers and writers fits on one, since these take little time.
 ACTOR_CPUS, READER_CPUS, WRITER_CPUS = 0.7, 0.2, 0.1
-#: Partitions that are sent to an actor: one is fetched while the other is mapped.
+#: Partitions in flight per actor: one is fetched while another is mapped.
 AT_A_TIME = 2
-#: A partition as the stages hand it on: its number, and what was made of it so far, pickled.
+#: A partition between stages: its number, and the pickled result of the last stage.
 Row = dict[str, Any]
 
 
@@ -41,27 +40,27 @@ def _packed(value: Any) -> bytes:
 
 
 def _unpacked(value: bytes) -> Any:
-    return pickle.loads(value)  # noqa: S301 – the stage before packed it
+    return pickle.loads(value)  # noqa: S301 – pickled by the stage before
 
 
 class MakesMappers(Hashable, Protocol):
-    """What workers make their mapper of; it travels to them in place of the mapper, and a worker makes one of each."""
+    """Sent to workers instead of the mapper; each worker builds its own."""
 
     def reader(self) -> Mapper[Any]:
-        """A mapper that prepares pictures, on a machine that may have no GPU."""
+        """A mapper that only prepares pictures, and needs no GPU."""
 
     def mapper(self) -> Mapper[Any]: ...
 
 
 class Job(NamedTuple):
-    """What every reader needs; it is put into the cluster once."""
+    """What all readers need; stored in the cluster once."""
 
     makes: MakesMappers
     pictures: Pictures
 
 
 def read_partition(row: Row, job: Any) -> Row:
-    """A task: the pictures of a partition, in order. `job` holds the reference of a `Job`, which is opened once."""
+    """Task: read the pictures of a partition, in order. `job` contains the reference of a `Job`."""
     pictures, reader = _opened(job[0])
     readings = [read_one(image, pictures, reader) for image in _unpacked(row["images"])]
     return {"number": row["number"], "readings": _packed(readings)}
@@ -78,7 +77,7 @@ def _opened(reference: Any) -> tuple[Pictures, Mapper[Any]]:
 
 
 class Network:
-    """An actor: takes partitions through the mapper one by one, in one thread."""
+    """Actor: maps one partition after the other, in one thread."""
 
     def __init__(self, makes: MakesMappers) -> None:
         self._mapper = makes.mapper()
@@ -94,10 +93,10 @@ class Network:
 
 
 def write_one(row: Row, folder: Path, plan: Plan) -> Row:
-    """A task: a partition into the store; gives how many images it has, and the seconds of each stage."""
+    """Task: write a partition; returns its number of images and the seconds of each stage."""
     number = int(row["number"])
     ids, mapped = _unpacked(row["mapped"])
-    # Of the ids of the store only those of the partition are sent.
+    # Only the ids of the partition are sent.
     seconds = write_mapped(folder, plan, number, dict(zip(plan.items(number), ids, strict=True)), mapped)
     return {
         "images": len(ids),
@@ -120,19 +119,19 @@ def extract_on_ray(
     progress: Callable[[int, int], None] = lambda done, total: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """`extract` on a cluster, with the same outcome.
+    """`extract` on a cluster, with the same result.
 
     Args:
-        corpus: whose images, all of them.
-        makes: the mapper's maker.
-        out: the store's folder, which all machines see under this name.
-        address: of the cluster; without one, a cluster of this machine alone is started, unless one is connected.
-        gpu: whether each actor has a GPU of its own; else each has a processor.
-        provenance: what else to record of the features' origin, beside the mapper's own.
-        partition_size: images in a partition.
-        readers: partitions that are decoded at a time; as many as the cluster has processors where not given.
-        progress: called with the number of images done so far and of all images.
-        say: told before a cluster of this machine alone is started.
+        corpus: all its images are used.
+        makes: builds the mapper.
+        out: the store's folder, under a path that all machines share.
+        address: of the cluster; by default the connected one, or a new one on this machine.
+        gpu: one actor per GPU; otherwise one per CPU.
+        provenance: recorded beside that of the mapper.
+        partition_size: images per partition.
+        readers: partitions that are decoded at a time; by default one per CPU of the cluster.
+        progress: called with the number of finished images and of all images.
+        say: called with a message before a cluster on this machine is started.
     """
     ray = _import_ray()
     start = time.perf_counter()
@@ -156,7 +155,7 @@ def extract_on_ray(
 
 
 def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: bool, readers: int | None) -> Any:
-    """The dataset of pending partitions, read, mapped and written; nothing is done before its rows are asked for."""
+    """The dataset of pending partitions, read, mapped and written; it is lazy."""
     resources = ray.cluster_resources()
     processors = max(1, int(resources.get("CPU", 1)))
     actors = int(resources.get("GPU", 0)) if gpu else processors
@@ -168,7 +167,7 @@ def _partitions(ray: Any, corpus: Corpus, job: Job, store: StoreWriter, gpu: boo
         {"number": number, "images": _packed([corpus.images[item] for item in store.plan.items(number)])}
         for number in pending
     ]
-    # The pool shrinks once all partitions are with actors: so there is room for one to begin again, whose machine died.
+    # The pool shrinks when all partitions are assigned, which leaves room to restart one whose machine died.
     pool = ray.data.ActorPoolStrategy(
         min_size=1, max_size=actors, initial_size=actors, max_tasks_in_flight_per_actor=AT_A_TIME
     )
@@ -206,12 +205,12 @@ def _told_in_one_line(ray: Any) -> Iterator[None]:
                 raise DeixisError(str(cause)) from None
             cause = getattr(cause, "cause", None) or cause.__cause__
         if isinstance(fault, ray.exceptions.RayActorError):
-            raise DeixisError(f"a worker could not begin: {_last_line(fault)}") from None
+            raise DeixisError(f"a worker could not start: {_last_line(fault)}") from None
         if isinstance(fault, ray.data.exceptions.ExecutionTimeoutError):
-            # What ends its worker is begun again as long as others are finished.
+            # Ray restarts a partition that kills its worker as long as others make progress.
             raise DeixisError(
                 "the last partitions are not finished: they may need more memory than a machine has (see Ray's logs); "
-                "run the same again to go on"
+                "run the same command again to continue"
             ) from None
         raise
 
@@ -222,13 +221,13 @@ def _last_line(fault: BaseException) -> str:
 
 @contextmanager
 def _connected(ray: Any, address: str | None, say: Callable[[str], None]) -> Iterator[None]:
-    """A cluster, and Ray Data that keeps its own progress to itself."""
+    """A connection to a cluster, without the progress bars of Ray Data."""
     connected = ray.is_initialized()
     if not connected:
         if address is None and "RAY_ADDRESS" not in os.environ:
-            say("starting Ray on this machine alone; --address takes a cluster's …")
+            say("starting Ray on this machine; use --address for a cluster …")
         try:
-            # Workers run this very program: the environment of the machines is the person's to prepare.
+            # Workers run this program; the machines' environments must be prepared by the user.
             ray.init(
                 address=address,
                 log_to_driver=False,

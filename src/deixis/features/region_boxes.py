@@ -1,4 +1,4 @@
-"""Where the boxes of regions come from: drawn ones, a proposal method, or an earlier extraction."""
+"""Boxes of regions: those of the corpus, from a proposal method, or from an earlier extraction."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from deixis.vision.proposer import squashed
 
 
 class BoxSource(Protocol):
-    """Where regions come from."""
+    """Gives the boxes of an image."""
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What decides the boxes, and under `saw_boxes` whether drawn boxes had a part in it."""
+        """What determines the boxes; `saw_boxes` is whether ground-truth boxes were used."""
 
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
-        """At most `count` boxes `(boxes, 4)` in the picture's pixels, best first; called in a reader's thread."""
+        """At most `count` boxes `(boxes, 4)` in the picture's pixels, best first; called from reader threads."""
 
 
 class DrawnBoxes:
-    """The boxes that the corpus has of an image."""
+    """The ground-truth boxes of an image."""
 
     provenance: Mapping[str, Any] = {"boxes": "drawn", "saw_boxes": True}
 
@@ -43,9 +43,9 @@ class DrawnBoxes:
 
 
 class MergedBoxes:
-    """For each chain of an image that has boxes the one box around them, in the order of `image.chains`.
+    """One box around the boxes of each chain, in the order of `image.chains`; chains without boxes are left out.
 
-    What a plural phrase is held to (the Entities and two-branch papers), so these are the regions of training pairs.
+    The ground truth of plural phrases in the Entities and two-branch papers, and so the regions of training pairs.
     """
 
     provenance: Mapping[str, Any] = {"boxes": "chains", "saw_boxes": True}
@@ -57,7 +57,7 @@ class MergedBoxes:
 
 
 class ProposedBoxes:
-    """The boxes that a proposal method finds."""
+    """The boxes of a proposal method."""
 
     def __init__(self, method: ProposalMethod) -> None:
         self._method = method
@@ -72,14 +72,14 @@ class ProposedBoxes:
 
 
 class LearnedBoxes(ProposedBoxes):
-    """Learned proposals; those of a batch are found together, where the network is."""
+    """Learned proposals, found for a whole batch at once."""
 
     def __init__(self, method: LearnedProposals) -> None:
         super().__init__(method)
         self._proposals = method
 
     def squashed(self, picture: Pillow.Image) -> Tensor:
-        """What `find` wants of a picture: bytes `(3, side, side)`."""
+        """The input of `find`: bytes `(3, side, side)`."""
         return squashed(picture, self._proposals.side)
 
     def find(self, pictures: Sequence[Tensor], count: int) -> list[NDArray[np.float32]]:
@@ -89,7 +89,7 @@ class LearnedBoxes(ProposedBoxes):
 
 
 class StoredBoxes:
-    """The boxes of an earlier extraction, such as EdgeBoxes that were found where OpenCV is."""
+    """The boxes of an earlier extraction, such as EdgeBoxes found on a machine with OpenCV."""
 
     def __init__(self, folder: str | Path) -> None:
         self._store = FeatureStore(folder)
@@ -106,7 +106,7 @@ class StoredBoxes:
 
 
 def load_boxes(name: str, *, device: str = "cpu", exported: bool = False) -> BoxSource:
-    """The source that a recipe names: `drawn`, `chains`, a proposal method or its file, or a feature store."""
+    """The boxes that a recipe names: `drawn`, `chains`, a proposal method, its file, or a feature store."""
     if name == "drawn":
         return DrawnBoxes()
     if name == "chains":

@@ -1,6 +1,6 @@
-"""Reading a feature store: memory-mapped, nothing loaded before it is asked for, any number of readers at once.
+"""Reading a feature store: memory-mapped, nothing loaded before it is used, any number of readers at once.
 
-A store is written once. A reader that comes while it is written may open what is finished.
+A store is written once. While it is being written, a reader may open the finished part.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class FeatureStore:
     """The features of many images. `store["image"][7]` is a row, `store.regions("some id")` a view of the file.
 
     Items are numbered in the order of the corpus. An image that was skipped (broken or missing picture) has no number
-    and no rows and is not `in` the store: `skipped` tells why. `numbers(ids)` leads from image ids to items.
+    and no rows and is not `in` the store; `skipped` has the reasons. `numbers(ids)` converts image ids to item numbers.
 
     Args:
         folder: the store.
-        unfinished: open a store that is still being written, as far as it is finished. Items have the numbers they will
-            have in the end, and what is seen does not grow while it is open.
+        unfinished: open the finished part of a store that is still being written. Items have their final numbers, and
+            the part does not grow while it is open.
 
     Raises:
-        InputError: not a store, an unfinished one, or a damaged one; the file is named. Arrays are looked at when they
-            are first used, so a damaged one is told then, or by `verify`.
+        InputError: not a store, an unfinished one, or a damaged one; the message names the file. Arrays are checked
+            when they are first used, or by `verify`.
 
     >>> from deixis.corpus import open_corpus
     >>> from deixis.features.extraction import extract
@@ -62,7 +62,7 @@ class FeatureStore:
         if not (self.folder / PLAN).exists():
             raise InputError(self.folder, f"is not a feature store (it has no {PLAN})")
         self.plan = read_json(self.folder / PLAN, Plan)
-        #: Identifies the recipe that made the features, and with it the features.
+        #: Identifies the recipe, and with it the features.
         self.fingerprint = self.plan.fingerprint
         if (self.folder / MANIFEST).exists():
             manifest = read_json(self.folder / MANIFEST, Manifest)
@@ -78,7 +78,7 @@ class FeatureStore:
             skipped = [image for sidecar in sidecars for image in sidecar.skipped]
         self._partitions = [Partition(self.folder, self.plan, number, count) for number, count in enumerate(items)]
         self._starts = np.concatenate([[0], np.cumsum(items, dtype=np.int64)])
-        #: Images that were asked for and have no features, with the reason.
+        #: Images without features, with the reason.
         self.skipped = {image.id: image.reason for image in skipped}
 
     def _finished_sidecars(self) -> list[Sidecar]:
@@ -88,7 +88,7 @@ class FeatureStore:
         return sidecars
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker process opens the files itself; no array travels.
+        # A worker process opens the files itself; no array is pickled.
         return partial(FeatureStore, unfinished=self._unfinished), (self.folder,)
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ class FeatureStore:
         return {image_id: number for number, image_id in enumerate(self.ids)}
 
     def numbers(self, image_ids: Iterable[str]) -> NDArray[np.int64]:
-        """The item numbers of images; one that the store has no features of is a `DeixisError`."""
+        """The item numbers of images; an image without features is a `DeixisError`."""
         return np.fromiter(map(self._number, image_ids), np.int64)
 
     def _number(self, image_id: str) -> int:
@@ -127,8 +127,8 @@ class FeatureStore:
             if image_id not in self.skipped:
                 raise DeixisError(f"{self.folder} has no features of image {image_id!r} (no such image)")
             raise DeixisError(
-                f"image {image_id!r} has no features: its picture {self.skipped[image_id]}. Mend it and remove "
-                f"{self.folder}, or leave the image out: `deixis corpus cut … --ids FILE` keeps those that a file lists"
+                f"image {image_id!r} has no features: its picture {self.skipped[image_id]}. Repair it and remove "
+                f"{self.folder}, or leave the image out: `deixis corpus cut … --ids FILE` keeps the images of a list"
             )
         return number
 
@@ -151,7 +151,7 @@ class FeatureStore:
         return self["boxes"][self._number(image_id)]
 
     def verify(self) -> None:
-        """Read every byte and compare with the hashes; the first damaged file is an `InputError`."""
+        """Read all files and compare them with the hashes; the first damaged file is an `InputError`."""
         _ = self.ids
         digest = hashlib.sha256()
         for partition in self._partitions:

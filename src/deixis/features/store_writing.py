@@ -1,7 +1,7 @@
-"""Writing a feature store: one writer, partitions in any order, a crash at any moment costs one partition.
+"""Writing a feature store: one writer, partitions in any order; a crash costs at most one partition.
 
-A partition's arrays are written under temporary names, synced and renamed, its sidecar after them. Whoever starts the
-same run again finds the sidecars, does what is missing, and ends with the same bytes.
+The arrays of a partition are written under temporary names, synced and renamed, then its sidecar. Running the same
+extraction again writes the partitions without a sidecar and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from deixis.features.layout import (
 )
 from deixis.files import LOCK, atomic_write, hold_folder, read_json
 
-#: One image's features: array name → row (of the array's shape) or, for a ragged array, rows.
+#: Features of one image: array name → row (of the array's shape) or, for a ragged array, rows.
 Features = Mapping[str, NDArray[Any]]
 
 
 class StoreWriter:
-    """The one writer of a store, as a context manager: it holds the lock, which dies with its process."""
+    """The only writer of a store, a context manager. It holds a lock, which ends with the process."""
 
     def __init__(self, folder: str | Path, plan: Plan, ids: Sequence[str]) -> None:
         self.folder, self.plan = Path(folder), plan
@@ -63,12 +63,12 @@ class StoreWriter:
         self._lock.release()
 
     def _refuse_strangers(self) -> None:
-        """Before anything is touched: a folder is ours if it has a plan, or nothing but what comes before the plan."""
+        """Refuse a folder with other files: a store has a plan, or only files that are written before the plan."""
         if (self.folder / PLAN).exists() or not self.folder.exists():
             return
         before_plan = {self.folder / name for name in (IDS, LOCK, PARTITIONS)} | set(_leftovers(self.folder))
         if not self.folder.is_dir() or {*self.folder.iterdir(), *self.folder.glob(f"{PARTITIONS}/*")} - before_plan:
-            raise InputError(self.folder, "is there and is no feature store; choose a folder of its own")
+            raise InputError(self.folder, "exists and is not a feature store; choose another folder")
 
     def _begin(self) -> None:
         self._tidy()
@@ -83,11 +83,11 @@ class StoreWriter:
             leftover.unlink(missing_ok=True)
 
     def pending(self) -> list[int]:
-        """The partitions that are still to be written."""
+        """The partitions that are not written yet."""
         return [number for number in range(self.plan.partitions) if not partition_done(self.folder, self.plan, number)]
 
     def finish(self) -> Manifest:
-        """Write the manifest, once every partition is there."""
+        """Write the manifest, when all partitions are written."""
         digest, items, skipped = hashlib.sha256(), [], []
         rows = dict.fromkeys(self.plan.arrays, 0)
         for number in range(self.plan.partitions):
@@ -107,13 +107,13 @@ class StoreWriter:
         path = self.folder / MANIFEST
         if not path.exists() or path.read_bytes() != encode(manifest):
             write_json(path, manifest)
-        # Of workers elsewhere that died while they wrote.
+        # Temporary files of workers that died on other machines.
         self._tidy()
         return manifest
 
 
 def check_same_plan(folder: Path, plan: Plan) -> None:
-    """Refuse to go on with a store that another recipe began, and say what differs."""
+    """Refuse to continue a store that was begun with another recipe, and say what differs."""
     found = read_json(folder / PLAN, Plan)
     if found == plan:
         return
@@ -138,18 +138,18 @@ def write_partition(
     features: Mapping[str, Features],
     skipped: Sequence[SkippedImage],
 ) -> Sidecar:
-    """Write one partition; it may be written again, by anyone, with the same outcome.
+    """Write one partition. Writing it again gives the same bytes.
 
     Args:
         folder: the store.
         plan: the store's plan.
         number: which partition.
-        ids: by item, all ids of the plan or those of the partition.
-        features: the features of the partition's images, by id, in any order.
-        skipped: those of its images that have none.
+        ids: ids by item, of the whole plan or of the partition.
+        features: features of the partition's images by id, in any order.
+        skipped: its images without features.
 
     Raises:
-        DeixisError: an image is neither here nor there, an array has not the planned shape, or a value does not fit.
+        DeixisError: an image is missing, an array does not have the planned shape, or a value does not fit.
     """
     own = [ids[item] for item in plan.items(number)]
     reasons = {image.id: image for image in skipped}
@@ -198,7 +198,7 @@ def _checked(image_id: str, name: str, spec: ArraySpec, item: Features) -> NDArr
 
 
 class _HashingStream:
-    """Passes bytes on and keeps their SHA-256 and count."""
+    """Passes bytes on, counting and hashing them."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self.bytes, self.digest = stream, 0, hashlib.sha256()

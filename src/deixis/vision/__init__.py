@@ -1,7 +1,7 @@
 """From pixels to features: safe picture reading, drawing, crops, backbones, proposals, region features.
 
-Nothing of the networks is imported here, so that reading or drawing a picture never waits for them.
+No network is imported here, so that reading or drawing a picture does not wait for PyTorch.
 """
 
-#: Before the file of a trained tower, where a backbone is named.
+#: Prefix of a backbone that is the file of a trained tower.
 TOWER = "tower:"

@@ -1,4 +1,4 @@
-"""A picture with the regions of a sentence's snippets, and under it the sentence, each snippet in its region's colour.
+"""Draw a picture with the regions of a sentence's snippets; below it the sentence in the colours of the regions.
 
 As Fig. 4 of the DVSA paper's supplement; `draw_regions` is a sheet of cut-out regions, as its Figs. 1 to 3.
 """
@@ -19,7 +19,7 @@ from deixis.vision.typesetting import draw_caption, font, printable, set_caption
 _LONGER, _COLUMN = 900, 640
 _MARGIN, _GAP = 28, 14
 _TEXT, _SMALL, _TITLE = 22, 15, 20
-#: A cell of a sheet, and how many stand side by side.
+#: Size of a cell of a sheet, and cells per row.
 _CELL, _ACROSS = 170, 8
 
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 def draw_alignment(picture: Pillow.Image, tokens: Sequence[str], parts: Sequence[Part], note: str = "") -> Pillow.Image:
-    """A page; parts with the same boxes share a colour, those on the whole picture a dotted line and no outline."""
+    """A page. Parts with the same boxes share a colour; those of the whole picture have a dotted line and no box."""
     scale = _LONGER / max(picture.size)
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
     shown = picture.convert("RGB").resize(size, Pillow.Resampling.LANCZOS)
@@ -76,7 +76,7 @@ def draw_alignment(picture: Pillow.Image, tokens: Sequence[str], parts: Sequence
 
 
 class Cut(NamedTuple):
-    """A region of a picture, and what stands under it."""
+    """A region of a picture, and the text below it."""
 
     picture: Pillow.Image
     box: Box

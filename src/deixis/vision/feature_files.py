@@ -1,7 +1,7 @@
-"""Features somebody else computed: `.npy` (vsepp's `*_ims.npy` too), `.npz` or `.safetensors`, one row an image.
+"""Precomputed features from a file: `.npy` (also `*_ims.npy` of VSE++), `.npz` or `.safetensors`, one row per image.
 
-Rows follow the corpus' images, or a list of ids. The files of VSE++ hold an image's row once for each of its five
-captions; of such copies the first is taken.
+Rows follow the corpus' images, or a list of ids. The files of VSE++ repeat an image's row for each of its five
+captions; the first copy is used.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from deixis.vision.weights import file_sha256
 
 
 class PrecomputedFeatures:
-    """A row an image, `(channels,)`, or a row a region, `(regions, channels)`. An `.npy` file stays on disk.
+    """One row `(channels,)` or several `(regions, channels)` per image. An `.npy` file is memory-mapped.
 
-    An image's values are also to be had as bytes, as a corpus' `Pictures` give a picture's, for extraction to read.
+    Extraction reads an image's values as bytes, like the pictures of a corpus.
 
     Args:
         path: the file.
-        corpus: whose images the rows are, in order, where no ids are given.
-        ids: a text file with an image id or file name a line, row by row; or `ids` inside an `.npz`.
-        array: which array of an `.npz` or `.safetensors`; needed only where there are several.
+        corpus: rows follow its images if no ids are given.
+        ids: a text file with the image id or file name of each row, one per line; or `ids` inside an `.npz`.
+        array: the array of an `.npz` or `.safetensors` file that has several.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class PrecomputedFeatures:
         if rest or not copies:
             raise InputError(
                 self.path,
-                f"has {len(self._rows)} rows for {len(corpus)} images: neither one row an image nor the same number "
+                f"has {len(self._rows)} rows for {len(corpus)} images: neither one row per image nor the same number "
                 "of copies for each; give the ids",
             )
         if copies > 1:
-            # Enough to tell copies from other layouts (five crops, another order), without reading it all.
+            # Check some rows: enough to distinguish copies from other layouts (five crops, another order).
             for first in range(0, len(self._rows), max(copies, len(self._rows) // 64 // copies * copies)):
                 block = self._rows[first : first + copies]
                 if not np.array_equal(block, np.broadcast_to(block[:1], block.shape), equal_nan=True):
-                    raise InputError(self.path, f"has {copies} different rows an image; give the ids", f"row {first}")
+                    raise InputError(self.path, f"has {copies} different rows per image; give the ids", f"row {first}")
         return {image.id: number * copies for number, image in enumerate(corpus)}
 
     def _by_id(self, listed: list[str], corpus: Corpus) -> dict[str, int]:
@@ -90,7 +90,7 @@ class PrecomputedFeatures:
         found: dict[str, int] = {}
         for row, name in enumerate(listed):
             if name in by_name:
-                # A later row under the same id is one of vsepp's copies.
+                # A later row with the same id is a copy (VSE++).
                 found.setdefault(by_name[name], row)
         if not found:
             raise InputError(self.path, f"lists no image of the corpus; its first id is {listed[0]!r}")
@@ -98,7 +98,7 @@ class PrecomputedFeatures:
 
 
 def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:
-    """The rows, not yet in memory where the format allows, the ids kept beside them, and the array's name."""
+    """The rows (memory-mapped if the format allows), the ids stored with them, and the array's name."""
     try:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False), None, ""
@@ -114,7 +114,7 @@ def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:
             return arrays[name], None, name
     except DeixisError:
         raise
-    # Damaged files show themselves as ValueError, OSError, BadZipFile, SafetensorError and more.
+    # Damaged files raise ValueError, OSError, BadZipFile, SafetensorError and more.
     except Exception as fault:
         raise InputError(path, f"cannot be read as features ({str(fault)[:200]})") from None
     raise InputError(path, "is neither .npy nor .npz nor .safetensors")

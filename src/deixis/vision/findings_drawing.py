@@ -1,4 +1,4 @@
-"""A picture with what was found in it: outlined regions, numbered, and beside them the texts that belong to each."""
+"""Draw a picture with numbered regions, and the texts of each region beside it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from deixis.vision.typesetting import Word, draw_caption, font, printable, set_c
 _PICTURE, _COLUMN = 720, 520
 _MARGIN, _GAP = 28, 14
 _TITLE, _TEXT, _SMALL = 20, 18, 14
-#: Room for the number before a text, and for the figure after it.
+#: Widths of the number before a text and of the figure after it.
 _NUMBER, _FIGURE = 34, 64
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found at a box in the picture's pixels, or in all of it: lines of text with a figure each."""
+    """Lines of text, each with a figure, for a box in the picture's pixels or for the whole picture."""
 
     lines: tuple[tuple[str, str], ...]
     box: Box | None = None
-    #: What stands at the box itself, after its number.
+    #: The label of the box, after its number.
     label: str = ""
-    #: Set grey: something that is not there.
+    #: Drawn in grey: something that is not in the picture.
     missing: bool = False
 
 
 def draw_findings(picture: Pillow.Image, findings: Sequence[Finding], title: str = "") -> Pillow.Image:
-    """A page: the picture with the boxes, and the texts beside it in the colours of their boxes."""
+    """A page with the picture, its boxes, and the texts in the colours of their boxes."""
     scale = _PICTURE / max(picture.size)
     width, height = (max(1, round(side * scale)) for side in picture.size)
     shown = picture.convert("RGB").resize((width, height), Pillow.Resampling.LANCZOS)
@@ -57,7 +57,7 @@ def draw_findings(picture: Pillow.Image, findings: Sequence[Finding], title: str
 
 
 def _styles(findings: Sequence[Finding]) -> list[tuple[int, ChainStyle] | None]:
-    """Number and colour of each finding that has a box; after twelve, colours come again, dashed."""
+    """Number and colour of each finding with a box; after twelve, colours repeat, dashed."""
     styles: list[tuple[int, ChainStyle] | None] = []
     number = 0
     for finding in findings:

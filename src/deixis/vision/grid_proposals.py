@@ -1,5 +1,7 @@
-"""Proposals that never look at the picture: boxes over sizes, shapes and positions, in an order whose every prefix is
-spread out. What a method finds beyond these, it found by looking."""
+"""Proposals that ignore the picture: a baseline for the other methods.
+
+Boxes of many sizes, shapes and positions, in an order in which the first boxes, however many, are spread out.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from deixis.vision.proposals import Proposals
 #: Sizes as shares of the picture, shapes as height/width in units of the picture's own.
 _SIZES = (1, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.06, 0.04)
 _SHAPES = (1 / 3, 0.6, 1, 1 / 0.6, 3)
-#: Neighbours are at most this share of a box's side apart.
+#: Distance of neighbouring boxes, at most this share of their side.
 _STEP = 0.5
-#: Gains that agree to so many are the same.
+#: Gains that agree to this many digits are equal.
 _DIGITS = 10
 
 
@@ -35,7 +37,7 @@ class GridProposals:
 
 
 def lattice() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """All boxes `(n, 4)` in [0, 1], and weights by which every size and shape counts the same, however many it has."""
+    """All boxes `(n, 4)` in [0, 1], and weights with the same sum for every size and shape."""
     groups = []
     for size in _SIZES:
         for shape in _SHAPES:
@@ -52,11 +54,11 @@ def _starts(side: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def _ordered() -> NDArray[np.float64]:
-    """The lattice, each box chosen to raise most what all its boxes' best overlap with those chosen so far adds up to.
+    """The lattice in greedy order: each box most increases the sum, over all boxes, of the best IoU with a chosen one.
 
-    That sum is submodular: a box's gain only ever falls, so an old gain is an upper bound, and only the box that leads
-    by its bound needs to be computed again. Boxes that mirror each other gain the same but for rounding, which differs
-    from processor to processor: of those the first of the lattice is taken.
+    That sum is submodular: gains only decrease, so an old gain is an upper bound, and only the box with the largest
+    bound must be computed again. Mirrored boxes have the same gain except for rounding, which differs between CPUs, so
+    gains are rounded and the first box is chosen.
     """
     boxes, weights = lattice()
     overlap = iou_matrix(boxes, boxes)

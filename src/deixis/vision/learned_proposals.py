@@ -1,7 +1,7 @@
-"""Proposals by the network of `deixis.vision.proposer`, and the file that its weights are kept in.
+"""Proposals by the network of `deixis.vision.proposer`, and the file of its weights.
 
-The weights that come with Deixis were trained by `deixis proposals train` on the 6,000 training pictures of Flickr8k
-with the boxes of Flickr30k Entities.
+The packaged weights were trained by `deixis proposals train` on the 6,000 training pictures of Flickr8k with the boxes
+of Flickr30k Entities.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from deixis.vision.weights import file_sha256, fill_network, read_network, save_
 
 BUNDLED = Path(__file__).with_name("models") / "proposer.safetensors"
 
-#: Pictures in a pass of the network: on a processor the maps of more than one do not stay in its cache.
+#: Pictures per pass of the network: on a CPU the maps of more than one do not fit into its cache.
 PASS = {"cpu": 1, "cuda": 64}
 
 _KIND = "deixis proposer 1"
-#: The backbone's classifier has no part in proposals, and is not kept.
+#: The backbone's classifier is not used and not stored.
 _NOT_KEPT = ("backbone._conv_head.", "backbone._bn1.", "backbone._fc.")
 
 
 class LearnedProposals:
-    """The trained network; `load` opens its file."""
+    """A trained network; `load` opens its file."""
 
     name = "learned"
     saw_boxes = True
@@ -63,7 +63,7 @@ class LearnedProposals:
 
     @torch.inference_mode()
     def propose_batch(self, pictures: Tensor, count: int) -> list[Proposals]:
-        """Squashed pictures as bytes `(batch, 3, side, side)` → for each its boxes in [0, 1]."""
+        """The boxes in [0, 1] of each picture, from bytes `(batch, 3, side, side)`."""
         passes = [self._candidates(part.to(self.device), count) for part in torch.split(pictures, PASS[self.device])]
         boxes, scores = (torch.cat(parts) for parts in zip(*passes, strict=True))
         rows, counts = suppress_batch(boxes, scores, self.overlap, count)
@@ -75,7 +75,7 @@ class LearnedProposals:
         ]
 
     def _candidates(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Many more boxes `(batch, n, 4)` than wanted, so that suppression does not run dry, and their scores."""
+        """Boxes `(batch, n, 4)` and scores, many more than `count`, since suppression removes most of them."""
         floats = normalize(pictures).to(memory_format=torch.channels_last)
         with torch.autocast(pictures.device.type, torch.bfloat16, enabled=pictures.is_cuda):
             logits, found, *_ = self._run(floats)
@@ -86,7 +86,7 @@ class LearnedProposals:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "cpu", exported: bool = False) -> LearnedProposals:
-        """Open a file that `save_proposer` wrote; anything else is an `InputError`."""
+        """Open a file written by `save_proposer`; anything else is an `InputError`."""
         model, side = _load_proposer(Path(path))
         return cls(model.to(checked_device(device)), side, file_sha256(Path(path)), exported)
 
@@ -99,18 +99,18 @@ def _exported(network: Proposer, side: int) -> OnnxFunction:
 
 
 def checked_device(name: str) -> torch.device:
-    """`cpu`, `cuda` where there is one, or `auto`: a GPU where there is one."""
+    """The device of a name; `auto` is a GPU if there is one."""
     if name not in ("auto", "cpu", "cuda"):
         raise DeixisError(f"unknown device {name!r}; known: auto, cpu, cuda")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise DeixisError("no CUDA device is at hand; use --device cpu")
+        raise DeixisError("there is no CUDA device; use --device cpu")
     return torch.device(name)
 
 
 def save_proposer(model: Proposer, side: int, path: str | Path) -> None:
-    """Weights as float16 safetensors; what is needed to rebuild the network is in the file's metadata."""
+    """Save weights as float16 safetensors, with the settings of the network in the metadata."""
     description = {"kind": _KIND, "backbone": model.backbone_name, "width": str(model.width), "side": str(side)}
     save_network(model, path, description, skip=_NOT_KEPT)
 

@@ -1,7 +1,7 @@
-"""Where methods find the phrases of captions, one method below the other (two-branch, Fig. 2; Entities, Fig. 3).
+"""Draw where methods localize the phrases of captions, one method per row (two-branch, Fig. 2; Entities, Fig. 3).
 
-Phrases and the regions found for them share a colour. A region that is right (it overlaps the drawn box enough) has a
-solid outline, a wrong one a dashed outline and its phrase a dotted line. Scores stand in brackets after the phrases.
+Phrases and their regions share a colour. A correct region (IoU with the ground-truth box at least 0.5) has a solid
+outline; a wrong one has a dashed outline, and its phrase a dotted line. Scores are in brackets after the phrases.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _COLUMN, _TALLEST = 560, 420
 _MARGIN, _GAP = 28, 14
 _TITLE, _TEXT, _SMALL = 20, 18, 14
 _NOTE = (
-    "solid: right (IoU with the drawn box at least 0.5)   ·   dashed box, dotted phrase: wrong   ·   "
+    "solid: right (IoU with the ground-truth box at least 0.5)   ·   dashed box, dotted phrase: wrong   ·   "
     "in brackets: the region's score"
 )
 
 
 @dataclass(frozen=True)
 class FoundPhrase:
-    """The best region of a phrase: its box in the original picture's pixels, its score, and whether it is right."""
+    """The best region of a phrase: its box in the original picture's pixels, its score, and whether it is correct."""
 
     phrase: Phrase
     box: Box
@@ -40,7 +40,7 @@ class FoundPhrase:
 
 @dataclass(frozen=True)
 class Example:
-    """A column: a picture, one of its captions, and what each method found, in the order of the methods."""
+    """A column: a picture, one of its captions, and the result of each method, in their order."""
 
     image: Image
     picture: Pillow.Image
@@ -49,14 +49,14 @@ class Example:
 
 
 def draw_comparison(methods: Sequence[str], examples: Sequence[Example]) -> Pillow.Image:
-    """A page with a row a method and a column an example.
+    """A page with one row per method and one column per example.
 
     Args:
-        methods: what the rows are called.
-        examples: each with as many findings as there are methods.
+        methods: the names of the rows.
+        examples: each with a result for every method.
     """
     if not examples or any(len(example.found) != len(methods) for example in examples):
-        raise DeixisError("a comparison needs examples, each with what every method found")
+        raise DeixisError("a comparison needs examples, each with a result for every method")
     columns = [[_cell(example, row) for row in range(len(methods))] for example in examples]
     heights = [max(column[row].height for column in columns) for row in range(len(methods))]
     width = 2 * _MARGIN + len(columns) * (_COLUMN + _MARGIN) - _MARGIN
@@ -77,14 +77,14 @@ def draw_comparison(methods: Sequence[str], examples: Sequence[Example]) -> Pill
 
 
 def _cell(example: Example, row: int) -> Pillow.Image:
-    """One method's findings on one picture, with the caption under it."""
+    """The result of one method on one picture, with the caption below it."""
     scale = min(_COLUMN / example.picture.width, _TALLEST / example.picture.height)
     size = tuple(max(1, round(side * scale)) for side in example.picture.size)
     picture = example.picture.resize((size[0], size[1]), Pillow.Resampling.LANCZOS)
     original = (example.image.width or example.picture.width, example.image.height or example.picture.height)
     across, down = (shown / whole for shown, whole in zip(picture.size, original, strict=True))
     found = example.found[row]
-    # By phrase, not by chain: two mentions of one chain may be found in different places.
+    # By phrase, not by chain: mentions of one chain may be localized differently.
     colours = [PALETTE[number % len(PALETTE)] for number in range(len(found))]
     outlines = [
         Outline(one.box.scaled(across, down), ChainStyle(colour, dashed=not one.right))
@@ -102,8 +102,8 @@ def _cell(example: Example, row: int) -> Pillow.Image:
 
 
 def _with_scores(caption: Caption, found: Sequence[FoundPhrase]) -> Caption:
-    """The caption with each score as a word after its phrase, and the number of the finding as the phrase's chain."""
-    # Where several phrases end together the innermost, which is the last of them, has its score first.
+    """The caption with each score as a word after its phrase; the chain of a phrase is its number."""
+    # If several phrases end together, the score of the innermost, the last of them, comes first.
     order = sorted(range(len(found)), key=lambda number: (found[number].phrase.end, -number))
     words = list(caption.tokens)
     for place, number in enumerate(order):

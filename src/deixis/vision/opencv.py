@@ -1,4 +1,4 @@
-"""OpenCV's contrib modules, which not everyone has; `working_copy` is the picture as they get it."""
+"""OpenCV's contrib modules, an optional dependency; `working_copy` prepares a picture for them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from PIL import Image as Pillow
 
 from deixis.errors import DeixisError
 
-#: Pictures are brought to this longer side, in pixels: what the parameters of the methods were chosen at.
+#: Pictures are resized to this longer side in pixels, at which the parameters of the methods were chosen.
 LONGER_SIDE = 320
 
 
 def load_opencv() -> Any:
-    """The module `cv2` with `ximgproc`, or an error that says how to get it."""
+    """The module `cv2` with `ximgproc`, or an error that says how to install it."""
     try:
         cv2 = importlib.import_module("cv2")
     except ImportError:
@@ -30,7 +30,7 @@ def load_opencv() -> Any:
 
 
 def working_copy(picture: Pillow.Image) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """RGB `(height, width, 3)` at the working size, and the factors `(4,)` that bring its boxes back."""
+    """RGB `(height, width, 3)` at the working size, and the factors `(4,)` that scale boxes back."""
     scale = LONGER_SIDE / max(picture.size)
     size = max(8, round(picture.width * scale)), max(8, round(picture.height * scale))
     copy = picture if picture.size == size else picture.resize(size, Pillow.Resampling.BILINEAR)

@@ -1,4 +1,4 @@
-"""Boxes outlined and labelled on a picture, so that outlines and labels do not hide one another."""
+"""Draw boxes with labels on a picture so that they do not hide each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Area = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Outline:
-    """A box to draw, in the picture's own pixels; an empty label is not drawn."""
+    """A box to draw, in the picture's pixels; an empty label is not drawn."""
 
     box: Box
     style: ChainStyle
@@ -31,7 +31,7 @@ class Outline:
 
 
 def draw_outlines(picture: Pillow.Image, outlines: Sequence[Outline]) -> None:
-    """Draw onto the picture: large boxes under small ones, equal boxes nested, labels above all outlines."""
+    """Draw large boxes below small ones, equal boxes nested, and labels above all boxes."""
     draw = ImageDraw.Draw(picture)
     ordered = sorted(
         outlines, key=lambda outline: -(outline.box.x2 - outline.box.x1) * (outline.box.y2 - outline.box.y1)
@@ -41,14 +41,14 @@ def draw_outlines(picture: Pillow.Image, outlines: Sequence[Outline]) -> None:
         _draw_frame(draw, _inset(_area(outline.box, picture.size), seen[outline.box] * (_LINE + 1)), outline.style)
         seen[outline.box] += 1
     placed: list[Area] = []
-    # Small boxes have the fewest places for a label, so they choose first.
+    # Small boxes have the fewest positions for a label, so they come first.
     for outline in reversed(ordered):
         if outline.label:
             placed.append(_draw_label(draw, outline, picture.size, placed))
 
 
 def _area(box: Box, size: tuple[int, int]) -> Area:
-    """The box in whole pixels, inside the picture and never without extent."""
+    """The box in whole pixels, inside the picture and at least one pixel large."""
     width, height = size
     left, top = min(round(box.x1), width - 1), min(round(box.y1), height - 1)
     return left, top, min(max(round(box.x2), left + 1), width), min(max(round(box.y2), top + 1), height)
@@ -62,7 +62,7 @@ def _inset(area: Area, amount: int) -> Area:
 
 def _draw_frame(draw: ImageDraw.ImageDraw, area: Area, style: ChainStyle) -> None:
     left, top, right, bottom = area
-    # A thin white edge on both sides keeps the line visible on ground of its own colour.
+    # A thin white edge on both sides keeps the line visible on a background of its colour.
     draw.rectangle((left - 1, top - 1, right, bottom), outline=PAPER, width=_LINE + 2)
     draw.rectangle((left, top, right - 1, bottom - 1), outline=style.colour, width=_LINE)
     if style.dashed:
@@ -88,7 +88,7 @@ def _draw_label(draw: ImageDraw.ImageDraw, outline: Outline, size: tuple[int, in
 
 
 def _places(area: Area, width: int, height: int) -> Iterator[tuple[int, int]]:
-    """Upper left corners a label of a box may have, the best first: on the upper edge, the lower, then inside."""
+    """Possible upper left corners of a label, best first: at the upper edge, the lower edge, then inside."""
     left, top, right, bottom = area
     for y in (top - height, top, bottom, bottom - height, *range(top + height, bottom - height, height)):
         yield left, y

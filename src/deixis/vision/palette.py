@@ -1,4 +1,4 @@
-"""One colour a chain, the same for its boxes and for the phrases that name it (Figure 1 of the Entities paper)."""
+"""One colour per chain, for its boxes and for the phrases that mention it (Figure 1 of the Entities paper)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deixis.corpus import Image
 
 Colour = tuple[int, int, int]
 
-#: Twelve colours of which any two are at least ΔE 19 apart for common, red-, green- and blue-blind vision alike.
+#: Twelve colours with pairwise ΔE of at least 19, also for red-, green- and blue-blind vision.
 PALETTE: tuple[Colour, ...] = (
     (226, 0, 53),
     (0, 134, 255),
@@ -30,14 +30,14 @@ PAPER: Colour = (255, 255, 255)
 
 @dataclass(frozen=True)
 class ChainStyle:
-    """How a chain is drawn. After twelve chains colours come again, dashed."""
+    """How a chain is drawn. After twelve chains, colours repeat, dashed."""
 
     colour: Colour
     dashed: bool
 
 
 def chain_styles(image: Image) -> dict[str, ChainStyle]:
-    """A style for each chain: those with boxes first, then in the order in which captions mention them."""
+    """A style for each chain: chains with boxes first, then in the order in which captions mention them."""
     mentioned = {p.chain: None for caption in image.captions for p in caption.phrases if p.visual}
     order = {chain: place for place, chain in enumerate(mentioned)}
     ranked = sorted(image.chains, key=lambda chain: (not chain.boxes, order.get(chain.id, len(order))))
@@ -60,7 +60,7 @@ def contrast(first: Colour, second: Colour) -> float:
 
 
 def readable(colour: Colour, background: Colour = PAPER, ratio: float = 4.5) -> Colour:
-    """The colour, darkened until text in it can be read on a light background."""
+    """The colour, darkened until text is readable on a light background."""
     while contrast(colour, background) < ratio:
         red, green, blue = colour
         colour = (red * 19 // 20, green * 19 // 20, blue * 19 // 20)
@@ -68,5 +68,5 @@ def readable(colour: Colour, background: Colour = PAPER, ratio: float = 4.5) -> 
 
 
 def text_on(background: Colour) -> Colour:
-    """Black or white, whichever reads better on a label of this colour."""
+    """Black or white, whichever is more readable on a label of this colour."""
     return max((0, 0, 0), PAPER, key=lambda colour: contrast(colour, background))

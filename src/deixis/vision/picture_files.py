@@ -1,4 +1,4 @@
-"""Picture files that a person names, read safely."""
+"""Safe reading of picture files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Stamp(NamedTuple):
-    """What changes when a file does: bytes, nanoseconds. `changed` is the inode's own time, which no program sets."""
+    """Size and times of a file, to detect changes. `changed` is the ctime, which programs cannot set."""
 
     size: int
     modified: int
     changed: int
 
 
-#: Of a file that must be looked at again.
+#: The stamp of a file that must be read again.
 NEVER = Stamp(-1, 0, 0)
 
 
@@ -32,9 +32,9 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def read_file(path: bytes) -> tuple[bytes, Stamp]:
-    """The bytes of a regular file and its stamp, `NEVER` where it changed meanwhile; else an `InputError`.
+    """The bytes of a regular file and its stamp, `NEVER` if it changed while it was read.
 
-    Links are not followed: one put in a file's place would lead elsewhere.
+    Symbolic links are not followed. Anything but a regular file is an `InputError`.
     """
     try:
         with open_regular(path, follow_links=False) as stream:
@@ -49,28 +49,28 @@ def read_file(path: bytes) -> tuple[bytes, Stamp]:
 
 
 def read_picture_file(path: str | Path, *, at_least: int = 0) -> Picture:
-    """The picture of a file that a person names, whose links are followed (`deixis.vision.reading.decode_picture`)."""
+    """Decode a picture file named by the user; links are followed (`deixis.vision.reading.decode_picture`)."""
     data, name = read_named_file(path)
     return decode_picture(data, name=name, at_least=at_least)
 
 
 def read_named_file(path: str | Path) -> tuple[bytes, str]:
-    """The bytes of a file that a person names, whose links are followed, and its name for messages."""
+    """The bytes of a file named by the user, and its name for messages; links are followed."""
     name = os.fsencode(path)
     data, _ = read_file(os.path.realpath(name))
     return data, shown(name)
 
 
 def as_picture(picture: str | Path | Picture, *, at_least: int = 0) -> Picture:
-    """A picture, or what a file that is named holds."""
+    """The picture itself, or that of a path."""
     return read_picture_file(picture, at_least=at_least) if isinstance(picture, str | Path) else picture
 
 
 def shown(path: bytes) -> str:
-    """A path as text for people and JSON: bytes that are not UTF-8 as `\\xff`, line breaks as they are."""
+    """A path as text for messages and JSON: bytes that are not UTF-8 as `\\xff`, line breaks unchanged."""
     return path.decode(errors="backslashreplace")
 
 
 def printable(text: str) -> str:
-    """Text of strangers for a terminal: what would move its cursor or colour it is told by its escape."""
+    """Untrusted text for a terminal: control characters are escaped."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -1,4 +1,4 @@
-"""A picture with the first of its proposals, numbered from the best."""
+"""Draw the best proposals of a picture, numbered by rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deixis.vision.proposals import Proposals
 
 
 def draw_proposals(picture: Pillow.Image, proposals: Proposals) -> Pillow.Image:
-    """The picture, its longer side enlarged or shrunk to 900 pixels, with each box's rank as its label."""
+    """The picture, resized to a longer side of 900 pixels, with the rank of each box as its label."""
     scale = LONGER_SIDE / max(picture.size)
     size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
     drawing = picture.resize(size, Pillow.Resampling.LANCZOS)

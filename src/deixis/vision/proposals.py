@@ -1,8 +1,8 @@
-"""Proposals: regions nobody drew, by several methods behind one protocol.
+"""Region proposals by several methods behind one protocol.
 
-`learned` was trained on drawn boxes and says so (`saw_boxes`); the others have seen none. Every method ranks its boxes
-and spends its budget through `diversified`. Its overlap was chosen on validation pictures of Flickr8k: the loosest
-that costs at most half a point of recall at 100 boxes and IoU 0.5, since looser ones fit boxes better.
+`learned` was trained on ground-truth boxes (`saw_boxes`); the other methods have seen none. All methods rank boxes and
+select them with `diversified`. The allowed overlap of each was chosen on validation pictures of Flickr8k: the
+largest one that costs at most half a point of recall at 100 boxes and IoU 0.5, since larger ones fit boxes better.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from deixis.corpus.boxes import Boxes, suppress
 from deixis.errors import DeixisError
 
-#: Names of the methods; the file of a trained proposer (.safetensors) is one more.
+#: Names of the methods; the file of a trained proposer (.safetensors) is also accepted.
 METHODS = ("learned", "edge-boxes", "selective-search", "selective-search-quality", "grid")
 
 
@@ -30,19 +30,19 @@ class Proposals(NamedTuple):
 
 
 class ProposalMethod(Protocol):
-    """Finds boxes in a picture: the same picture gives the same boxes, in any order of calls and in any thread."""
+    """Finds boxes in a picture. The same picture always gives the same boxes; methods are thread-safe."""
 
     name: str
     saw_boxes: bool
-    #: All that decides the boxes beside the name: parameters, and the hash of trained weights.
+    #: What determines the boxes beside the name: parameters, and the hash of trained weights.
     settings: Mapping[str, str | int | float]
 
     def propose(self, picture: Pillow.Image, count: int) -> Proposals:
-        """At most `count` boxes inside an RGB picture, ranked, no two overlapping more than the method's budget."""
+        """At most `count` boxes of an RGB picture, ranked, that overlap at most as much as the method allows."""
 
 
 def diversified(boxes: Boxes, scores: NDArray[np.floating], overlap: float, count: int) -> Proposals:
-    """The best `count` boxes, none with an intersection over union of more than `overlap` with a better one."""
+    """The best `count` boxes, without those whose IoU with a better one is more than `overlap`."""
     kept = suppress(boxes, scores, overlap, count)
     return Proposals(boxes[kept].astype(np.float32), scores[kept].astype(np.float32))
 
@@ -54,13 +54,13 @@ def load_method(
 
     Args:
         name: one of `METHODS`, or a path that ends in .safetensors.
-        edge_model: a structured-forest model for `edge-boxes`.
+        edge_model: the structured forest of `edge-boxes`.
         device: where the learned proposer runs.
-        exported: on a CPU, run it with onnxruntime: seconds to begin with, then about twice as fast.
+        exported: on a CPU, run it with onnxruntime: takes seconds to start, then about twice as fast.
     """
     if edge_model is not None and name != "edge-boxes":
-        raise DeixisError(f"an edge model serves edge-boxes alone, not {name}")
-    # Each method is imported when it is asked for: PyTorch and OpenCV take a second each.
+        raise DeixisError(f"an edge model is for edge-boxes only, not {name}")
+    # Imported on demand: PyTorch and OpenCV take a second each.
     if name == "learned" or str(name).endswith(".safetensors"):
         from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
 

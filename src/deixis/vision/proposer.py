@@ -1,8 +1,8 @@
-"""Learned proposals: a small one-stage detector of "what captions mention", on an EfficientNet-Lite.
+"""Learned proposals: a small one-stage detector of what captions mention, on an EfficientNet-Lite.
 
-The papers take EdgeBoxes or selective search. This network is trained on the boxes of a corpus (so figures that use it
-have seen drawn boxes, and must say so), predicts for each anchor a box and its quality for each of the eight entity
-types, and ranks by the best quality over types. Training is in `deixis.training.tools.proposer_training`.
+The papers use EdgeBoxes or selective search. This network is trained on the boxes of a corpus, so results that use it
+have seen ground-truth boxes and must say so. For each anchor it predicts a box and its quality for each of the eight
+entity types; boxes are ranked by the best quality. Training is in `deixis.training.tools.proposer_training`.
 
 Shapes: pictures `(batch, 3, side, side)`, squashed to a square; boxes `(…, 4)` as x1, y1, x2, y2 in [0, 1].
 """
@@ -23,17 +23,17 @@ from deixis.vision.backbones import as_bytes
 from deixis.vision.crops import BILINEAR, squash
 from deixis.vision.efficientnet_lite import EfficientNetLite
 
-#: Each level of the pyramid has a stride in pixels, and anchors of these sizes (in strides) and shapes (height/width).
+#: Strides of the pyramid's levels in pixels, sizes of the anchors in strides, and their shapes (height/width).
 STRIDES = (8, 16, 32, 64)
 ANCHOR_SIZES = (3.0, 4.0, 5.5)
 ANCHOR_SHAPES = (0.5, 1.0, 2.0)
 ANCHORS_PER_CELL = len(ANCHOR_SIZES) * len(ANCHOR_SHAPES)
-#: Groups of the normalization; the width is a multiple.
+#: Groups of the group norm; the width is a multiple of it.
 GROUPS = 16
 
 
 class ProposerOutput(NamedTuple):
-    """What the network says of each anchor."""
+    """The output for each anchor."""
 
     logits: Tensor  # (batch, anchors, types): the quality of the box as one of that type
     boxes: Tensor  # (batch, anchors, 4), float32, not clipped to the picture
@@ -54,7 +54,7 @@ class Proposer(nn.Module):
         self.box_tower = nn.Sequential(_separable(width), _separable(width))
         self.quality = nn.Conv2d(width, ANCHORS_PER_CELL * len(TYPES), 1)
         self.offsets = nn.Conv2d(width, ANCHORS_PER_CELL * 4, 1)
-        # Nearly all anchors are background: start from a prior of 1%.
+        # Nearly all anchors are background: begin with a prior of 1%.
         nn.init.normal_(self.quality.weight, std=0.01)
         nn.init.constant_(self.quality.get_parameter("bias"), -math.log(99))
         nn.init.normal_(self.offsets.weight, std=0.01)
@@ -64,7 +64,7 @@ class Proposer(nn.Module):
         return self.read_pyramid(self.backbone.pyramid(pictures), pictures.shape[-1])
 
     def read_pyramid(self, pyramid: Sequence[Tensor], side: int) -> ProposerOutput:
-        """What the network says of pictures of `side` pixels whose backbone's maps are at hand."""
+        """The output for pictures of `side` pixels from the maps of the backbone."""
         maps = [lateral(level) for lateral, level in zip(self.lateral, pyramid, strict=True)]
         for index in range(len(maps) - 1, 0, -1):
             maps[index - 1] = maps[index - 1] + F.interpolate(maps[index], size=maps[index - 1].shape[-2:])
@@ -82,12 +82,12 @@ def normalize(pictures: Tensor) -> Tensor:
 
 
 def squashed(picture: Pillow.Image, side: int) -> Tensor:
-    """A picture as bytes `(3, side, side)`, its aspect given up."""
+    """The whole picture resized to a square, bytes `(3, side, side)`."""
     return as_bytes(squash(picture, side, BILINEAR))
 
 
 def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
-    """All anchors `(anchors, 4)` as centre x, centre y, width, height in [0, 1], in the order of the head's outputs."""
+    """All anchors `(anchors, 4)` as centre x, centre y, width, height in [0, 1], in the order of the outputs."""
     levels = []
     for stride, count in zip(STRIDES, cells, strict=True):
         centres = (torch.arange(count, device=device, dtype=torch.float32) + 0.5) / count
@@ -104,7 +104,7 @@ def make_anchors(side: int, cells: list[int], device: torch.device) -> Tensor:
 
 
 def decode(offsets: Tensor, anchors: Tensor) -> Tensor:
-    """Boxes from the head's offsets: centre moved in units of the anchor's size, size scaled by an exponential."""
+    """Boxes from offsets: the centre moves in units of the anchor's size, the size is scaled by an exponential."""
     centre = anchors[:, :2] + offsets[..., :2] * anchors[:, 2:]
     half = anchors[:, 2:] * offsets[..., 2:].clamp(-4, 4).exp() / 2
     return torch.cat([centre - half, centre + half], -1)

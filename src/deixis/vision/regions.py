@@ -1,7 +1,7 @@
-"""Features of regions from a network's map: one pass a picture, however many boxes (RoIAlign, He et al. 2017).
+"""Features of regions from a network's map: one pass per picture for any number of boxes (RoIAlign, He et al. 2017).
 
-The samples of a box lie on a grid, and bilinear weights are products, so a box is two small matrices: one weighs the
-rows of the map, one its columns. All boxes of a batch are pooled by matrix products, with no loop over boxes.
+The samples of a box form a grid and bilinear weights are separable, so a box is two small matrices: weights of the
+map's rows and of its columns. All boxes of a batch are pooled by matrix products, without a loop over boxes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from deixis.vision.crops import crop_box
 
-#: Bins a side and samples a bin and axis, as detectors have them.
+#: Bins per side, and samples per bin and axis, as in detectors.
 BINS, SAMPLES = 7, 2
 
 
 @dataclass(frozen=True)
 class Maps:
-    """A network's maps of a batch: cell (row, column) is centred at (origin + stride × column, …) of the input."""
+    """Maps of a batch; the centre of cell (row, column) is at (origin + stride × column, …) in the input."""
 
     #: `(batch, channels, rows, columns)`
     values: Tensor
@@ -33,16 +33,16 @@ class Maps:
 
 
 def roi_align(maps: Maps, boxes: Tensor, picture: Tensor, *, bins: int = BINS, samples: int = SAMPLES) -> Tensor:
-    """Each box as a small map `(boxes, channels, bins, bins)`: the mean of `samples`² bilinear samples a bin.
+    """Each box as a small map `(boxes, channels, bins, bins)`: the mean of `samples`² bilinear samples per bin.
 
     With `origin` at half a stride this is `torchvision.ops.roi_align(…, 1 / stride, samples, aligned=True)`.
 
     Args:
         maps: of the whole batch.
         boxes: `(boxes, 4)` as x1, y1, x2, y2 in input pixels.
-        picture: `(boxes,)`, which picture of the batch each box is in.
-        bins: side of the outcome.
-        samples: samples a bin and axis.
+        picture: `(boxes,)`, the picture of each box.
+        bins: side of the result.
+        samples: samples per bin and axis.
     """
     across, down = _weights(maps, boxes, bins, samples)
     # Rows first, then columns: (boxes, bins, rows) × (boxes, channels, rows, columns) × (boxes, bins, columns).
@@ -50,13 +50,13 @@ def roi_align(maps: Maps, boxes: Tensor, picture: Tensor, *, bins: int = BINS, s
 
 
 def roi_align_each(values: Tensor, boxes: Tensor, *, bins: int = BINS, samples: int = SAMPLES) -> Tensor:
-    """RoIAlign with the same number of boxes a picture and boxes in [0, 1]: differentiable, quick on a GPU.
+    """RoIAlign for the same number of boxes per picture, in [0, 1]: differentiable, and fast on a GPU.
 
     Args:
         values: maps `(batch, channels, rows, columns)` of whole pictures, best in `torch.channels_last`.
         boxes: `(batch, boxes, 4)`.
-        bins: side of the outcome.
-        samples: samples a bin and axis; more cost next to nothing.
+        bins: side of the result.
+        samples: samples per bin and axis; more cost almost nothing.
 
     Returns:
         `(batch, boxes, bins, bins, channels)`: rows of bins, then columns.
@@ -72,11 +72,11 @@ def roi_align_each(values: Tensor, boxes: Tensor, *, bins: int = BINS, samples: 
 
 
 def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, samples: int = SAMPLES) -> Tensor:
-    """The mean over the bins of `roi_align`, `(all boxes, channels)`, without ever making the bins.
+    """The mean over the bins of `roi_align`, `(all boxes, channels)`, computed without the bins.
 
     Args:
         maps: of the whole batch.
-        boxes: for each picture of the batch, in order, its boxes `(boxes, 4)` in input pixels.
+        boxes: the boxes `(boxes, 4)` of each picture of the batch, in input pixels.
         bins: as in `roi_align`.
         samples: as in `roi_align`.
     """
@@ -88,39 +88,39 @@ def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, sam
 
 
 def box_coordinates(boxes: Tensor, width: float, height: float) -> Tensor:
-    """x1/W, y1/H, x2/W, y2/H and the share of the picture that the box covers, `(boxes, 5)`."""
+    """x1/W, y1/H, x2/W, y2/H and the box's share of the picture, `(boxes, 5)`."""
     relative = boxes / boxes.new_tensor([width, height, width, height])
     area = (relative[:, 2] - relative[:, 0]) * (relative[:, 3] - relative[:, 1])
     return torch.cat([relative, area[:, None]], 1)
 
 
 def with_context(vectors: Tensor, whole: Tensor, counts: Sequence[int]) -> Tensor:
-    """Region vectors `(boxes, channels)`, each with its picture's vector appended; `counts` boxes a picture."""
+    """Append the picture's vector to each region vector `(boxes, channels)`; `counts` are the boxes per picture."""
     repeats = torch.as_tensor(counts, device=whole.device)
     return torch.cat([vectors, whole.repeat_interleave(repeats, 0)], 1)
 
 
 def box_crops(picture: Pillow.Image, boxes: Tensor, side: int) -> list[Pillow.Image]:
-    """Each box cut out and squashed to the network's input, one pass per box: slow, as in the Entities paper."""
+    """Each box, cropped and resized to the network's input, as in the Entities paper: one pass per box, slow."""
     return [crop_box(picture, (x1, y1, x2, y2), side) for x1, y1, x2, y2 in boxes.tolist()]
 
 
 def _weights(maps: Maps, boxes: Tensor, bins: int, samples: int) -> tuple[Tensor, Tensor]:
-    """How much each column, and each row, counts in each bin: `(boxes, bins, columns)`, `(boxes, bins, rows)`."""
+    """The weights of columns and rows in each bin: `(boxes, bins, columns)`, `(boxes, bins, rows)`."""
     rows, columns = maps.values.shape[-2:]
-    # Places on the map need single precision even where the map is half.
+    # Positions need single precision even if the map is half.
     boxes = boxes.to(maps.values.device, torch.promote_types(maps.values.dtype, torch.float32))
     low, high = boxes[:, :2], boxes[:, 2:]
     start, extent = (low - boxes.new_tensor(maps.origin)) / maps.stride, (high - low) / maps.stride
     steps = (torch.arange(bins * samples, dtype=boxes.dtype, device=boxes.device) + 0.5) / (bins * samples)
-    # (boxes, bins, samples, axis): where along the map each sample falls.
+    # (boxes, bins, samples, axis): the position of each sample on the map.
     points = (start[:, None] + steps[:, None] * extent[:, None]).reshape(-1, bins, samples, 2)
     across, down = _bilinear(points[..., 0], columns), _bilinear(points[..., 1], rows)
     return across.mean(2).to(maps.values), down.mean(2).to(maps.values)
 
 
 def _bilinear(points: Tensor, cells: int) -> Tensor:
-    """Weights `(…, cells)` of the cells next to each point: over the border the last cell, a cell further nothing."""
+    """Bilinear weights `(…, cells)` of points; up to one cell outside, the border cell counts."""
     inside = (points >= -1) & (points <= cells)
     distance = (points.clamp(0, cells - 1)[..., None] - torch.arange(cells, device=points.device)).abs()
     return (1 - distance).clamp(min=0) * inside[..., None]

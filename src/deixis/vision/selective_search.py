@@ -12,7 +12,7 @@ from deixis.vision.proposals import Proposals, diversified
 
 
 class SelectiveSearch:
-    """`quality` groups in more colour spaces and from more segmentations than "fast", and takes many times as long."""
+    """`quality` uses more colour spaces and segmentations than the default "fast", and takes many times as long."""
 
     saw_boxes = False
     overlap = 0.6
@@ -36,8 +36,8 @@ class SelectiveSearch:
         else:
             search.switchToSelectiveSearchFast()
         found = np.asarray(search.process(), np.float64).reshape(-1, 4)
-        # OpenCV's order draws on C's `rand`, and begins with the smallest segments. Large boxes first, as the grouping
-        # read from its end gives them, find more, and the same every time.
+        # OpenCV's order uses C's `rand` and begins with the smallest segments. Large boxes first, the order of the
+        # hierarchy from its root, have better recall and are reproducible.
         boxes = np.unique(np.concatenate([found[:, :2], found[:, :2] + found[:, 2:]], 1), axis=0)
         share = (boxes[:, 2:] - boxes[:, :2]).prod(1) / (pixels.shape[0] * pixels.shape[1])
         return diversified(boxes * scale, share, self.overlap, count)

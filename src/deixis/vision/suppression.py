@@ -1,7 +1,7 @@
-"""Non-maximum suppression of many pictures at once, where the network is that proposed the boxes.
+"""Non-maximum suppression of a batch of pictures, on the device of the boxes.
 
-On a GPU the boxes of a batch are suppressed faster than they could be copied away and suppressed one picture after the
-other. The rows kept are those of `deixis.corpus.boxes.suppress`, bit for bit.
+On a GPU this is faster than copying the boxes and suppressing them picture by picture. The result is that of
+`deixis.corpus.boxes.suppress`, bit for bit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ def suppress_batch(boxes: Tensor, scores: Tensor, overlap: float, count: int) ->
     Args:
         boxes: `(pictures, boxes, 4)`.
         scores: `(pictures, boxes)`.
-        overlap: intersection over union with a better box from which on, not included, a box is dropped.
-        count: how many to keep at most.
+        overlap: a box is dropped if its IoU with a better box is more than this.
+        count: the largest number of boxes to keep.
 
     Returns:
-        The rows kept, best first, `(pictures, count)`, and how many of them are meant, `(pictures,)`.
+        The indexes of the kept boxes, best first, `(pictures, count)`, and how many of them are valid, `(pictures,)`.
     """
     order = scores.argsort(dim=1, descending=True, stable=True)
     corners = boxes.gather(1, order[..., None].expand(-1, -1, 4)).transpose(1, 2)
@@ -31,7 +31,7 @@ def suppress_batch(boxes: Tensor, scores: Tensor, overlap: float, count: int) ->
     standing = torch.ones_like(scores, dtype=torch.bool)
     chosen, meant = [], []
     for _ in range(min(count, scores.shape[1])):
-        # The first that stands; where none does, row 0, which is not meant.
+        # The first that is left; if none is, index 0, which is not valid.
         best = standing.to(torch.uint8).argmax(1, keepdim=True)
         chosen.append(best)
         meant.append(standing.gather(1, best))

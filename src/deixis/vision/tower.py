@@ -1,8 +1,8 @@
-"""A picture tower: an EfficientNet-Lite, pooling over its map, and a projection, trained end to end with a text branch.
+"""A picture tower: an EfficientNet-Lite, pooling, and a projection, trained end to end with a text branch.
 
-The pooled vector is the map's mean beside what learned queries attend to, so that small things count where they matter.
-Its file (safetensors) opens as a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings
-as the pictures' vectors and the fine-tuned map for regions. Training is in `deixis.base.pictures_task`.
+The map is pooled by its mean and by attention with learned queries, so that small things can count. Its file
+(safetensors) is also a backbone: `load_backbone("tower:run/tower.safetensors")` gives the tower's embeddings as vectors
+and the fine-tuned map for regions. Training is in `deixis.base.pictures_task`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from deixis.vision.weights import fill_network, read_network, save_network
 
 _KIND = "deixis tower 1"
 _SIZES = ("side", "dim", "queries", "fine", "relating", "concepts")
-#: Those that a file may lack, and then has none of.
+#: Settings that older files lack; they are 0 then.
 _ADDED = ("fine", "relating", "concepts")
-#: Numbers of a cell, where cells are related, and heads that relate them.
+#: Width and heads of the attention among cells.
 _RELATED, _HEADS = 512, 8
-#: Neighbouring cells, along either side of the map, that are one cell where cells are kept for search.
+#: For search, this many neighbouring cells per side are averaged to one.
 POOL = 2
-#: The ImageNet classifier has no part in a tower, and is not kept.
+#: The ImageNet classifier is not used and not stored.
 _NOT_KEPT = ("backbone._fc.",)
 
 
 class RelatedCells(nn.Module):
-    """Cells of a map that know their places and look at each other, `(batch, cells, channels)` to `(…, 512)`."""
+    """Attention among the cells of a map, with positions: `(batch, cells, channels)` to `(batch, cells, 512)`."""
 
     def __init__(self, channels: int, cells: int, layers: int) -> None:
         super().__init__()
@@ -47,12 +47,13 @@ class RelatedCells(nn.Module):
 
 
 class PictureTower(nn.Module):
-    """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, of any length.
+    """Normalized pictures `(batch, 3, height, width)` to embeddings `(batch, dim)`, not scaled to unit length.
 
-    Of `dim` 0 it is the fine-tuned backbone alone, and a picture's vector the mean of its map. With `fine`, the map's
-    cells have embeddings of so many numbers too, which compare with those of words. With `relating`, so many layers of
-    attention among the cells stand before the pooling, which alone would not tell who is left of whom. With `concepts`,
-    it tells of so many whether they are seen in all of the map and in each of its cells.
+    Args:
+        dim: 0 for the fine-tuned backbone alone; a picture's vector is then the mean of its map.
+        fine: dimension of the embeddings of the map's cells, which are compared with words; 0: none.
+        relating: layers of attention among the cells before the pooling, which by itself ignores positions.
+        concepts: number of concepts whose presence is predicted for the whole map and for each cell.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class PictureTower(nn.Module):
         return pooled
 
     def embed_cells(self, maps: Tensor) -> Tensor:
-        """Unit vectors `(batch, cells, fine)` of maps."""
+        """Unit embeddings `(batch, cells, fine)` of the cells of maps."""
         assert self.cells is not None, "a tower without fine embeddings"
         return F.normalize(self.cells(maps.flatten(2).transpose(1, 2)).float(), dim=-1)
 
     def concept_logits(self, maps: Tensor) -> Tensor:
-        """`(batch, 1 + cells, concepts)` of maps: of all of each, and of its cells."""
+        """`(batch, 1 + cells, concepts)`: for the whole map, and for each cell."""
         assert self.seen is not None, "a tower without concepts"
         cells = maps.flatten(2).transpose(1, 2)
         logits: Tensor = self.seen(torch.cat([cells.mean(1, keepdim=True), cells], 1))
@@ -115,19 +116,19 @@ class PictureTower(nn.Module):
 
     @property
     def cell_count(self) -> int:
-        """How many cells `few_cells` gives."""
+        """Number of cells returned by `few_cells`."""
         return (-(-self.map_side // POOL)) ** 2 if self.fine else 0
 
     def few_cells(self, cells: Tensor) -> Tensor:
-        """Of `embed_cells`' unit vectors the directions of the means of neighbours, `(batch, cell_count, fine)`."""
+        """Average the unit vectors of `embed_cells` over neighbours: unit vectors `(batch, cell_count, fine)`."""
         grid = cells.transpose(1, 2).reshape(cells.shape[0], -1, self.map_side, self.map_side)
         means = F.avg_pool2d(grid, POOL, ceil_mode=True)
         return F.normalize(means.flatten(2).transpose(1, 2), dim=-1)
 
     def rows(self, pictures: Tensor) -> Tensor:
-        """One row a picture: its embedding, and behind it, where there are any, its cells' unit vectors one by one.
+        """One vector per picture: its embedding, then the unit vectors of its cells, then the confidences of concepts.
 
-        Behind these are the confidences of concepts, in all of it and cell by cell.
+        Confidences are those for the whole picture and for each cell.
         """
         return self.rows_of_maps(self.backbone.map(pictures))
 
@@ -142,14 +143,14 @@ class PictureTower(nn.Module):
 
 
 def save_tower(tower: PictureTower, path: str | Path, *, cells: bool = True) -> None:
-    """Weights as float16, those of `cells` if wanted; what is needed to rebuild the tower is in the metadata."""
+    """Save weights as float16, with the settings of the tower as metadata; without those of `cells` if false."""
     sizes = {name: str(getattr(tower, name)) for name in _SIZES} | ({} if cells else {"fine": "0"})
     skip = _NOT_KEPT if cells else (*_NOT_KEPT, "cells.")
     save_network(tower, path, {"kind": _KIND, "backbone": tower.backbone_name, **sizes}, skip=skip)
 
 
 def load_tower(path: str | Path) -> PictureTower:
-    """Open a file that `save_tower` wrote; anything else is an `InputError`."""
+    """Open a file written by `save_tower`; anything else is an `InputError`."""
     description, tensors = read_network(path, _KIND, "a picture tower")
     try:
         name = description["backbone"]
@@ -167,5 +168,5 @@ def load_tower(path: str | Path) -> PictureTower:
     return tower.eval()
 
 
-#: The tower, and, where cells have embeddings, one whose vectors hold these too.
+#: Files of a run: the tower, and one whose vectors include the cells' embeddings.
 TOWER, CELLS = "tower.safetensors", "tower-cells.safetensors"

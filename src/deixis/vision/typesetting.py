@@ -1,4 +1,4 @@
-"""Setting captions in lines, every phrase in its chain's colour and underlined."""
+"""Set captions in lines, each phrase underlined and in the colour of its chain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import ImageDraw, ImageFont
 from deixis.corpus import Caption, Phrase
 from deixis.vision.palette import GREY, INK, ChainStyle, Colour, readable
 
-#: What the bundled font lacks and has a plain twin for.
+#: Replacements for characters that the bundled font lacks.
 _TWINS = {
     "–": "-",
     "—": "-",
@@ -26,7 +26,7 @@ _TWINS = {
     "æ": "ae",
     "ø": "o",
 }
-#: Tokens that stand close to the word before them.
+#: Tokens that follow the word before them without a space.
 _CLOSE = frozenset(
     {",", ".", ";", ":", "!", "?", ")", "]", "%", "'", "''", "'s", "'S", "n't", "'re", "'ll", "'ve", "'d"}
 )
@@ -34,12 +34,12 @@ _OPEN = frozenset({"(", "[", "``", "$", "#"})
 
 
 def stands_close(previous: str, token: str) -> bool:
-    """Whether a token follows the one before it without a space."""
+    """Whether there is no space between two tokens."""
     return token in _CLOSE or previous in _OPEN
 
 
 def as_written(tokens: Sequence[str]) -> str:
-    """A caption's tokens with the spaces a person would write."""
+    """Join tokens with the usual spaces."""
     return "".join(
         token if not number or stands_close(tokens[number - 1], token) else f" {token}"
         for number, token in enumerate(tokens)
@@ -48,7 +48,7 @@ def as_written(tokens: Sequence[str]) -> str:
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """Pillow's bundled scalable font, so that a drawing looks the same on every machine."""
+    """Pillow's bundled font, so that a drawing looks the same on every machine."""
     loaded = ImageFont.load_default(size)
     assert isinstance(loaded, ImageFont.FreeTypeFont)
     return loaded
@@ -56,7 +56,7 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
 @cache
 def _drawn(character: str) -> str:
-    """The character; where the font lacks it, its plain twin or base letter, else the font's visible replacement."""
+    """The character; if the font lacks it, a similar one or its base letter, or the replacement character."""
     if character in _TWINS:
         return _TWINS[character]
     for form in (character, unicodedata.normalize("NFKD", character)[:1]):
@@ -72,13 +72,13 @@ def _has_glyph(character: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text as the font can show it."""
+    """The text in characters that the font has."""
     return "".join(_drawn(character) for character in text)
 
 
 @dataclass(frozen=True)
 class Word:
-    """A token, or a piece of one too long for its line, placed on a line."""
+    """A token, or a piece of one that is too long for a line, with its position."""
 
     text: str
     token: int
@@ -89,7 +89,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Setting:
-    """A caption laid out: `x` from the left edge of the column, lines from 0."""
+    """The layout of a caption: `x` from the left edge of the column, lines from 0."""
 
     words: tuple[Word, ...]
     lines: int
@@ -98,7 +98,7 @@ class Setting:
 
 
 def underline_levels(phrases: Sequence[Phrase]) -> dict[Phrase, int]:
-    """Phrase → how far below the text its line runs: what lies inside another phrase is closer to the text."""
+    """Phrase → level of its underline; the underline of an inner phrase is closer to the text."""
     levels: dict[Phrase, int] = {}
     for phrase in sorted(phrases, key=lambda phrase: phrase.end - phrase.start):
         taken = {level for other, level in levels.items() if other.start < phrase.end and phrase.start < other.end}
@@ -116,7 +116,7 @@ def set_caption(caption: Caption, size: int, column: float) -> Setting:
         gap = 0.0 if close or previous in _OPEN or not words else space
         for piece in _pieces(printable(token), face, column):
             width = face.getlength(piece)
-            # A line never begins with a full stop: it may hang over the edge instead.
+            # A line never begins with punctuation, which may exceed the column instead.
             if x and x + gap + width > column + (size if close else 0):
                 x, line, gap = 0.0, line + 1, 0.0
             words.append(Word(piece, number, line, x + gap, width))
@@ -128,7 +128,7 @@ def set_caption(caption: Caption, size: int, column: float) -> Setting:
 
 
 def _pieces(text: str, face: ImageFont.FreeTypeFont, column: float) -> list[str]:
-    """The text whole where it fits a line, else cut so that each piece does."""
+    """The text, cut into pieces that fit into a line."""
     pieces = [""]
     for character in text:
         if pieces[-1] and face.getlength(pieces[-1] + character) > column:
@@ -145,7 +145,7 @@ def draw_caption(
     styles: Mapping[str, ChainStyle],
     boxed: frozenset[str],
 ) -> None:
-    """Draw a caption with its upper left corner at `origin`; chains outside `boxed` get a dotted line."""
+    """Draw a caption with its upper left corner at `origin`; chains that are not in `boxed` get a dotted line."""
     left, top = origin
     for word in setting.words:
         baseline = top + word.line * setting.line_height + size
@@ -168,7 +168,7 @@ def _text_colour(phrase: Phrase, styles: Mapping[str, ChainStyle]) -> Colour:
 
 
 def _runs(setting: Setting, phrase: Phrase) -> list[tuple[int, float, float]]:
-    """Where a phrase runs: (line, from, to) for each line it touches."""
+    """(line, start, end) of a phrase for each of its lines."""
     ends: dict[int, tuple[float, float]] = {}
     for word in setting.words:
         if phrase.start <= word.token < phrase.end:

@@ -1,4 +1,4 @@
-"""Reading a network's weights so that nothing in the file is ever executed, and telling which they were."""
+"""Load and save the weights of networks; loading executes nothing. Hashes identify weights."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from deixis.files import atomic_write
 
 
 def load_weights(network: nn.Module, path: str | Path, *, ignore: Sequence[str] = ()) -> None:
-    """Fill a network from a state dict (`.pt`, `.pth`, `.safetensors`); every parameter must be there and fit.
+    """Load a state dict (`.pt`, `.pth`, `.safetensors`) into a network; all parameters must be there and fit.
 
     Args:
-        network: what to fill.
-        path: the file. A checkpoint that keeps the weights under `state_dict` or `model` is opened.
-        ignore: prefixes of weights that may be in the file though the network has no place for them (a classifier).
+        path: the file; in a checkpoint, weights may be under `state_dict` or `model`.
+        ignore: prefixes of weights in the file that the network may lack (a classifier).
     """
     state = _read_state(Path(path))
     own = network.state_dict()
@@ -43,7 +42,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as fault:
         raise InputError(path, fault.strerror or "cannot be read") from None
-    # A damaged archive shows itself as RuntimeError, UnpicklingError, EOFError, SafetensorError and more.
+    # A damaged archive raises RuntimeError, UnpicklingError, EOFError, SafetensorError and more.
     except Exception as fault:
         raise InputError(path, f"is no file of weights ({str(fault).splitlines()[0][:200]})") from None
     for key in ("state_dict", "model"):
@@ -63,7 +62,7 @@ def file_sha256(path: Path) -> str:
 
 
 def state_sha256(network: nn.Module) -> str:
-    """SHA-256 of names, types, shapes and values: the same weights have one hash from whatever file they came."""
+    """SHA-256 of names, types, shapes and values, independent of the file format."""
     digest = hashlib.sha256()
     for name, value in sorted(network.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
@@ -74,10 +73,10 @@ def state_sha256(network: nn.Module) -> str:
 def save_network(
     network: nn.Module, path: str | Path, description: Mapping[str, str], *, skip: Sequence[str] = ()
 ) -> None:
-    """Weights as float16 safetensors with what is needed to rebuild the network as metadata (`kind` says what it is).
+    """Save weights as float16 safetensors, with a description of the network (`kind` and settings) as metadata.
 
     Args:
-        skip: prefixes of weights that are not kept.
+        skip: prefixes of weights that are not saved.
     """
     from safetensors.torch import save
 
@@ -91,11 +90,11 @@ def save_network(
 
 
 def read_network(path: str | Path, kind: str, name: str) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Description and weights (float32) from a file of `save_network`; anything else is an `InputError`.
+    """Description and weights (float32) of a file written by `save_network`; anything else is an `InputError`.
 
     Args:
-        kind: what the description must say.
-        name: what people call it, "a trained proposer".
+        kind: the expected kind.
+        name: its name in messages, "a trained proposer".
     """
     from safetensors import SafetensorError, safe_open
 
@@ -120,7 +119,7 @@ def read_network(path: str | Path, kind: str, name: str) -> tuple[dict[str, str]
 def fill_network(
     network: nn.Module, tensors: Mapping[str, Tensor], path: str | Path, *, skip: Sequence[str] = ()
 ) -> None:
-    """Give a network the weights that `read_network` found; every one must be there and fit, but for those skipped."""
+    """Load weights from `read_network`; all but the skipped ones must be there and fit."""
     expected = {name for name in network.state_dict() if not name.startswith(tuple(skip))}
     if tensors.keys() != expected:
         raise InputError(path, "holds other weights than the network's", min(tensors.keys() ^ expected))
