@@ -18,6 +18,8 @@ SERVERS = {"serve", "annotate serve"}
 WITHOUT_JSON = {"results schema", "annotate init", "annotate invite", "annotate suspend", "annotate reinstate"} | {
     "annotate check",
     "annotate simulate",
+    "annotate backup",
+    "annotate rules",
 }
 #: Commands whose output folder is continued or added to, never replaced.
 CONTINUES = {"train", "extract", "reproduce", "index"}
@@ -113,6 +115,7 @@ TAKES_ANYTHING = {"text parse"}
 #: Finds that there is no index, which is a problem found, not bad input.
 FINDS_PROBLEMS = {"doctor"}
 BAD = {
+    "annotate settings": ["absent.db"],
     "demo": ["--out", "/dev/null/demo"],
     "recipes": ["absent/recipe"],
     "results schema": ["--absent"],

@@ -84,7 +84,7 @@ function tellPhrases(text, phrases) {
       const button = make("button", { type: "button", "aria-label": label }, each.phrase, make("small", {}, sure));
       parts.push(light(paint(button, number), shown.indexOf(each)));
     } else {
-      parts.push(make("span", { class: "not-there", title: "Probably not in the picture" }, each.phrase,
+      parts.push(make("span", { class: "not-there", title: "Probably not in the picture" }, each.phrase, " ",
         make("small", {}, `not found, ${sure}`)));
     }
     place = each.end;
