@@ -81,12 +81,12 @@ class OnnxCaptioner:
     def _next(self, last: Array, states: tuple[Array, ...], words: Array) -> tuple[Array, tuple[Array, ...]]:
         inputs = {"words": last, **{f"state_{number}": state for number, state in enumerate(states)}}
         logits, *after = self._run(CAPTION_STEP, inputs, self._shapes(len(last)))
-        told = _allowed(logits, [PAD, UNKNOWN, START])
+        log_probabilities = _allowed(logits, [PAD, UNKNOWN, START])
         size = self._settings.decoding.distinct_runs
         if size and words.shape[1] + 1 >= size:
             # As if the start were a word.
-            _forbid_repeats(told, np.pad(words, ((0, 0), (1, 0)), constant_values=START), size)
-        return told, tuple(after)
+            _forbid_repeats(log_probabilities, np.pad(words, ((0, 0), (1, 0)), constant_values=START), size)
+        return log_probabilities, tuple(after)
 
     def _shapes(self, sentences: int) -> dict[str, tuple[int, ...]]:
         hidden = self._settings.model.hidden
@@ -97,17 +97,17 @@ class OnnxCaptioner:
 def _allowed(logits: Array, never: list[int]) -> Array:
     """Log-probabilities of words, −∞ of those that are never said."""
     shifted = logits - logits.max(-1, keepdims=True)
-    told: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    told[:, never] = -np.inf
-    return told
+    log_probabilities: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    log_probabilities[:, never] = -np.inf
+    return log_probabilities
 
 
-def _forbid_repeats(told: Array, words: Array, size: int) -> None:
+def _forbid_repeats(log_probabilities: Array, words: Array, size: int) -> None:
     """−∞ for each word that would end a run of `size` words which the sentence has already."""
     runs = np.lib.stride_tricks.sliding_window_view(words, size, axis=1)
     before = words[:, words.shape[1] - size + 1 :]
     row, run = np.nonzero((runs[..., :-1] == before[:, None]).all(-1))
-    told[row, runs[row, run, -1]] = -np.inf
+    log_probabilities[row, runs[row, run, -1]] = -np.inf
 
 
 def beam_search(
@@ -120,12 +120,12 @@ def beam_search(
         states: `(1, …)` each, before it.
     """
     finished: list[tuple[list[int], float]] = []
-    told, words, scores = first.copy(), np.empty((1, 0), np.int64), np.zeros(1, first.dtype)
+    log_probabilities, words, scores = first.copy(), np.empty((1, 0), np.int64), np.zeros(1, first.dtype)
     for length in range(longest + 1):
         if length < longest:
-            better = (told > told[:, [end]]).sum(1)
-            told[better >= width, end] = -np.inf
-        following = scores[:, None] + told
+            better = (log_probabilities > log_probabilities[:, [end]]).sum(1)
+            log_probabilities[better >= width, end] = -np.inf
+        following = scores[:, None] + log_probabilities
         finished += [
             (row.tolist(), float(score)) for row, score in zip(words, following[:, end], strict=True) if score > -np.inf
         ]
@@ -141,5 +141,5 @@ def beam_search(
             break
         origin, word = np.divmod(chosen, following.shape[1])
         scores, words = flat[chosen], np.concatenate([words[origin], word[:, None]], 1)
-        told, states = step(word, tuple(state[origin] for state in states), words)
+        log_probabilities, states = step(word, tuple(state[origin] for state in states), words)
     return finished
