@@ -1,9 +1,35 @@
-"""The loss of the HM-LSTM (section 3.2.2): eq. 9 of every pair, and eq. 10, their weighted sum."""
+"""The loss of the HM-LSTM (section 3.2.2): the contrasts of eq. 9, eq. 9 of every pair, eq. 10, their weighted sum."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def contrasted_roots(image: Tensor, string: Tensor) -> Tensor:
+    """The contrasts of eq. 9 at the roots: all pairs of another image with another sentence.
+
+    Args:
+        image, string: `(sentences,)` an id of the image, and of the words.
+
+    Returns:
+        `(sentences, sentences)` true where two pairs are contrasted.
+    """
+    return (image[:, None] != image) & (string[:, None] != string)
+
+
+def contrasted_phrases(image: Tensor, string: Tensor, region: Tensor, *, within_image: bool) -> Tensor:
+    """The contrasts of eq. 9 at phrases: other words and another region, of the same image (as printed) or of all.
+
+    Args:
+        image, string, region: `(phrases,)` an id of the image, of the words, and of the region among all images.
+        within_image: whether only phrases of the same image are contrasted.
+
+    Returns:
+        `(phrases, phrases)` true where two pairs are contrasted.
+    """
+    contrast = (string[:, None] != string) & (region[:, None] != region)
+    return contrast & (image[:, None] == image) if within_image else contrast
 
 
 def contrastive_loss(visual: Tensor, texts: Tensor, contrast: Tensor, margin: float) -> Tensor:

@@ -38,7 +38,7 @@ from deixis.papers.hm_lstm.correspondences import (
     tree_data,
 )
 from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE, Plan
-from deixis.papers.hm_lstm.loss import contrastive_loss, total_loss
+from deixis.papers.hm_lstm.loss import contrasted_phrases, contrasted_roots, contrastive_loss, total_loss
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.features import TextRecipe, text_features
@@ -222,10 +222,7 @@ class HMTask:
         if number:
             regions = self.first_row[owner] + found.region[number - 1, mention]
             weights = found.confidence[number - 1, mention].clamp(min=0)
-        # Different rows of the visual features are different regions.
-        phrase_contrast = (name[:, None] != name) & (regions[:, None] != regions)
-        if self.recipe.loss.contrasts == "image":
-            phrase_contrast &= owner[:, None] == owner
+        within_image = self.recipe.loss.contrasts == "image"
         return HMBatch(
             plan=plan,
             captions=captions,
@@ -233,8 +230,8 @@ class HMTask:
             sentence_mask=torch.ones_like(pictures, dtype=torch.bool),
             regions=regions,
             phrase_mask=torch.ones_like(regions, dtype=torch.bool),
-            root_contrast=(image[:, None] != image) & (string[:, None] != string),
-            phrase_contrast=phrase_contrast,
+            root_contrast=contrasted_roots(image, string),
+            phrase_contrast=contrasted_phrases(owner, name, regions, within_image=within_image),
             weights=weights,
         )
 
