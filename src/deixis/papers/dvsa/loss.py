@@ -9,12 +9,25 @@ from deixis.papers.dvsa.fast.products import pooled_products
 from deixis.text.recurrent import flat_words
 
 
+def mismatched_pairs(images: Tensor, strings: Tensor, mask: Tensor) -> Tensor:
+    """The pairs k, l of the ranking: pictures differ, and sentences too.
+
+    Args:
+        images, strings: `(pairs,)` an id of the picture, and of the sentence's words.
+        mask: `(pairs,)` true where there is a pair.
+
+    Returns:
+        `(pictures, sentences)` true where they do not match.
+    """
+    return (images[:, None] != images) & (strings[:, None] != strings) & mask & mask[:, None]
+
+
 def max_margin(scores: Tensor, negative: Tensor, mask: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
     """Σ_l max(0, S_kl − S_kk + m) + Σ_l max(0, S_lk − S_kk + m), averaged over the pairs k (main paper, section 3.1.3).
 
     Args:
         scores: S, `(pictures, sentences)`; the diagonal has the matching pairs.
-        negative: `(pictures, sentences)` true where they do not match.
+        negative: `mismatched_pairs`.
         mask: `(pairs,)` true where there is a pair.
         margin: m.
 
@@ -39,7 +52,7 @@ def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, words: T
     Args:
         regions: v, `(pairs, regions, dim)`; `present` `(pairs, regions)` is true where there is a region.
         fragments: s, `(pairs, longest, dim)`; `words` `(pairs, longest)` is true where there is a fragment.
-        different: `(pairs, pairs)` true where a picture and a sentence do not match.
+        different: `mismatched_pairs`.
     """
     with torch.autocast(regions.device.type, enabled=False):
         regions, fragments = regions.float(), fragments.float()

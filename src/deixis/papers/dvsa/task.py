@@ -24,7 +24,7 @@ from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.model import Tokens, store_images
 from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
-from deixis.papers.dvsa.loss import fragment_hinge, max_margin
+from deixis.papers.dvsa.loss import fragment_hinge, max_margin, mismatched_pairs
 from deixis.papers.dvsa.model import WHOLE, AlignmentModel, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.papers.dvsa.protocols import evaluate_aligner
@@ -172,7 +172,7 @@ class AlignmentTask:
         regions = gather(lambda rows: network.embed_regions(data.regions[rows].float()), images)
         fragments = gather(network.embed_fragments, batch.ids)
         scores = network.score(regions, present, fragments, batch.ids)
-        different = (images[:, None] != images) & (string[:, None] != string) & mask & mask[:, None]
+        different = mismatched_pairs(images, string, mask)
         ranking, parts = max_margin(scores, different, mask, self.recipe.margin)
         if not self.recipe.fragment_weight:
             return Loss(ranking, parts)
