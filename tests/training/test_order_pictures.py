@@ -15,13 +15,13 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.records import make_caption
 from deixis.errors import InputError
 from deixis.papers.concepts_order import pictures_task as order_pictures
+from deixis.papers.concepts_order.loss import mismatched_pairs, mismatched_pictures
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.order_training import caption_lengths
 from deixis.papers.concepts_order.pictures_task import (
     OrderPictureTask,
     PictureBatch,
     concept_labels,
-    mismatched_pictures,
 )
 from deixis.text.concepts import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
@@ -67,6 +67,16 @@ def test_a_caption_that_is_one_of_a_picture_s_own_is_no_mismatch_of_it() -> None
     has = [{int(text) for text, own in zip(string, owner, strict=True) if own == image} for image in range(5)]
     for caption in range(14):
         assert found[caption].tolist() == [int(string[caption]) not in has[image] for image in range(5)]
+
+
+def test_a_caption_of_the_same_picture_or_with_the_same_words_is_no_mismatch() -> None:
+    random = np.random.default_rng(0)
+    image, string = (torch.from_numpy(random.integers(0, 4, 12)) for _ in range(2))
+    mismatch = mismatched_pairs(image, string)
+    for first in range(12):
+        for second in range(12):
+            matches = image[first] == image[second] or string[first] == string[second]
+            assert bool(mismatch[first, second]) != bool(matches)
 
 
 def test_mirrored_twice_is_as_before_and_only_sides_change() -> None:

@@ -1,4 +1,4 @@
-"""The losses of concepts and order: eq. 1, and L_mat of section 3.4."""
+"""The losses of concepts and order: eq. 1, and L_mat of section 3.4 with its mismatched pairs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,32 @@ def concept_loss(logits: Tensor, labels: Tensor, form: Literal["cross-entropy", 
     return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").sum(1).mean()
 
 
+def mismatched_pairs(images: Tensor, strings: Tensor) -> Tensor:
+    """The mismatches k of L_mat, in a batch of pairs: other images with other sentences.
+
+    Args:
+        images, strings: `(pairs,)` an id of the image, and of the sentence's words.
+
+    Returns:
+        `(texts, images)` true where they do not match.
+    """
+    return (images[:, None] != images) & (strings[:, None] != strings)
+
+
+def mismatched_pictures(owner: Tensor, strings: Tensor, images: int) -> Tensor:
+    """The mismatches k of L_mat, in a batch of images with several captions each: images without an equal caption.
+
+    Args:
+        owner, strings: `(texts,)` the index of a caption's image, and an id of its words.
+        images: the number of images.
+
+    Returns:
+        `(texts, images)` true where they do not match.
+    """
+    has_caption = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (texts, images)
+    return (strings[:, None] == strings).float() @ has_caption == 0
+
+
 def structured_ranking(
     images: Tensor, texts: Tensor, owner: Tensor, mismatch: Tensor, mask: Tensor, margin: float
 ) -> Tensor:
@@ -34,7 +60,7 @@ def structured_ranking(
     Args:
         images, texts: `(images, d)`, `(texts, d)` unit embeddings; s is their cosine.
         owner: `(texts,)` the index of the image that each text matches.
-        mismatch: `(texts, images)` true where they do not match.
+        mismatch: `(texts, images)`, of `mismatched_pairs` or `mismatched_pictures`.
         mask: `(texts,)` true where there is a text.
         margin: m.
     """

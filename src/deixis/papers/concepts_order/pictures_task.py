@@ -33,7 +33,7 @@ from deixis.metrics.concept_prediction import concept_precision, concept_predict
 from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concept_model import CellConceptModel
 from deixis.papers.concepts_order.concepts_task import VOCABULARY
-from deixis.papers.concepts_order.loss import concept_loss
+from deixis.papers.concepts_order.loss import concept_loss, mismatched_pictures
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.papers.concepts_order.order_training import (
@@ -301,16 +301,6 @@ def concept_labels(vocabulary: ConceptVocabulary, data: SentenceData) -> Tensor:
         labels[0, image] |= vocabulary.labels([caption])
         labels[1, image] |= vocabulary.labels([tuple(MIRRORED_WORDS.get(word, word) for word in caption)])
     return torch.from_numpy(labels)
-
-
-def mismatched_pictures(owner: Tensor, string: Tensor, images: int) -> Tensor:
-    """`(captions, images)`: true where no caption of a picture is read like this one.
-
-    Args:
-        owner, string: `(captions,)` the place of a caption's picture, and a number that captions read alike share.
-    """
-    own = (owner[:, None] == torch.arange(images, device=owner.device)).float()  # (captions, images)
-    return (string[:, None] == string).float() @ own == 0
 
 
 class OrderPicturesKind(Kind[OrderPictureRecipe]):

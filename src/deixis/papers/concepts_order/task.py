@@ -33,6 +33,7 @@ from deixis.metrics.protocols import Pictures
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
+from deixis.papers.concepts_order.loss import mismatched_pairs
 from deixis.papers.concepts_order.model import ConceptsOrderModel
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.papers.concepts_order.order_training import (
@@ -189,6 +190,8 @@ class ConceptsOrderTask:
             )
         sampler = SentenceSamplerRecipe(batch=recipe.mismatched + 1)
         self.sampler = SentenceSampler(self.data, sampler, recipe.seed)
+        #: (captions,) equal for equal captions.
+        self.string = torch.from_numpy(self.sampler.string).to(device)
         self._lengths = caption_lengths(self.data, self.twins[0])
 
     def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
@@ -205,7 +208,7 @@ class ConceptsOrderTask:
         sampling = torch.tensor(share, device=self.device) if share else None
 
         def make(batch: RankingBatch) -> OrderBatch:
-            mismatch = batch.contrast.negative_images
+            mismatch = mismatched_pairs(batch.images, self.string[batch.texts])
             return OrderBatch(batch.images, self._captions(batch), mismatch, batch.pairs, sampling)
 
         return Batches(len(sampled), map(make, sampled))
