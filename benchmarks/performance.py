@@ -61,6 +61,7 @@ DELETED = {
 }
 #: Benchmarks that need an input which has to be made first; each describes it.
 BY_HAND = (
+    "milvus_beside_faiss.py",
     "region_rows.py",
     "search.py",
     "search_quality.py",
