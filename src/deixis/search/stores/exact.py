@@ -1,7 +1,7 @@
-"""Nearest rows, behind one small protocol; ids are the catalogue's.
+"""Nearest-neighbour search: the protocol all stores share, and exact search with FAISS.
 
-`ExactIndex` compares with every row (FAISS, in the process). `approximate_index` and `milvus_index` have the others;
-`stores` says which one a collection has.
+Ids are those of the catalogue. The other stores are in `approximate` and `milvus`; `vector_stores` chooses one for an
+index.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError
 
 Ids = NDArray[np.int64]
-#: The rows of ids, in their order.
+#: Returns the embeddings of ids, in the same order.
 RowsOf = Callable[[Ids], Rows]
 
 
 class Nearest(NamedTuple):
-    """Of each query its nearest rows, best first; where there are fewer than asked for, ids end in -1."""
+    """The nearest embeddings of each query, best first. Missing answers have the id -1."""
 
     scores: Rows  # (queries, count) dot products
     ids: Ids  # (queries, count)
@@ -29,36 +29,36 @@ class Nearest(NamedTuple):
 
 class NearestRows(Protocol):
     def search(self, queries: Rows, count: int) -> Nearest:
-        """The `count` rows of greatest dot product with each query."""
+        """The `count` embeddings with the largest dot product with each query."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class VectorIndex(NearestRows, Protocol):
     def add(self, ids: Ids, rows: Rows) -> None:
-        """Add unit rows, whose ids must be new; they may be rounded to float16, as those on the disk are."""
+        """Add unit embeddings under new ids. They may be rounded to float16, as on disk."""
 
     def remove(self, ids: Ids) -> None:
-        """Take rows out; ids that are not there are passed over."""
+        """Remove embeddings; unknown ids are ignored."""
 
     def ids(self) -> Ids:
-        """The ids of all rows, rising."""
+        """All ids, in ascending order."""
 
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of embeddings."""
 
 
 class ExactIndex:
-    """Every row is compared: for up to about a million of them.
+    """Compares a query with every embedding; for up to about a million of them.
 
-    Rows are kept as float16. A query reads them all, so half the bytes are about half the time.
+    Embeddings are float16: a query reads all of them, so half the bytes take about half the time.
     """
 
     def __init__(self, dim: int) -> None:
         faiss = load_faiss()
-        kept = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-        self._index: Any = faiss.IndexIDMap2(kept)
+        embeddings = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+        self._index: Any = faiss.IndexIDMap2(embeddings)
         self._ids: Ids = np.empty(0, np.int64)
 
     def add(self, ids: Ids, rows: Rows) -> None:
@@ -81,7 +81,7 @@ class ExactIndex:
         return len(self._ids)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Nothing to close."""
 
 
 def load_faiss() -> Any:
@@ -93,12 +93,13 @@ def load_faiss() -> Any:
 
 
 def merged_ids(ids: Ids, new: Ids) -> Ids:
-    """Rising ids and new ones together; one that comes twice is a `DeixisError`."""
-    rising = np.unique(new)
-    if len(rising) < len(new) or (len(ids) and len(new) and rising[0] <= ids[-1] and np.isin(rising, ids).any()):
-        raise DeixisError("a row of this id is in the index already")
-    together = np.concatenate([ids, rising])
-    return together if not len(ids) or not len(rising) or rising[0] > ids[-1] else np.sort(together)
+    """Ascending ids merged with new ones; a duplicate is a `DeixisError`."""
+    ascending = np.unique(new)
+    overlaps = len(ids) and len(new) and ascending[0] <= ids[-1] and np.isin(ascending, ids).any()
+    if overlaps or len(ascending) < len(new):
+        raise DeixisError("an embedding with this id is already in the index")
+    merged = np.concatenate([ids, ascending])
+    return merged if not len(ids) or not len(ascending) or ascending[0] > ids[-1] else np.sort(merged)
 
 
 def none_found(queries: int, count: int) -> Nearest:
@@ -107,7 +108,7 @@ def none_found(queries: int, count: int) -> Nearest:
 
 
 def best_of(scores: Rows, ids: Ids, count: int) -> Nearest:
-    """Of candidates `(queries, candidates)`, where -1 is none, the `count` best."""
+    """The `count` best of candidates `(queries, candidates)`; the id -1 stands for no candidate."""
     scores = np.where(ids < 0, -np.inf, scores).astype(np.float32)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     best = none_found(len(scores), count)

@@ -1,4 +1,4 @@
-"""An index that may lag behind its collection, made to answer for exactly what the collection holds."""
+"""Exact answers for a collection from an index that may be out of date."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from deixis.adapters.search_model import Rows
 from deixis.search.stores.exact import ExactIndex, Ids, Nearest, NearestRows, RowsOf, best_of, none_found
 from deixis.search.vectors import BLOCK
 
-#: Rows beside those asked for, at first, in case some found are gone.
+#: Extra answers asked for at first, because some may have been removed.
 SPARE = 16
 
 
 class LiveIndex:
-    """What an index has and the collection has not is left out; what it has not yet is compared row by row.
+    """Drops answers that are no longer in the collection, and searches new embeddings exactly.
 
     Args:
         base: the index.
-        held: rows that it surely holds.
-        live: the collection's rows, rising.
+        held: ids that the index is known to contain.
+        live: ids of the collection, in ascending order.
     """
 
     def __init__(self, base: NearestRows, held: Ids, live: Ids, dim: int, rows_of: RowsOf) -> None:
@@ -38,19 +38,19 @@ class LiveIndex:
     def _known(self, queries: Rows, count: int) -> Nearest:
         asked = count + SPARE
         while True:
-            found = self._base.search(queries, asked)
-            ended = bool((found.ids < 0).any(1).all())
-            ids = np.where(self._is_live(found.ids), found.ids, -1)
-            if ended or (ids >= 0).sum(1).min() >= count:
-                return best_of(found.scores, ids, count)
+            answers = self._base.search(queries, asked)
+            exhausted = bool((answers.ids < 0).any(1).all())
+            ids = np.where(self._is_live(answers.ids), answers.ids, -1)
+            if exhausted or (ids >= 0).sum(1).min() >= count:
+                return best_of(answers.scores, ids, count)
             asked *= 4
 
     def _is_live(self, ids: Ids) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         if not len(self._live):
             return np.zeros(ids.shape, np.bool_)
-        places = np.minimum(np.searchsorted(self._live, ids), len(self._live) - 1)
-        # Rows that are fresh here may have come to the index since; they are compared once.
-        return np.asarray((self._live[places] == ids) & ~np.isin(ids, self._fresh.ids()))
+        positions = np.minimum(np.searchsorted(self._live, ids), len(self._live) - 1)
+        # The index may contain fresh embeddings by now; count them once.
+        return np.asarray((self._live[positions] == ids) & ~np.isin(ids, self._fresh.ids()))
 
 
 def exact_index(ids: Ids, dim: int, rows_of: RowsOf) -> ExactIndex:

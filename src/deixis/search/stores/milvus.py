@@ -1,7 +1,7 @@
-"""Nearest rows in Milvus, for collections past one machine: a server or cluster, or `milvus-lite` in a file.
+"""Search in Milvus, for collections beyond one machine: a server, a cluster, or `milvus-lite` in a file.
 
-One Milvus collection holds the rows of one generation under the catalogue's ids (HNSW, inner products). The catalogue
-says which model they are of; the rows on the disk stay, and can fill another collection at any time.
+One Milvus collection has the embeddings of one generation under the catalogue's ids (HNSW, inner product). The
+embeddings also stay on disk, so a lost Milvus collection can be filled again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from deixis.adapters.search_model import Rows
 from deixis.errors import DeixisError
 from deixis.search.stores.exact import Ids, Nearest, merged_ids, none_found
 
-#: `milvus://HOST:PORT`; anything else with the file's ending is a file of milvus-lite.
+#: `milvus://HOST:PORT`, or a file of milvus-lite with this ending.
 SCHEME, FILE_ENDING = "milvus://", ".db"
-#: The token of a server that asks for one (`user:password`); it is kept nowhere.
+#: Environment variable with the token of a server (`user:password`); it is never stored.
 TOKEN = "DEIXIS_MILVUS_TOKEN"
-#: Rows and ids of one message; Milvus takes up to 64 MB.
+#: Embeddings and ids per message; Milvus accepts up to 64 MB.
 MESSAGE_ROWS, MESSAGE_IDS = 2048, 8192
-#: The most that Milvus gives for a query, and how many found rows are asked for in one message.
+#: The most answers Milvus returns per query, and per message.
 MOST, MESSAGE_FOUND = 16_384, 65_536
-#: The graph: links of a row, candidates looked at while it is built, and at the least while it is searched.
+#: HNSW: links per node, candidates while building, and candidates while searching (at least).
 LINKS, BUILDING, SEARCHING = 32, 200, 128
-#: How many indexes of this process have a file of milvus-lite open; they share one server in a thread.
+#: How often each milvus-lite file is open in this process; all share one server thread.
 _OPEN: Counter[str] = Counter()
 
 
@@ -38,8 +38,8 @@ class MilvusIndex:
 
     Args:
         store: `milvus://HOST:PORT`, or the path of a file that ends in `.db`.
-        name: the collection's.
-        create: make it where it is not there; else that is a `DeixisError`.
+        name: the name of the collection.
+        create: create it if it is missing; otherwise that is a `DeixisError`.
     """
 
     def __init__(self, store: str, name: str, dim: int, *, create: bool = True) -> None:
@@ -49,13 +49,13 @@ class MilvusIndex:
             with self._faults():
                 if not self._client.has_collection(name):
                     if not create:
-                        raise DeixisError(f"{store}: the rows are gone from Milvus; bring them back with: deixis index")
+                        raise DeixisError(f"{store}: Milvus lost the embeddings; restore them with: deixis index")
                     self._create(dim)
                 self._client.load_collection(name)
-                found = self._client.describe_collection(name)
-            own = next(field["params"]["dim"] for field in found["fields"] if field["name"] == "row")
-            if int(own) != dim:
-                raise DeixisError(f"{store}: the collection {name} holds rows of {own} numbers, not {dim}")
+                description = self._client.describe_collection(name)
+            stored_dim = next(field["params"]["dim"] for field in description["fields"] if field["name"] == "row")
+            if int(stored_dim) != dim:
+                raise DeixisError(f"{store}: the collection {name} has embeddings of dimension {stored_dim}, not {dim}")
         except BaseException:
             self.close()
             raise
@@ -69,18 +69,18 @@ class MilvusIndex:
         index = self._client.prepare_index_params()
         graph = {"M": LINKS, "efConstruction": BUILDING}
         index.add_index("row", index_type="HNSW", metric_type="IP", params=graph)
-        # Strong: a search sees all that was added before it.
+        # Strong: a search sees everything added before it.
         self._client.create_collection(self._name, schema=schema, index_params=index, consistency_level="Strong")
 
     def add(self, ids: Ids, rows: Rows) -> None:
         merged_ids(np.empty(0, np.int64), ids)
         for start in range(0, len(ids), MESSAGE_ROWS):
             part = ids[start : start + MESSAGE_ROWS].tolist()
-            data = [{"id": each, "row": row} for each, row in zip(part, rows[start:], strict=False)]
+            data = [{"id": picture_id, "row": row} for picture_id, row in zip(part, rows[start:], strict=False)]
             with self._faults():
-                # Milvus itself would keep both.
+                # Milvus would accept a duplicate id.
                 if self._client.query(self._name, ids=part, output_fields=["id"]):
-                    raise DeixisError("a row of this id is in the index already")
+                    raise DeixisError("an embedding with this id is already in the index")
                 self._client.insert(self._name, data)
 
     def remove(self, ids: Ids) -> None:
@@ -93,28 +93,28 @@ class MilvusIndex:
         if count < 1:
             return nearest
         limit = min(count, MOST)
-        at_once = max(1, MESSAGE_FOUND // limit)
-        for start in range(0, len(queries), at_once):
-            data = list(np.ascontiguousarray(queries[start : start + at_once], np.float32))
+        queries_per_message = max(1, MESSAGE_FOUND // limit)
+        for start in range(0, len(queries), queries_per_message):
+            data = list(np.ascontiguousarray(queries[start : start + queries_per_message], np.float32))
             parameters = {"metric_type": "IP", "params": {"ef": max(SEARCHING, 2 * limit)}}
             with self._faults():
-                found = self._client.search(
+                answers = self._client.search(
                     self._name, data=data, limit=limit, output_fields=["id"], search_params=parameters
                 )
-            for place, hits in enumerate(found, start):
-                nearest.ids[place, : len(hits)] = [hit["id"] for hit in hits]
-                nearest.scores[place, : len(hits)] = [hit["distance"] for hit in hits]
+            for query, hits in enumerate(answers, start):
+                nearest.ids[query, : len(hits)] = [hit["id"] for hit in hits]
+                nearest.scores[query, : len(hits)] = [hit["distance"] for hit in hits]
         return nearest
 
     def ids(self) -> Ids:
-        # A server gives pages in the order of ids, as its own iterators need; milvus-lite gives none but all at once.
+        # A server returns pages in the order of ids; milvus-lite can only return everything at once.
         limit = MESSAGE_IDS if self._store.startswith(SCHEME) else None
         pages: list[Ids] = []
         while not pages or (limit and len(pages[-1]) == limit):
             wanted = f"id > {pages[-1][-1] if pages else -1}"
             with self._faults():
                 page = self._client.query(self._name, filter=wanted, output_fields=["id"], limit=limit)
-            pages.append(np.sort(np.array([each["id"] for each in page], np.int64)))
+            pages.append(np.sort(np.array([entry["id"] for entry in page], np.int64)))
         return np.concatenate(pages)
 
     def count(self) -> int:
@@ -122,12 +122,12 @@ class MilvusIndex:
             return int(self._client.query(self._name, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def flush(self) -> None:
-        """Have all that was added on the disk, as segments."""
+        """Write everything that was added to disk."""
         with self._faults():
             self._client.flush(self._name)
 
     def drop(self) -> None:
-        """Remove the collection from Milvus, with all rows."""
+        """Remove the collection and its embeddings from Milvus."""
         with self._faults():
             self._client.drop_collection(self._name)
 
@@ -138,7 +138,7 @@ class MilvusIndex:
             if not _OPEN[self._store]:
                 from milvus_lite.server_manager import server_manager_instance
 
-                # Else the file is taken, for other processes too, until this one ends.
+                # Otherwise the file stays locked until this process ends.
                 server_manager_instance.release_server(self._store)
 
     @contextmanager
@@ -159,15 +159,15 @@ def _connect(store: str) -> Any:
     try:
         import pymilvus
     except ModuleNotFoundError:
-        raise DeixisError(f"{store} needs Milvus' client; pip install 'deixis[milvus]'") from None
-    # They write every refusal to standard error, with a trace, beside raising it.
+        raise DeixisError(f"{store} needs the Milvus client: pip install 'deixis[milvus]'") from None
+    # These packages log every error with a traceback, besides raising it.
     for package in ("pymilvus", "milvus_lite", "grpc"):
         logging.getLogger(package).setLevel(logging.CRITICAL)
     address = f"http://{store.removeprefix(SCHEME)}" if store.startswith(SCHEME) else store
     try:
         client = pymilvus.MilvusClient(address, token=os.environ.get(TOKEN, ""))
     except (pymilvus.MilvusException, OSError) as fault:
-        hint = "is the server there?" if address != store else "does another process have it open?"
+        hint = "is the server running?" if address != store else "does another process have it open?"
         raise DeixisError(f"{store}: cannot be opened ({getattr(fault, 'message', fault)}); {hint}") from None
     _OPEN[store] += 1
     return client

@@ -1,12 +1,12 @@
-"""Where the rows of a collection are searched: in this process, or in Milvus.
+"""Where the embeddings of an index are searched: in this process, or in Milvus.
 
-    (nothing)              in the process: every row up to about a million of them, approximately past that
-    exact, approximate     in the process, the one or the other
+    (nothing)              in this process: exactly up to about a million embeddings, approximately beyond
+    exact, approximate     in this process, one or the other
     milvus://HOST:PORT     a Milvus server or cluster
     FILE.db                milvus-lite in a file
 
-The rows on the disk and the catalogue are what counts. Everything here follows them and can be made again from them:
-a reader compares what an index has not got yet row by row, and leaves out what it has too much (`live_index`).
+The catalogue and the embeddings on disk are the truth; every store is derived from them and can be rebuilt. A reader
+searches embeddings that a store does not have yet exactly, and drops those that were removed (`live`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from deixis.search.stores.milvus import SCHEME, MilvusIndex, is_milvus
 from deixis.search.vectors import BLOCK, PictureRows
 
 EXACT, APPROXIMATE = "exact", "approximate"
-#: More rows than this are searched approximately where nobody says otherwise.
+#: By default, larger collections are searched approximately.
 EXACT_ROWS = 1_000_000
-#: The approximate index, in a generation's folder.
+#: The file of the approximate index in a generation's folder.
 NEAREST = "nearest.faiss"
-#: In the catalogue: which store, the collection's name in Milvus, and the last id that Milvus surely has.
+#: Keys in the catalogue: the store, the name of the Milvus collection, and the last id that Milvus is known to have.
 STORE, NAME, LAST = "store", "milvus_collection", "milvus_last"
-#: In the catalogue: the CRC-32 of the approximate index, since FAISS trusts what it reads.
+#: Key in the catalogue: CRC-32 of the approximate index, because FAISS does not check what it reads.
 CHECKSUM = "nearest_crc32"
 
 
 def check_store(store: str) -> str:
-    """A store's name as it is remembered; one that cannot be is a `DeixisError`."""
+    """The store as the catalogue keeps it; an unknown one is a `DeixisError`."""
     if store in ("", EXACT, APPROXIMATE) or re.fullmatch(rf"{SCHEME}[\w.-]+:\d+", store):
         return store
     if is_milvus(store) and not store.startswith(SCHEME):
@@ -50,26 +50,26 @@ def check_store(store: str) -> str:
 
 
 def nearest_rows(generation: Path, catalogue: Catalogue, rows: PictureRows) -> NearestRows:
-    """What answers for the pictures of a generation."""
+    """The store that answers queries for a generation."""
     store, dim = catalogue.setting(STORE), catalogue.identity.dim
     if is_milvus(store):
         index = MilvusIndex(store, catalogue.setting(NAME), dim, create=False)
         held = rows.ids[rows.ids <= catalogue.number(LAST)]
         if index.count() < len(held):
-            # Milvus has lost some; which, only the whole list tells.
+            # Milvus lost some: ask for the whole list.
             held = index.ids()
         return LiveIndex(index, held, rows.ids, dim, rows.of)
     if _is_approximate(store, len(rows.ids)):
         approximate = _load(generation / NEAREST, catalogue, rows)
         if approximate is not None:
-            # Those have no rows to be compared with any more.
+            # Removed pictures cannot be re-ranked.
             approximate.remove(np.setdiff1d(approximate.ids(), rows.ids))
             return LiveIndex(approximate, approximate.ids(), rows.ids, dim, rows.of)
     return exact_index(rows.ids, dim, rows.of)
 
 
 class Follower:
-    """Keeps a generation's store in line with the catalogue, for the index' one writer."""
+    """Keeps the store of a generation in step with the catalogue; used by the one writer of an index."""
 
     def __init__(self, generation: Path, catalogue: Catalogue) -> None:
         self._generation, self._catalogue = generation, catalogue
@@ -86,13 +86,13 @@ class Follower:
             self._mark(int(rows.ids.max(initial=0)))
 
     def add(self, ids: Ids, rows: Rows) -> None:
-        """New rows, just after the catalogue has named them."""
+        """Add embeddings that the catalogue has just recorded."""
         if self._milvus is not None and len(ids):
             self._milvus.add(ids, rows)
             self._mark(int(ids.max()))
 
     def finish(self) -> None:
-        """At the end of a run: what takes longer."""
+        """The slow part, at the end of a run."""
         if self._milvus is not None:
             self._milvus.flush()
         rows, path = self._rows(), self._generation / NEAREST
@@ -127,7 +127,7 @@ class Follower:
 
 
 def bring_store_up_to_date(generation: Path) -> None:
-    """At the end of a run, before a generation is put in use."""
+    """Bring the store of a generation up to date, before the generation is put in use."""
     catalogue = Catalogue.write(generation)
     try:
         follower = Follower(generation, catalogue)
@@ -144,7 +144,7 @@ def _is_approximate(store: str, rows: int) -> bool:
 
 
 def _load(path: Path, catalogue: Catalogue, rows: PictureRows) -> ApproximateIndex | None:
-    """The approximate index, or None where it is not there or not as it was written: the next run makes it again."""
+    """The approximate index, or None if it is missing or damaged: the next run rebuilds it."""
     try:
         if str(_checksum(path)) != catalogue.setting(CHECKSUM):
             return None
@@ -154,7 +154,7 @@ def _load(path: Path, catalogue: Catalogue, rows: PictureRows) -> ApproximateInd
 
 
 def _checksum(path: Path) -> int:
-    """The CRC-32 of a file's bytes."""
+    """The CRC-32 of a file."""
     checksum = 0
     with open_regular(path) as stream:
         while part := stream.read(1 << 20):
@@ -172,39 +172,39 @@ def _follow(index: VectorIndex, rows: PictureRows) -> None:
 
 
 def choose_store(catalogue: Catalogue, store: str) -> None:
-    """Have a generation searched elsewhere from now on; what it had in Milvus is removed, if that can be reached."""
-    before = _Rented(catalogue)
-    if store == before.store:
+    """Change the store of a generation; its old Milvus collection is removed if the server can be reached."""
+    previous = _MilvusCollection(catalogue)
+    if store == previous.store:
         return
     name = f"deixis_{secrets.token_hex(8)}" if is_milvus(store) else ""
     if name:
-        # One that cannot be reached is told before anything is changed.
+        # Fails here, before anything is changed, if the server cannot be reached.
         MilvusIndex(store, name, catalogue.identity.dim).close()
     with catalogue.transaction():
         for key, value in ((STORE, store), (NAME, name), (LAST, "0")):
             catalogue.set_meta(key, value)
-    before.drop()
+    previous.drop()
 
 
 def drop_rows(generation: Path, unless_of: Path) -> bool:
-    """Remove what a generation has in Milvus, unless another one has it too; False if Milvus cannot be reached."""
-    rented = []
+    """Remove the Milvus collection of a generation, unless another uses it; False if Milvus cannot be reached."""
+    collections = []
     for folder in (generation, unless_of):
         catalogue = Catalogue.read(folder)
-        rented.append(_Rented(catalogue))
+        collections.append(_MilvusCollection(catalogue))
         catalogue.close()
-    return rented[0].name == rented[1].name or rented[0].drop()
+    return collections[0].name == collections[1].name or collections[0].drop()
 
 
-class _Rented:
-    """What a generation has in Milvus."""
+class _MilvusCollection:
+    """The Milvus collection of a generation, if it has one."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.store, self.name = catalogue.setting(STORE), catalogue.setting(NAME)
         self._dim = catalogue.identity.dim
 
     def drop(self) -> bool:
-        """Whether it is gone."""
+        """Remove it; whether it is gone."""
         if not self.name:
             return True
         try:
