@@ -147,7 +147,9 @@ def test_rows_that_milvus_lost_come_back(store: str, tmp_path: Path) -> None:
     answers(tmp_path, QUERIES)
     index.drop()
     index.close()
-    assert "Milvus lost the embeddings" in next(each.told for each in examine(tmp_path / "index") if each.what == "search")
+    assert "Milvus lost the embeddings" in next(
+        each.told for each in examine(tmp_path / "index") if each.what == "search"
+    )
     with pytest.raises(DeixisError, match="deixis index"):
         answers(tmp_path, QUERIES)
     update(tmp_path)
