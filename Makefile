@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test-unit test test-all check bench clean docs pages
+.PHONY: install demo test-unit test test-all check bench clean docs pages plots
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -45,11 +45,15 @@ bench: $(VENV)/.installed-bench
 docs: pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-# The generated pages: results of the papers, commands, recipes, settings, API, performance.
-pages: $(VENV)/.installed-docs
+# The generated pages: results of the papers, plots, commands, recipes, settings, API, performance.
+pages: plots
 	$(BIN)/deixis results pages --out docs/results --force
 	$(BIN)/python scripts/write_reference.py
 	$(BIN)/python benchmarks/performance.py docs
+
+# The plots in docs/plots, from the files in results/.
+plots: $(VENV)/.installed-docs
+	$(BIN)/python scripts/write_plots.py
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo

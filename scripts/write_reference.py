@@ -1,4 +1,4 @@
-"""Write the generated pages of the reference: commands, recipes, recipe settings, the Python API.
+"""Write the generated pages of the reference: commands, recipes, recipe settings, equations, the Python API.
 
     python scripts/write_reference.py            # writes docs/reference/
     python scripts/write_reference.py --check    # exit code 1 if a page is out of date
@@ -22,6 +22,7 @@ import deixis
 from deixis.cli import app
 from deixis.cli.grouped_help import GROUPS, OTHERS
 from deixis.features.feature_recipe import FeatureRecipe
+from deixis.metrics.paper_tables import PAPERS, paper_title
 from deixis.training.kinds import KINDS, kind_of
 from deixis.training.recipe import FitRecipe, package_recipes
 from deixis.training.schedule import Schedule
@@ -39,6 +40,7 @@ def pages() -> dict[str, str]:
         "recipes.md": _recipes_page(),
         "settings.md": _settings_page(),
         "annotation-settings.md": _annotation_settings_page(),
+        "equations.md": _equations_page(),
         "api.md": _api_page(),
     }
 
@@ -116,6 +118,21 @@ def _api_page() -> str:
 def _summary(value: Any) -> str:
     lines = inspect.getdoc(value)
     return " ".join((lines or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _equations_page() -> str:
+    """From equations to functions: the tables in the READMEs of the papers' folders."""
+    intro = f"{NOTICE} The tables are those of the READMEs in `src/deixis/papers/`; a test checks them."
+    parts = ["# Equations", intro]
+    for paper in PAPERS:
+        folder = paper.replace("-", "_")
+        readme = (ROOT / "src" / "deixis" / "papers" / folder / "README.md").read_text("utf-8")
+        table = readme.partition("## Where the equations are\n\n")[2].partition("\n\n")[0]
+        table = re.sub(r"(?<!\[)`((?:fast/)?\w+\.py)`", rf"[`\1`](../../src/deixis/papers/{folder}/\1)", table)
+        table = table.replace("](../../annotation", "](../../src/deixis/annotation")
+        table = re.sub(r"\]\(\.\./\.\./(?!src/)", "](../../src/deixis/", table)
+        parts += [f"## {paper}", f"[{paper_title(paper)}](../papers/{paper}.md)", table]
+    return "\n\n".join(parts) + "\n"
 
 
 def _recipes_page() -> str:
