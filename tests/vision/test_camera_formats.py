@@ -9,7 +9,7 @@ import pytest
 from PIL import Image as Pillow
 
 from deixis.errors import InputError
-from deixis.vision import picture_formats, raw_pictures
+from deixis.vision import picture_formats, raw_pictures, reading
 from deixis.vision.picture_formats import is_raw, readable_suffixes
 from deixis.vision.reading import decode_picture, read_size
 from tests.vision.raw_files import dng
@@ -76,7 +76,7 @@ def test_a_raw_file_without_a_preview_is_developed_at_half_its_size() -> None:
 
 
 def test_without_rawpy_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (picture_formats, raw_pictures):
+    for module in (picture_formats, raw_pictures, reading):
         monkeypatch.setattr(module, "reads_raw", lambda: False)
     assert ".cr2" not in readable_suffixes()
     assert ".heic" in readable_suffixes()

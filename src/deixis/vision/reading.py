@@ -1,7 +1,8 @@
 """Safe reading of pictures from bytes: whatever a file holds, the outcome is an RGB picture or an `InputError`.
 
-Pixels, and what decoding would cost in time and memory, are checked before anything is decoded (`headers`). A run over
-many pictures goes on past a broken one and lists it (`Skipped`).
+Pixels, and what decoding would cost in time and memory, are checked before anything is decoded (`headers`); where only
+decoding shows the cost, it is done in another process (`decoding_process`). A run over many pictures goes on past a
+broken one and lists it (`Skipped`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
+from deixis.vision.decoding_process import LARGE_PIXELS, decode_apart, large_lock, size_apart
 from deixis.vision.headers import decoding_problem
-from deixis.vision.picture_formats import is_raw
+from deixis.vision.picture_formats import is_raw, reads_raw
 from deixis.vision.raw_pictures import developed, half_size, raw_preview, turned
 
 #: The only decoders that strangers' bytes reach.
@@ -31,8 +33,6 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "HEIF")
 MAX_PIXELS = 120_000_000
 #: Pixels that are converted to RGB at a time, so that only the picture and its RGB copy are held whole.
 BAND_PIXELS = 1 << 20
-#: Pictures with more pixels are decoded one at a time, whatever the number of threads.
-LARGE_PIXELS = 32_000_000
 
 _EXIF_ORIENTATION = 0x0112
 #: EXIF orientation → what sets the picture upright.
@@ -47,7 +47,6 @@ _TURNS = {
 }
 #: Silencing warnings changes the whole process, so headers are read one at a time (microseconds each).
 _header_lock = threading.Lock()
-_large_lock = threading.Lock()
 
 
 def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_least: int = 0) -> Pillow.Image:
@@ -64,6 +63,13 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
         InputError: the bytes are no picture of a known format, are damaged or cut off, or it is too large or takes too
             long to decode.
     """
+    if _is_decoded_apart(data, name):
+        return decode_apart(data, name, max_pixels, at_least)
+    return decode_here(data, name, max_pixels, at_least)
+
+
+def decode_here(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillow.Image:
+    """`decode_picture` in this process, whatever the format."""
     with _as_input_error(name):
         if is_raw(name):
             return _decode_raw(data, name, max_pixels, at_least)
@@ -78,7 +84,7 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
             with _quietly():
                 # Of a TIFF, Pillow warns here, and not again once there is memory for it.
                 image.load_prepare()
-        with _large_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
+        with large_lock if image.width * image.height > LARGE_PIXELS else nullcontext():
             size = image.size
             image.load()
             if image.size != size and image.format == "HEIF":
@@ -89,11 +95,20 @@ def decode_picture(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, at_l
 
 def read_size(data: bytes, *, name: str = "picture") -> tuple[int, int]:
     """Width and height as `decode_picture` would give them, from the header alone."""
+    return size_apart(data, name, MAX_PIXELS) if _is_decoded_apart(data, name) else size_here(data, name)
+
+
+def size_here(data: bytes, name: str) -> tuple[int, int]:
+    """`read_size` in this process."""
     with _as_input_error(name):
         if is_raw(name):
             return _raw_size(data, name)
         image, orientation = _open(data, name, MAX_PIXELS)
         return (image.height, image.width) if orientation >= 5 else image.size
+
+
+def _is_decoded_apart(data: bytes, name: str) -> bool:
+    return reads_raw() if is_raw(name) else data[4:8] == b"ftyp"
 
 
 @dataclass
