@@ -17,6 +17,7 @@ from deixis.errors import DeixisError, InputError
 if TYPE_CHECKING:
     from deixis.model import Grounding
     from deixis.search.engine import Answer, SearchEngine
+    from deixis.search.filters import Filter
 
 #: Pictures that `--open` opens at most.
 OPENED = 10
@@ -24,6 +25,33 @@ OPENED = 10
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")]
 PathsOption = Annotated[bool, typer.Option("--paths-only", help="Print the paths of matches and nothing else.")]
 NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path with a zero byte, for `xargs -0`.")]
+FolderOption = Annotated[
+    str,
+    typer.Option(
+        "--folder", metavar="DIR", help="Only pictures below a folder, or a part of its path.", show_default=False
+    ),
+]
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        metavar="TEXT",
+        help="Only files with this in their name, or like IMG_*.jpg.",
+        show_default=False,
+    ),
+]
+SinceOption = Annotated[
+    str,
+    typer.Option(
+        "--since",
+        metavar="DATE",
+        help="Only pictures taken on or after a date: 2024-07-14, 2024-07 or 2024.",
+        show_default=False,
+    ),
+]
+UntilOption = Annotated[
+    str, typer.Option("--until", metavar="DATE", help="Only pictures taken on or before a date.", show_default=False)
+]
 
 
 def search(
@@ -47,6 +75,10 @@ def search(
         bool,
         typer.Option("--open", help=f"Open the first {OPENED} matches, or their drawings."),
     ] = False,
+    folder: FolderOption = "",
+    name: NameOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
     index: Index = None,
     model: ModelName = None,
     paths_only: PathsOption = False,
@@ -66,12 +98,13 @@ def search(
         raise DeixisError("say what to look for: a QUERY, --like IMAGE, or --queries FILE, which stands alone")
     if (why is not None and not query) or (open_found and queries):
         raise DeixisError("--why needs a QUERY, and --open one question")
+    only = _filter(folder, name, since, until)
     engine = _engine(index, model)
     if queries:
-        _answer_lines(engine, queries, count)
+        _answer_lines(engine, queries, count, only)
         return
     what = " ".join(([query] if query else []) + ([f"like {like}"] if like else []))
-    answer = engine.search(query, count, like=like)
+    answer = engine.search(query, count, like=like, only=only)
     drawn = _explain(engine, answer, why) if why is not None else None
     _print(answer, what, paths_only, null, as_json, drawn)
     if drawn and not (paths_only or as_json):
@@ -84,6 +117,10 @@ def search(
 def similar(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file, indexed or not.")],
     count: CountOption = 20,
+    folder: FolderOption = "",
+    name: NameOption = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
     index: Index = None,
     model: ModelName = None,
     paths_only: PathsOption = False,
@@ -94,7 +131,8 @@ def similar(
 
     Example: deixis similar holiday.jpg -n 10
     """
-    _print(_engine(index, model).similar(image, count), f"like {image}", paths_only, null, as_json)
+    only = _filter(folder, name, since, until)
+    _print(_engine(index, model).similar(image, count, only=only), f"like {image}", paths_only, null, as_json)
 
 
 def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) -> None:
@@ -127,13 +165,23 @@ def _engine(index: Path | None, model: str | None) -> SearchEngine:
     return SearchEngine(index or default_index(), load_search_model(model) if model else None)
 
 
-def _answer_lines(engine: SearchEngine, file: str, count: int) -> None:
+def _filter(folder: str, name: str, since: str, until: str) -> Filter:
+    """What pictures must be; a folder that is there is meant as a whole, and its links are resolved as in an index."""
+    from deixis.search.filters import Filter
+    from deixis.vision.picture_files import shown
+
+    if folder and os.path.isdir(folder):
+        folder = os.path.join(shown(os.fsencode(os.path.realpath(folder))), "")
+    return Filter(folder, name, since, until).check()
+
+
+def _answer_lines(engine: SearchEngine, file: str, count: int, only: Filter) -> None:
     import msgspec
 
     for line in _lines(file):
         if text := line.strip():
             try:
-                told = engine.search(text, count).as_data()
+                told = engine.search(text, count, only=only).as_data()
             except DeixisError as fault:
                 # One bad line does not end the others.
                 told = {"query": text, "error": str(fault)}

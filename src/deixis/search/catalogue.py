@@ -25,7 +25,12 @@ from deixis.files import require_database
 from deixis.vision.picture_files import Stamp
 
 CATALOGUE = "catalogue.sqlite"
-VERSION = 1
+VERSION = 2
+#: Added in version 2: what the header of a picture says. A size of 0 × 0 could not be read; `taken` is the camera's
+#: local time, as in 2024-07-14T15:20:31.
+_DETAILS = """
+CREATE TABLE details (content INTEGER PRIMARY KEY, width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT);
+"""
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE roots (path BLOB PRIMARY KEY) WITHOUT ROWID;
@@ -46,7 +51,10 @@ REMEDY = "make a new index with: deixis index DIR --index OTHER"
 _NOT_DAMAGE = ("BUSY", "LOCKED", "FULL", "READONLY", "CANTOPEN", "PERM", "IOERR", "NOMEM", "INTERRUPT")
 #: The most numbers that an embedding, and all cells of a picture, may have.
 MAX_DIM, MAX_CELL_NUMBERS = 1 << 16, 1 << 20
+#: Files that are listed at a time.
+LISTED = 10_000
 Values = tuple[Any, ...]
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}")
 
 
 class FileRow(NamedTuple):
@@ -58,11 +66,33 @@ class FileRow(NamedTuple):
     problem: str | None
 
 
+class Details(NamedTuple):
+    """Width and height of a picture, upright, and when it was taken; empty where its camera did not note it."""
+
+    width: int
+    height: int
+    taken: str
+
+
+class ListedFile(NamedTuple):
+    """A file that is a picture, and when that was taken: by its camera's clock, or else the time of the file."""
+
+    content: int
+    path: bytes
+    size: int
+    modified: int
+    taken: str
+
+
 class Catalogue:
-    """One connection. A writer is made with `create` or `write`, a reader with `read`."""
+    """One connection. A writer is made with `create` or `write`, a reader with `read`.
+
+    A writer upgrades a catalogue of version 1. A reader leaves it as it is; no details are known of its pictures.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection, self.path = connection, path
+        self._has_details = True
 
     @classmethod
     def create(cls, folder: Path, identity: Identity, model: str) -> None:
@@ -71,7 +101,7 @@ class Catalogue:
         temporary.unlink(missing_ok=True)
         connection = sqlite3.connect(temporary, isolation_level=None)
         try:
-            connection.executescript(_SCHEMA)
+            connection.executescript(_SCHEMA + _DETAILS)
             values = {
                 "version": str(VERSION),
                 "identity": msgspec.json.encode(identity).decode(),
@@ -92,7 +122,9 @@ class Catalogue:
             connection.execute("PRAGMA journal_mode=WAL")
             # A commit that was reported survives a loss of power.
             connection.execute("PRAGMA synchronous=FULL")
-        return cls(connection, path)._checked()
+        catalogue = cls(connection, path)._checked()
+        catalogue._upgrade()
+        return catalogue
 
     @classmethod
     def read(cls, folder: Path) -> Catalogue:
@@ -113,14 +145,23 @@ class Catalogue:
             if not any(each[:2] == ("table", "meta") for each in found):
                 raise _damaged(self.path, "it has no table of settings")
             version = self.meta("version")
-            if version != str(VERSION):
-                raise InputError(self.path, f"is of version {version}, this program reads {VERSION}; {REMEDY}")
-            if {_spaced(str(each[2])) for each in found} != {_spaced(part) for part in _SCHEMA.split(";")} - {""}:
+            if version not in ("1", str(VERSION)):
+                raise InputError(self.path, f"is of version {version}, this program reads 1 to {VERSION}; {REMEDY}")
+            self._has_details = version != "1"
+            tables = _SCHEMA + (_DETAILS if self._has_details else "")
+            if {_spaced(str(each[2])) for each in found} != {_spaced(part) for part in tables.split(";")} - {""}:
                 raise _damaged(self.path, "its tables are not those of an index")
         except BaseException:
             self.close()
             raise
         return self
+
+    def _upgrade(self) -> None:
+        if not self._has_details:
+            with self.transaction():
+                self._all(_DETAILS.strip().rstrip(";"))
+                self.set_meta("version", str(VERSION))
+            self._has_details = True
 
     def _all(self, query: str, parameters: Sequence[Any] = (), *types: type | tuple[type, ...]) -> list[Values]:
         """The rows of a query, whose values must be of these types."""
@@ -227,6 +268,49 @@ class Catalogue:
         """Forget contents that no file has."""
         self._all("DELETE FROM contents WHERE id NOT IN (SELECT content FROM files WHERE content IS NOT NULL)")
 
+        self._all("DELETE FROM details WHERE content NOT IN (SELECT id FROM contents)")
+
+    def without_details(self) -> set[bytes]:
+        """The hashes of contents whose header was not looked at yet."""
+        query = "SELECT sha256 FROM contents WHERE id NOT IN (SELECT content FROM details)"
+        return {row[0] for row in self._all(query, (), bytes)}
+
+    def put_details(self, details: Mapping[int, Details]) -> None:
+        values = [(content, width, height, taken or None) for content, (width, height, taken) in details.items()]
+        self._do("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", values)
+
+    def details(self, content: int) -> Details:
+        """What the header of a content says; nothing (0, 0, "") where it was not looked at."""
+        if not self._has_details:
+            return Details(0, 0, "")
+        query = "SELECT width, height, taken FROM details WHERE content = ?"
+        found = self._all(query, (content,), int, int, (str, type(None)))
+        return Details(found[0][0], found[0][1], self._time(found[0][2])) if found else Details(0, 0, "")
+
+    def listing(self) -> Iterator[ListedFile]:
+        """All files that are pictures."""
+        if self._has_details:
+            query = (
+                "SELECT files.content, path, size, modified, taken FROM files LEFT JOIN details "
+                "ON details.content = files.content WHERE files.content IS NOT NULL"
+            )
+        else:
+            query = "SELECT content, path, size, modified, NULL FROM files WHERE content IS NOT NULL"
+        types: tuple[type | tuple[type, ...], ...] = (int, bytes, int, int, (str, type(None)))
+        with _damage(self.path):
+            cursor = self._connection.execute(query)
+            while rows := cursor.fetchmany(LISTED):
+                for row in rows:
+                    if not all(isinstance(value, kind) for value, kind in zip(row, types, strict=True)):
+                        raise _damaged(self.path, "a file's entry has values of the wrong type")
+                    content, path, size, modified, taken = row
+                    yield ListedFile(content, path, size, modified, self._time(taken))
+
+    def _time(self, taken: str | None) -> str:
+        if taken and not _TIME.fullmatch(taken):
+            raise _damaged(self.path, f"a picture was taken at {taken[:40]!r}")
+        return taken or ""
+
     def places(self) -> list[tuple[int, int]]:
         """(id, place) of every content that a file has, by id; all places are among the rows that count."""
         query = "SELECT id, place FROM contents WHERE id IN (SELECT content FROM files) ORDER BY id"
@@ -245,6 +329,10 @@ class Catalogue:
     def paths(self, content: int) -> list[bytes]:
         query = "SELECT path FROM files WHERE content = ? ORDER BY path"
         return [row[0] for row in self._all(query, (content,), bytes)]
+
+    def file_times(self, content: int) -> list[int]:
+        """When the files of a content were modified, in nanoseconds since 1970."""
+        return [row[0] for row in self._all("SELECT modified FROM files WHERE content = ?", (content,), int)]
 
     def sha256(self, content: int) -> bytes | None:
         """The hash of a content; None if it is gone."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from deixis.adapters.search_model import Cells, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
-from deixis.search.catalogue import Catalogue
+from deixis.search.catalogue import Catalogue, Details
+from deixis.search.filters import Filter, file_time
 from deixis.search.generations import current_generation
 from deixis.search.stores.exact import Ids, NearestRows
 from deixis.search.stores.vector_stores import nearest_rows
@@ -17,6 +18,8 @@ from deixis.search.vectors import PictureRows
 
 #: A generation may be replaced while it is being opened; the next look finds the new one.
 TRIES = 5
+#: Filters whose pictures are remembered.
+FILTERS = 16
 #: Bytes of a content's SHA-256 that tell pictures apart.
 KEY_BYTES = 16
 
@@ -26,6 +29,8 @@ class Collection:
 
     def __init__(self, index: str | Path) -> None:
         self.index = Path(index)
+        #: The pictures that pass a filter, those taken last first.
+        self.listed = lru_cache(FILTERS)(self._listed)
         for tries_left in reversed(range(TRIES)):
             try:
                 self._open()
@@ -67,6 +72,26 @@ class Collection:
     def paths(self, picture: int) -> list[bytes]:
         """The files that hold a picture; none if they went away since the collection was opened."""
         return self._catalogue.paths(picture)
+
+    def details(self, picture: int) -> Details:
+        return self._catalogue.details(picture)
+
+    def date(self, picture: int) -> str:
+        """When a picture was taken: by its camera's clock, or else the time of its oldest file; empty if it is gone."""
+        taken = self._catalogue.details(picture).taken
+        return taken or min(map(file_time, self._catalogue.file_times(picture)), default="")
+
+    def _listed(self, only: Filter) -> Ids:
+        dates: dict[int, tuple[str, bytes]] = {}
+        for content, path, _, modified, taken in self._catalogue.listing():
+            date = taken or file_time(modified)
+            if only.passes_date(date) and only.passes_path(path):
+                dates[content] = min(dates.get(content, (date, path)), (date, path))
+        newest = sorted(dates, key=lambda content: dates[content][1])
+        newest.sort(key=lambda content: dates[content][0], reverse=True)
+        ids = np.array(newest, np.int64)
+        # What came since the collection was opened is not part of it.
+        return ids[np.isin(ids, self.ids)]
 
     def key(self, picture: int) -> str:
         """A name of a picture that other generations know it by, too; empty if it is gone."""

@@ -15,6 +15,7 @@ from deixis.adapters.phrasing import EmbeddedPhrases, Phrasing, embed_phrases, p
 from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, whole_texts
 from deixis.loading import load_search_model
 from deixis.search.collection import Collection
+from deixis.search.filters import Filter
 from deixis.search.queries import Query, parse_query
 from deixis.search.relevance import likelihoods, list_ends, log_odds, mean_of_best
 from deixis.search.spelling import suggestion
@@ -27,6 +28,10 @@ CANDIDATES = 300
 #: The same of a query of several terms: a picture that meets all phrases is near each of them, and what must not be
 #: there may be in many.
 CANDIDATES_OF_SEVERAL = 1000
+#: Of pictures that pass a filter, those whose cells are compared: the nearest by their embeddings.
+CANDIDATES_OF_FILTER = 20_000
+#: Pictures that are compared at a time.
+COMPARED = 2048
 
 
 class Hit(NamedTuple):
@@ -109,23 +114,26 @@ class SearchEngine:
         self.model = model or load_search_model(self.collection.model_name)
         self.collection.check_model(self.model)
 
-    def search(self, text: str, count: int = 20, *, like: str | Path | None = None) -> Answer:
+    def search(
+        self, text: str, count: int = 20, *, like: str | Path | None = None, only: Filter | None = None
+    ) -> Answer:
         """Find the pictures that fit a query best (`deixis.search.queries` describes its grammar).
 
         Args:
             like: a picture that the results should resemble, too.
+            only: which pictures are looked at. Whether one matches is decided as without the filter.
         """
         query = parse_query(text, needs_words=like is None)
         example = None if like is None else self.embed_picture(os.fsencode(like))
-        (ranking,) = self.rank(self.terms([query], [example]), count)
-        return Answer(query.text, self._hits(ranking, count), *self.unknown(query))
+        (ranking,) = self.rank(self.terms([query], [example]), count, [self.passing(only)])
+        return Answer(query.text, self._hits(ranking, count, only), *self.unknown(query))
 
-    def similar(self, picture: str | Path, count: int = 20) -> Answer:
+    def similar(self, picture: str | Path, count: int = 20, *, only: Filter | None = None) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
         row = self.embed_picture(os.fsencode(picture))
-        (ranking,) = self.rank([example_terms(row)], count + 1)
+        (ranking,) = self.rank([example_terms(row)], count + 1, [self.passing(only)])
         own = os.fsencode(os.path.realpath(picture))
-        hits = [hit for hit in self._hits(ranking, count + 1) if hit.path != own]
+        hits = [hit for hit in self._hits(ranking, count + 1, only) if hit.path != own]
         return Answer(shown(os.fsencode(picture)), hits[:count], [])
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
@@ -164,8 +172,16 @@ class SearchEngine:
         """How the wanted phrases are asked for, and then the denied ones."""
         return [phrasing(text, self.model) for text in (*query.phrases, *query.without)]
 
-    def rank(self, queries: Sequence[Terms], count: int) -> list[Ranking]:
-        """Rank pictures; queries of one embedding are looked up together, which is faster than one by one."""
+    def passing(self, only: Filter | None) -> Ids | None:
+        """The pictures that pass a filter; None where there is no filter."""
+        return None if only is None or only.is_empty else np.sort(self.collection.listed(only))
+
+    def rank(self, queries: Sequence[Terms], count: int, within: Sequence[Ids | None] | None = None) -> list[Ranking]:
+        """Rank pictures; queries of one embedding are looked up together, which is faster than one by one.
+
+        Args:
+            within: for each query the pictures that are ranked, or None for all that may be among the best.
+        """
         if not len(self.collection):
             return [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in queries]
         single = [_is_single(terms) for terms in queries]
@@ -173,12 +189,12 @@ class SearchEngine:
         looked_up = list(self._nearest(np.concatenate(rows), max(CANDIDATES, count))) if rows else []
         nearest = iter(looked_up)
         rankings = []
-        for terms, alone in zip(queries, single, strict=True):
+        for terms, alone, own in zip(queries, single, within or [None] * len(queries), strict=True):
             if alone:
                 ids = next(nearest)
-                rankings.append(self._ranking(terms, ids[ids >= 0], CANDIDATES))
+                rankings.append(self._ranking(terms, ids[ids >= 0], CANDIDATES, own))
             else:
-                rankings.append(self._ranking(terms, self._candidates(terms, count)))
+                rankings.append(self._ranking(terms, self._candidates(terms, count), None, own))
         return rankings
 
     def _nearest(self, rows: Rows, count: int) -> Ids:
@@ -187,7 +203,7 @@ class SearchEngine:
 
     def _candidates(self, terms: Terms, count: int) -> Ids:
         """Pictures that may be the best for a query, and the best ones of every term, which say where its list ends."""
-        (texts, first), most = terms.phrases, max(CANDIDATES_OF_SEVERAL, count)
+        texts, most = terms.phrases.texts, max(CANDIDATES_OF_SEVERAL, count)
         wanted, asked = terms.wanted, texts.rows
         if terms.example is not None and not terms.example_alone:
             # Whether the words are there is decided without the example.
@@ -199,23 +215,45 @@ class SearchEngine:
         else:
             # Only what must not be there: the pictures farthest from it.
             ids = np.unique(self._nearest(-texts.rows, most))
-        ids = ids[ids >= 0]
-        if len(ids) > most:
-            whole = np.maximum.reduceat(texts.rows @ self.collection.rows_of(ids).T, first, axis=0)
-            # A picture must meet every term, so the one that it meets worst decides.
-            worst = np.where(terms.denied[:, None], -whole, whole)[~terms.denied if wanted.any() else slice(None)]
-            ids = ids[np.argpartition(-worst.min(0), most)[:most]]
-        ids = np.union1d(ids, best)
+        ids = np.union1d(self._nearest_of(terms, ids[ids >= 0], most), best)
         return ids[ids >= 0]
 
-    def _ranking(self, terms: Terms, ids: Ids, best: int | None = None) -> Ranking:
-        """Rank candidates; the best pictures of each term must be among the first `best`."""
-        rows = self.collection.rows_of(ids)
-        scores = terms.phrases.scores(Pictures(rows, self.collection.cells_of(ids)))
-        ends = self._ends(terms, scores[:, :best], rows[:best])
+    def _nearest_of(self, terms: Terms, ids: Ids, most: int) -> Ids:
+        """The `most` of these pictures whose embeddings meet a query best."""
+        if len(ids) <= most:
+            return ids
+        texts, first = terms.phrases
+        # What must not be there counts where nothing is wanted.
+        counted = np.ones_like(terms.denied) if terms.denied.all() else ~terms.denied
+        worst = np.empty(len(ids), np.float32)
+        for start in range(0, len(ids), COMPARED):
+            part = slice(start, start + COMPARED)
+            whole = np.maximum.reduceat(texts.rows @ self.collection.rows_of(ids[part]).T, first, axis=0)
+            # A picture must meet every term, so the one that it meets worst decides.
+            worst[part] = np.where(terms.denied[:, None], -whole, whole)[counted].min(0)
+        return ids[np.argpartition(-worst, most)[:most]]
+
+    def _ranking(self, terms: Terms, ids: Ids, best: int | None = None, within: Ids | None = None) -> Ranking:
+        """Rank candidates, or the pictures of `within`; the best ones of each term must be among the first `best`."""
+        if within is None:
+            scores = self._scores(terms, ids)
+            ends = self._ends(terms, scores[:, :best], self.collection.rows_of(ids[:best]))
+        else:
+            ends = self._ends(terms, self._scores(terms, ids[:best]), self.collection.rows_of(ids[:best]))
+            ids = self._nearest_of(terms, within, CANDIDATES_OF_FILTER)
+            scores = self._scores(terms, ids)
         odds = log_odds(scores, ends, terms.denied, self.model.relevance.slope)
         order = np.argsort(-odds, kind="stable")
         return Ranking(ids[order], odds[order])
+
+    def _scores(self, terms: Terms, ids: Ids) -> Rows:
+        """`(terms, pictures)`, by embeddings, cells and words."""
+        scores = np.empty((len(terms.denied), len(ids)), np.float32)
+        for start in range(0, len(ids), COMPARED):
+            part = ids[start : start + COMPARED]
+            pictures = Pictures(self.collection.rows_of(part), self.collection.cells_of(part))
+            scores[:, start : start + COMPARED] = terms.phrases.scores(pictures)
+        return scores
 
     def _ends(self, terms: Terms, scores: Rows, rows: Rows) -> NDArray[np.float32]:
         """The score where the list of matches of each term ends."""
@@ -237,11 +275,13 @@ class SearchEngine:
             ends[0] = relevance.alike
         return np.where(terms.unknown, np.float32(np.inf), ends)
 
-    def _hits(self, ranking: Ranking, count: int) -> list[Hit]:
+    def _hits(self, ranking: Ranking, count: int, only: Filter | None) -> list[Hit]:
         hits: list[Hit] = []
         scores = likelihoods(ranking.odds).tolist()
         for picture, own_odds, score in zip(ranking.ids.tolist(), ranking.odds.tolist(), scores, strict=True):
-            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in self.collection.paths(picture)]
+            paths = self.collection.paths(picture)
+            own = [path for path in paths if only is None or only.passes_path(path)]
+            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in own]
             if len(hits) >= count:
                 break
         return hits[:count]

@@ -21,7 +21,7 @@ import numpy as np
 from deixis.adapters.search_model import Cells, Pictures, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
 from deixis.files import LOCK, hold_folder
-from deixis.search.catalogue import Catalogue, FileRow
+from deixis.search.catalogue import REMEDY, Catalogue, Details, FileRow
 from deixis.search.generations import CURRENT, current_generation, generation_of, new_generation, put_in_use
 from deixis.search.stores.vector_stores import (
     STORE,
@@ -34,7 +34,7 @@ from deixis.search.tidying import tidied
 from deixis.search.vectors import append_pictures
 from deixis.search.walking import Found, Walk, is_under
 from deixis.vision.picture_files import NEVER, Stamp, read_file, shown
-from deixis.vision.reading import decode_picture
+from deixis.vision.reading import decode_picture, read_header
 
 #: Pictures encoded at a time.
 BATCH = 16
@@ -75,13 +75,14 @@ class IndexReport(msgspec.Struct, frozen=True):
 
 
 class Looked(NamedTuple):
-    """What a thread made of a file; `pixels` only where its content is new."""
+    """What a thread made of a file; `pixels` only where its content is new, `details` where they were not known."""
 
     found: Found
     stamp: Stamp
     sha256: bytes | None
     pixels: Any
     problem: str | None
+    details: Details | None = None
 
 
 def index_folders(
@@ -165,6 +166,8 @@ class _Update:
         self._roots, self._exclude, self._prune, self._progress = roots, exclude, prune, progress
         self._at_least = model.identity.at_least
         self._known = catalogue.known()
+        #: Contents that an earlier version indexed, which did not keep sizes and dates.
+        self._without_details = catalogue.without_details()
         self._places = catalogue.rows
         #: Prepared pictures whose rows are not made yet, and rows and files that are not committed yet.
         self._waiting: dict[bytes, Any] = {}
@@ -215,13 +218,15 @@ class _Update:
     def _walk(self) -> tuple[list[Walk], list[Found], set[bytes], list[bytes]]:
         """The walks, files that are new or other than before, all that were met, and folders that are gone."""
         walks, to_look_at, met, absent = list[Walk](), list[Found](), set[bytes](), list[bytes]()
+        without_details = {self._known[sha256] for sha256 in self._without_details}
         for root in self._roots:
             if any(is_under(root, other) for other in self._roots):
                 continue
             walk, already = Walk(root, self._exclude), len(met)
             for found in walk if os.path.isdir(root) else ():
                 met.add(found.path)
-                if found.path not in self._before or self._before[found.path].stamp != found.stamp:
+                before = self._before.get(found.path)
+                if before is None or before.stamp != found.stamp or before.content in without_details:
                     to_look_at.append(found)
             # A drive that is not mounted looks like an empty folder.
             empty = len(met) == already and not walk.problems
@@ -267,12 +272,13 @@ class _Update:
             return Looked(found, NEVER, None, None, fault.problem)
         sha256 = hashlib.sha256(data).digest()
         if sha256 in self._known:
-            return Looked(found, stamp, sha256, None, None)
+            details = _details(data, found.path) if sha256 in self._without_details else None
+            return Looked(found, stamp, sha256, None, None, details)
         try:
             picture = decode_picture(data, name=shown(found.path), at_least=self._at_least)
         except InputError as fault:
             return Looked(found, stamp, None, None, fault.problem)
-        return Looked(found, stamp, sha256, self._model.prepare(picture), None)
+        return Looked(found, stamp, sha256, self._model.prepare(picture), None, _details(data, found.path))
 
     def _add(self, looked: Looked) -> None:
         self._files.append(looked._replace(pixels=None))
@@ -303,6 +309,9 @@ class _Update:
                 for each in self._files
             ]
             self._catalogue.put_files(rows)
+            self._catalogue.put_details(
+                {known[each.sha256]: each.details for each in self._files if each.sha256 and each.details}
+            )
             self._catalogue.set_meta("rows", str(self._places + len(places)))
         if seen is not None:
             self._follower.add(np.array(list(new.values()), np.int64), seen.rows)
@@ -317,6 +326,13 @@ class _Update:
         self._done += len(self._files)
         self._rows, self._files = {}, []
         self._progress(self._done, total)
+
+
+def _details(data: bytes, path: bytes) -> Details:
+    try:
+        return Details(*read_header(data, name=shown(path)))
+    except InputError:
+        return Details(0, 0, "")
 
 
 def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: Iterable[Found]) -> Iterator[Looked]:
@@ -339,7 +355,7 @@ def excluded_patterns(catalogue: Catalogue, otherwise: str = "") -> list[str]:
     try:
         return msgspec.json.decode(catalogue.setting(EXCLUDE) or otherwise or "[]", type=list[str])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InputError(catalogue.path, "is damaged: the excluded patterns are not a list") from None
+        raise InputError(catalogue.path, f"is damaged (the excluded patterns are not a list); {REMEDY}") from None
 
 
 def _roots(folders: Sequence[str | Path]) -> list[bytes]:

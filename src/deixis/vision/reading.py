@@ -13,7 +13,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image as Pillow
@@ -34,7 +36,7 @@ MAX_PIXELS = 120_000_000
 #: Pixels that are converted to RGB at a time, so that only the picture and its RGB copy are held whole.
 BAND_PIXELS = 1 << 20
 
-_EXIF_ORIENTATION = 0x0112
+_EXIF_ORIENTATION, _EXIF_IFD, _EXIF_TAKEN = 0x0112, 0x8769, 0x9003
 #: EXIF orientation → what sets the picture upright.
 _TURNS = {
     2: Pillow.Transpose.FLIP_LEFT_RIGHT,
@@ -91,6 +93,32 @@ def decode_here(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillo
                 raise InputError(name, f"is damaged: its header says {size}, and its picture has {image.size} pixels")
             image = _to_rgb(image)
             return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+class Header(NamedTuple):
+    """What the header of a picture says.
+
+    Attributes:
+        width: of the upright picture.
+        height: of the upright picture.
+        taken: the camera's local time (EXIF DateTimeOriginal), as in 2024-07-14T15:20:31; empty where there is none.
+    """
+
+    width: int
+    height: int
+    taken: str
+
+
+def read_header(data: bytes, *, name: str = "picture") -> Header:
+    """Size and time of a picture; nothing of it is decoded."""
+    width, height = read_size(data, name=name)
+    with _as_input_error(name):
+        if is_raw(name):
+            preview = raw_preview(data, name)
+            if preview is None:
+                return Header(width, height, "")
+            data = preview[0]
+        return Header(width, height, _taken(_open(data, name, MAX_PIXELS)[0]))
 
 
 def read_size(data: bytes, *, name: str = "picture") -> tuple[int, int]:
@@ -225,6 +253,16 @@ def _orientation(image: Pillow.Image) -> int:
     except Exception:  # Damaged metadata does not make a picture unreadable.
         return 1
     return orientation if orientation in _TURNS else 1
+
+
+def _taken(image: Pillow.Image) -> str:
+    try:
+        with _quietly():
+            noted = str(image.getexif().get_ifd(_EXIF_IFD).get(_EXIF_TAKEN, ""))
+        time = datetime.strptime(noted.strip("\0 "), "%Y:%m:%d %H:%M:%S")
+    except Exception:  # Damaged metadata does not make a picture unreadable, and cameras without a clock write zeros.
+        return ""
+    return time.isoformat()
 
 
 def _to_rgb(image: Pillow.Image) -> Pillow.Image:
