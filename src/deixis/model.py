@@ -256,6 +256,10 @@ class Model:
         """At most `count` sentences about a picture, best first."""
         raise self.cannot("describe")
 
+    def describe_all(self, images: Sequence[ImageInput], count: int = 1) -> list[list[Description]]:
+        """As `describe`, for many pictures; models that generate text describe them together."""
+        return [self.describe(image, count) for image in images]
+
     def describe_regions(self, image: ImageInput, count: int = 3, most: int | None = None) -> list[list[Description]]:
         """At most `count` texts for each region of a picture, best first.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,14 @@ ORDER = {
     "mismatched": 63,
     "schedule": {"epochs": 2, "learning_rate": 1e-2, "figure": "rsum"},
 }
+CAPTIONER = {
+    "name": "captioner",
+    "kind": "captioner",
+    "corpus": "scenes",
+    "features": "image",
+    "model": {"cell": "lstm", **SMALL},
+    "schedule": {"epochs": 1, "learning_rate": 1e-2, "figure": "perplexity", "lower_is_better": True},
+}
 SAMPLED = {"sampling": 0.5, "sampling_epochs": 2}
 #: What a recipe learns from, and whether it generates.
 ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
@@ -51,6 +60,13 @@ ORDERS: dict[str, tuple[dict[str, Any], bool]] = {
     "ctx-gen-s": ({"features": "image", "loss": SAMPLED, "model": {**SMALL, "shared_words": True}}, True),
     "caption": ({"features": "image", "loss": {"matching": 0.0}}, True),
     "ctx-sen": ({"features": "image", "speaker": "caption", "loss": {"generation": 0.0}}, False),
+    "ctx-sen-captioner": ({"features": "image", "speaker": "captioner", "loss": {"generation": 0.0}}, False),
+    "cnp-whole": ({"concepts": "RUN", "regions": 0, "loss": {"generation": 0.0}}, False),
+    "cnp-ctx-folds": (
+        {"features": "image", "concepts": "RUN", "concept_folds": 3, "model": {**SMALL, "centred": True}},
+        True,
+    ),
+    "ctx-gen-scaled": ({"features": "image", "model": {**SMALL, "scaled_state": True, "generator_dropout": 0.5}}, True),
 }
 
 
@@ -133,6 +149,8 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, tuple[Path, dict[str, float]]]:
     folder, made = tmp_path_factory.mktemp("runs"), {}
+    captioner = check_recipe(CAPTIONER, "captioner")
+    run_recipe(RecipeFile("", captioner), corpus, stores[1:], folder / "captioner", CPU)
     for name in ORDERS:
         recipe = order_recipe(name, concept_run[0])
         if recipe.speaker:
@@ -262,17 +280,123 @@ def test_the_likelihood_of_held_out_sentences_is_told(
     assert matcher.log_likelihood([features], [()]).shape == (1, 1), "an empty text has a likelihood, too"
 
 
+@pytest.mark.parametrize(("by", "name"), [("caption", "ctx-sen"), ("captioner", "ctx-sen-captioner")])
 def test_a_speaker_s_sentences_stand_for_pictures(
-    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+    by: str,
+    name: str,
+    runs: dict[str, tuple[Path, dict[str, float]]],
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+    tmp_path: Path,
 ) -> None:
-    speaker = load_run(runs["caption"][0], CPU)
-    reader: Any = load_run(runs["ctx-sen"][0], CPU)
+    """Any model that describes pictures can speak; the finished run has a copy of it."""
+    speaker = load_run(runs["caption"][0].parent / by, CPU)
+    reader: Any = load_run(shutil.copytree(runs[name][0], tmp_path / "moved"), CPU)
     for image in store_images(stores[1], [image.id for image in corpus.split("val").images[:3]], regions=stores[0]):
         words = speaker.describe(image, 1)[0].tokens
         ids = torch.from_numpy(reader.text.transform([words, ("a",) * 50]))[:1]
         with torch.no_grad():
             expected = F.normalize(reader.network.fusion.sentences(ids)).numpy()
         np.testing.assert_allclose(reader.embed_images([image]), expected, atol=1e-5)
+
+
+def test_a_speaker_must_describe_pictures(
+    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path
+) -> None:
+    recipe = msgspec.structs.replace(order_recipe("ctx-sen", tmp_path), speaker=str(runs["ctx"][0]))
+    with pytest.raises(DeixisError, match="does not describe pictures"):
+        ConceptsOrderKind().task(recipe, corpus, stores, CPU)
+
+
+def test_concepts_of_training_pictures_are_predicted_without_them(
+    concept_run: tuple[Path, dict[str, float]], corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path
+) -> None:
+    """A picture's own captions do not change its predictions if it is in another fold than those trained on."""
+    kind = ConceptsOrderKind()
+    recipe = order_recipe("cnp-ctx-folds", concept_run[0])
+    task = kind.task(recipe, corpus, stores, CPU)
+    in_fold = kind.task(msgspec.structs.replace(recipe, concept_folds=1), corpus, stores, CPU)
+    assert task.predicted[0] is not None
+    assert in_fold.predicted[0] is not None
+    assert (task.predicted[0] != in_fold.predicted[0]).any(1).all()
+    assert torch.equal(task.predicted[1], in_fold.predicted[1]), "others are predicted by the network of all"
+    # Other captions of picture 0, in fold 0 of 3: only the folds that trained on it predict differently.
+    first = task.data.image_ids[0]
+    exchanged = corpus.with_images(
+        msgspec.structs.replace(image, captions=corpus.images[7].captions) if image.id == first else image
+        for image in corpus
+    )
+    changed = kind.task(recipe, exchanged, stores, CPU).predicted[0]
+    same = (changed == task.predicted[0]).all(1).tolist()
+    assert all(same[::3])
+    assert not any(same[1::3] + same[2::3])
+
+
+def test_without_regions_concepts_are_those_of_the_whole_picture(
+    concept_run: tuple[Path, dict[str, float]],
+    runs: dict[str, tuple[Path, dict[str, float]]],
+    corpus: Corpus,
+    stores: Sequence[FeatureStore],
+) -> None:
+    reader: Any = load_run(runs["cnp-whole"][0], CPU)
+    image = next(iter(store_images(stores[1], [corpus.images[0].id], regions=stores[0])))
+    concepts = reader.sources([image])[0]
+    whole = torch.from_numpy(np.asarray(image.whole, np.float32))[None]
+    torch.testing.assert_close(concepts, torch.sigmoid(reader.predictor.network(whole)))
+
+
+def test_a_concept_network_can_share_the_context_s_features(
+    concept_settings: dict[str, Any], corpus: Corpus, stores: Sequence[FeatureStore], tmp_path: Path
+) -> None:
+    settings = {**concept_settings, "features": "image", "regions": 0}
+    settings["schedule"] = {**settings["schedule"], "figure": "map.whole"}
+    recipe = check_recipe(settings, "concepts")
+    run_recipe(RecipeFile("", recipe), corpus, stores[1:], tmp_path / "run", CPU)
+    order = order_recipe("cnp-ctx-gen", tmp_path / "run", regions=0)
+    assert len(ConceptsOrderKind().features(order)) == 1
+    run_recipe(RecipeFile("", order), corpus, stores[1:], tmp_path / "order", CPU)
+    metrics: Any = evaluate_run(tmp_path / "order", corpus, stores[1:], CPU, split="val")[0].metrics
+    assert metrics["mean_recall"] > 0
+    with pytest.raises(DeixisError, match="set regions = 0"):
+        ConceptsOrderKind().features(msgspec.structs.replace(order, regions=6))
+
+
+def test_a_concept_network_learns_from_where_a_concept_is_seen_best(
+    concept_settings: dict[str, Any], corpus: Corpus, vocabulary: Path, tmp_path: Path
+) -> None:
+    """Whole pictures are noise, so what is learned is learned from regions."""
+    words = ConceptVocabulary.load(vocabulary)
+    labels = {image.id: words.labels(map(tokens_of, image.captions)) for image in corpus}
+    random = np.random.default_rng(0)
+
+    def features(image: Image) -> dict[str, Any]:
+        return {"image": random.normal(size=len(words)) / 10, "regions": np.eye(len(words))[labels[image.id]]}
+
+    def region_of_each(image: Image) -> Any:
+        return [[10 * number, 0, 10 * number + 8, 8] for number in np.flatnonzero(labels[image.id])]
+
+    store = make_store(tmp_path / "store", corpus, region_of_each, channels=len(words), features=features)
+    found = {}
+    for way in ("whole", "maximum"):
+        settings = {**concept_settings, "regions": 12, "dropout": 0.0, "trained_on": way}
+        settings["schedule"] = {"epochs": 40, "learning_rate": 0.1, "figure": "map.regional"}
+        recipe = RecipeFile("", check_recipe(settings, "concepts"))
+        found[way] = run_recipe(recipe, corpus, [store], tmp_path / way, CPU).figures["map.regional"]
+    assert found["maximum"] > found["whole"] + 15, found
+
+
+def test_generated_sentences_are_scored(
+    runs: dict[str, tuple[Path, dict[str, float]]], corpus: Corpus, stores: Sequence[FeatureStore]
+) -> None:
+    folder, figures = runs["ctx-gen-scaled"]
+    results = evaluate_run(folder, corpus, stores, CPU, split="val")
+    metrics: Any = next(result for result in results if result.protocol.name == "captioning").metrics
+    assert {"captions", "different", "picture_by_description"} <= metrics.keys()
+    assert metrics["training"]["perplexity"] == pytest.approx(figures["perplexity"])
+    captions = [tokens_of(caption) for image in corpus.split("val") for caption in image.captions]
+    words = sum(map(len, captions)) + len(captions)
+    expected = np.exp(-figures["log_likelihood"] * len(captions) / words)
+    assert figures["perplexity"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_total_is_equation_4(

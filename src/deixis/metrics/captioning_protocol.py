@@ -53,7 +53,7 @@ def captioning(model: Model, pictures: Pictures, known: Collection[Tokens], **fi
     """
     start = time.monotonic()
     features = pictures.all_features()
-    said = [model.describe(image, 1)[0].tokens for image in features]
+    said = [descriptions[0].tokens for descriptions in model.describe_all(features)]
     return _judged("captioning", model, features, said, pictures, known, start, fields)
 
 

@@ -149,11 +149,11 @@ def recipe_of_folder(folder: str) -> str | None:
     return name if seed.isdecimal() and name in package_files() else None
 
 
-def cached_run(name: str, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
-    """The finished run in the folder `name`, or a run of the recipe `name`, trained unless it is in the cache."""
-    if is_finished(name):
-        return Path(name)
-    file = recipe_of(name)
+def cached_run(recipe: str | RecipeFile, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device) -> Path:
+    """The finished run in the folder `recipe`, or a run of this recipe, trained unless it is in the cache."""
+    if isinstance(recipe, str) and is_finished(recipe):
+        return Path(recipe)
+    file = recipe_of(recipe) if isinstance(recipe, str) else recipe
     plan = make_run_plan(file.recipe, corpus, stores)
     folder = cache_folder() / "runs" / hashlib.sha256(msgspec.json.encode(plan.identity)).hexdigest()[:32]
     with in_turn(folder):

@@ -132,6 +132,37 @@ def test_dropout_is_of_training_alone_and_of_words_and_states() -> None:
     assert made.eval().negative_log_likelihood(pictures, ids).tolist() == pytest.approx(expected)
 
 
+def test_dropout_of_the_generator_may_differ_from_the_encoder_s() -> None:
+    for recipe, expected in ((OrderRecipe(dropout=0.3), 0.3), (OrderRecipe(generator_dropout=0.5), 0.5)):
+        network = ConceptsOrderNetwork(4, 6, WORDS, recipe, generates=True)
+        assert network.generator is not None
+        assert network.generator.dropout.p == expected
+        assert network.sentences.dropout.p == recipe.dropout
+
+
+def test_the_initial_state_is_the_picture_times_a_learned_factor_if_asked_for() -> None:
+    words, pictures, ids = nn.Embedding(WORDS, 3), torch.randn(4, 5), padded(SENTENCES)
+    scaled = SentenceGenerator(words, 5, scaled=True)
+    plain = SentenceGenerator(words, 5)
+    plain.load_state_dict({name: value for name, value in scaled.state_dict().items() if name != "scale"})
+    expected = plain.negative_log_likelihood(5**0.5 * pictures, ids)
+    found = scaled.negative_log_likelihood(pictures, ids)
+    torch.testing.assert_close(found, expected)
+    found.sum().backward()
+    assert scaled.scale is not None
+    assert scaled.scale.grad != 0
+
+
+def test_context_may_be_its_direction_minus_the_mean_one() -> None:
+    centre, context = torch.randn(6), torch.randn(3, 6)
+    fusion = GatedFusion(0, 6, 5, "gate", centre)
+    assert fusion.context is not None
+    direction = nn.functional.normalize(nn.functional.normalize(context) - centre)
+    torch.testing.assert_close(fusion(None, context), nn.functional.normalize(fusion.context(direction)))
+    torch.testing.assert_close(fusion(None, 7 * context), fusion(None, context))
+    assert "centre" in fusion.state_dict(), "kept with the weights"
+
+
 def test_texts_become_unit_rows_and_what_is_unknown_becomes_zeros() -> None:
     network = ConceptsOrderNetwork(4, 0, WORDS, SMALL, generates=False)
     assert network.generator is None
@@ -160,4 +191,5 @@ def test_it_learns_who_does_what_to_whom() -> None:
     with torch.no_grad():
         cosines = network.embed_images(concepts, context) @ network.embed_texts(ids).T
     assert (cosines.diagonal() > cosines.fliplr().diagonal() + 0.1).all()
-    assert network.tell(concepts, context).tolist() == [[4, 5, 6, 0], [6, 5, 4, 0]]
+    spoken = network.generator.speak(network.fuse(concepts, context), width=5, longest=4)
+    assert [own[0].words for own in spoken] == [[4, 5, 6], [6, 5, 4]]

@@ -1,7 +1,8 @@
 """Training the concept network (section 3.2) on stored features: recipes of the kind `concepts`.
 
-It is trained on whole pictures and the concept words of their captions, and evaluated on whole pictures and on whole
-pictures with regions. `loss = "printed"` is the printed form of eq. 1, to see what it does (`loss.py`).
+It is trained on whole pictures and the concept words of their captions, or through the maximum over the whole picture
+and its regions (`trained_on`). It is evaluated on whole pictures and on whole pictures with regions. `loss = "printed"`
+is the printed form of eq. 1, to see what it does (`loss.py`).
 """
 
 from __future__ import annotations
@@ -48,15 +49,22 @@ _VERSION = 1
 
 
 class ConceptRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`regions` is r, the number of regions of a picture beside the whole picture."""
+    """`regions` is r, the number of regions of a picture beside the whole picture; with 0, features need none."""
 
     vocabulary: VocabularyRecipe = VocabularyRecipe()
-    regions: Annotated[int, Meta(ge=1)] = 50
+    regions: Annotated[int, Meta(ge=0)] = 50
+    #: What the loss sees: logits of whole pictures, or the largest logit among the whole picture and its regions.
+    trained_on: Literal["whole", "maximum"] = "whole"
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.5
     loss: Literal["cross-entropy", "printed"] = "cross-entropy"
     batch: Annotated[int, Meta(ge=2)] = 256
     #: Scale all features to the mean length of the whole pictures of the training set.
     one_length: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trained_on == "maximum" and not self.regions:
+            raise ValueError("trained_on = 'maximum' needs regions: set regions above 0")
 
 
 class Regions(NamedTuple):
@@ -88,7 +96,11 @@ class ConceptTask:
             channels = self.wholes.shape[1]
             self.module = ConceptNetwork(channels, len(self.vocabulary), recipe.dropout, length).to(device)
         self.held_out_wholes = whole_vectors(self.held_out, store, device)
-        self.held_out_regions = region_vectors(self.held_out, store, recipe.regions, device)
+        self.held_out_regions = region_vectors(self.held_out, store, recipe.regions, device) if recipe.regions else None
+        #: Only if the loss sees regions.
+        self.regions, self.present = None, None
+        if recipe.trained_on == "maximum":
+            self.regions, self.present = padded_regions(self.images, store, recipe.regions, device)
 
     def _labels(self, images: Sequence[Image]) -> Tensor:
         rows = [self.vocabulary.labels(map(tokens_of, image.captions)) for image in images]
@@ -103,13 +115,18 @@ class ConceptTask:
         return ConceptBatch(torch.from_numpy(rows).to(self.device))
 
     def loss(self, batch: ConceptBatch) -> Loss:
-        return Loss(concept_loss(self.module(self.wholes[batch.rows]), self.labels[batch.rows], self.recipe.loss))
+        logits = self.module(self.wholes[batch.rows])
+        if self.regions is not None and self.present is not None:
+            of_regions = self.module(self.regions[batch.rows].float())  # (pictures, regions, concepts)
+            absent = ~self.present[batch.rows][..., None]
+            logits = torch.maximum(logits, of_regions.masked_fill(absent, -torch.inf).amax(1))
+        return Loss(concept_loss(logits, self.labels[batch.rows], self.recipe.loss))
 
     def validate(self) -> Mapping[str, float]:
         labels = self._labels(self.held_out).bool().numpy()
         figures = {}
-        for name, regions in (("whole", (None, None)), ("regional", self.held_out_regions)):
-            confidences = self.module.confidences(self.held_out_wholes, *regions).cpu().numpy()
+        for name, regions in (("whole", None), ("regional", self.held_out_regions)):
+            confidences = self.module.confidences(self.held_out_wholes, *(regions or ())).cpu().numpy()
             figures[f"map.{name}"] = float(np.nanmean(concept_precision(confidences, labels)))
         return figures
 
@@ -149,6 +166,22 @@ def region_vectors(images: Sequence[Image], store: FeatureStore, count: int, dev
     return Regions(*parts)
 
 
+def padded_regions(
+    images: Sequence[Image], store: FeatureStore, count: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Diverse regions as `(images, count, channels)` in half precision, and the mask `(images, count)` of those there
+    are.
+    """
+    (channels,) = cast(RaggedArray, store["regions"]).spec.shape
+    rows = torch.zeros(len(images), count, channels, dtype=torch.float16)
+    present = torch.zeros(len(images), count, dtype=torch.bool)
+    for index, stored in enumerate(store.numbers(image.id for image in images).tolist()):
+        chosen = diverse_regions(store["boxes"][stored], count)
+        rows[index, : len(chosen)] = torch.from_numpy(np.array(store["regions"][stored][chosen], np.float16))
+        present[index, : len(chosen)] = True
+    return rows.to(device), present.to(device)
+
+
 @torch.no_grad()
 def predicted_concepts(
     network: ConceptNetwork,
@@ -176,7 +209,7 @@ def predicted_concepts(
     parts = []
     for start in range(0, len(images), _IMAGES):
         block = images[start : start + _IMAGES]
-        regions = region_vectors(block, store, count, device)
+        regions = region_vectors(block, store, count, device) if count else ()
         parts.append(network.confidences(whole_vectors(block, store, device), *regions, places=places))
     confidences = torch.cat(parts)
     with atomic_write(path) as stream:
@@ -188,12 +221,13 @@ class ConceptsKind(Kind[ConceptRecipe]):
     recipe_type = ConceptRecipe
 
     def features(self, recipe: ConceptRecipe, run: Path | None = None) -> list[FeatureRecipe]:
-        return [recipe.region_features]
+        return [recipe.region_features if recipe.regions else recipe.feature_recipe]
 
     def task(
         self, recipe: ConceptRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> ConceptTask:
-        return ConceptTask(recipe, training_set(corpus), corpus, find_store(stores, "proposals"), device)
+        store = find_store(stores, "proposals" if recipe.regions else "image")
+        return ConceptTask(recipe, training_set(corpus), corpus, store, device)
 
     def load_model(self, folder: Path, recipe: ConceptRecipe, device: torch.device) -> ConceptModel:
         vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
@@ -203,7 +237,7 @@ class ConceptsKind(Kind[ConceptRecipe]):
         return [predict_concepts]
 
     def by_regions(self, recipe: ConceptRecipe) -> bool:
-        return True
+        return recipe.regions > 0
 
 
 def predict_concepts(evaluation: Evaluation[Any]) -> Iterator[Result]:

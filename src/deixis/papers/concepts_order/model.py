@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deixis.model import Concept, Description, ImageFeatures, ImageInput, Text, as_tokens
+from deixis.model import Concept, Description, ImageFeatures, ImageInput, Model, Text, as_tokens
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.network import WIDTH, ConceptsOrderNetwork, SentenceGenerator
 from deixis.text.features import TokenIds
@@ -21,6 +21,8 @@ Array = NDArray[Any]
 BLOCK = 1024
 #: Sentences whose likelihood is computed together: each of their words has logits of the whole vocabulary.
 SPOKEN = 512
+#: Pictures described together.
+DESCRIBED = 256
 
 
 class ConceptsOrderModel(FeatureModel):
@@ -30,7 +32,7 @@ class ConceptsOrderModel(FeatureModel):
         predictor: predicts the concepts of a picture; None: context alone.
         uses_context: False: concepts alone.
         context: size of the context, at the beginning of a picture's vector; None: all of it.
-        speaker: generates the sentences that represent pictures ("ctx + sen"), with the same vocabulary; None: none.
+        speaker: describes pictures in the sentences that represent them ("ctx + sen"); None: none.
     """
 
     def __init__(
@@ -41,13 +43,13 @@ class ConceptsOrderModel(FeatureModel):
         device: torch.device,
         *,
         uses_context: bool,
-        speaker: ConceptsOrderNetwork | None = None,
+        speaker: Model | None = None,
         context: int | None = None,
     ) -> None:
         super().__init__(device)
         self.network, self.text, self.predictor = network.eval().to(device), text, predictor
         self._uses_context, self._context = uses_context, context
-        self._speaker = speaker.eval().to(device) if speaker else None
+        self._speaker = speaker
         lacks = set() if predictor else {"concepts"}
         self.lacks = frozenset(lacks if network.generator else {*lacks, "describe", "log_likelihood"})
 
@@ -69,13 +71,21 @@ class ConceptsOrderModel(FeatureModel):
     @torch.no_grad()
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
         """Scores are the log probabilities of the sentences."""
-        generator = self._generator("describe")
-        fused = self.network.fuse(*self.sources([self.look(image)]))
-        spoken = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)[0]
-        return [
-            Description(" ".join(self.text.vocabulary.decode(words)), score, "generation")
-            for words, score in spoken[:count]
-        ]
+        return self.describe_all([image], count)[0]
+
+    @torch.no_grad()
+    def describe_all(self, images: Sequence[ImageInput], count: int = 1) -> list[list[Description]]:
+        generator, decode = self._generator("describe"), self.text.vocabulary.decode
+        features = self.features_of(images)
+        described: list[list[Description]] = []
+        for start in range(0, len(features), DESCRIBED):
+            fused = self.network.fuse(*self.sources(features[start : start + DESCRIBED]))
+            beams = generator.speak(fused, width=max(count, WIDTH), longest=self.network.longest)
+            described += [
+                [Description(" ".join(decode(words)), score, "generation") for words, score in beam[:count]]
+                for beam in beams
+            ]
+        return described
 
     @torch.no_grad()
     def log_likelihood(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Array:
@@ -96,11 +106,13 @@ class ConceptsOrderModel(FeatureModel):
 
     def sources(self, images: Sequence[ImageFeatures]) -> tuple[Tensor | None, Tensor | None]:
         """Concepts and context, as the network takes them."""
+        if self._speaker:
+            return None, spoken_ids(self._speaker, images, self.text, self.network.longest).to(self._device)
         concepts = self._send(self.predictor.predict(images)) if self.predictor else None
         context = (
             self._send(np.stack([image.image[: self._context] for image in images])) if self._uses_context else None
         )
-        return concepts, self._speaker.tell(None, context) if self._speaker else context
+        return concepts, context
 
     def _generator(self, ability: str) -> SentenceGenerator:
         if not isinstance(self.network.generator, SentenceGenerator):
@@ -112,6 +124,13 @@ class ConceptsOrderModel(FeatureModel):
 
     def _send(self, rows: Array) -> Tensor:
         return torch.from_numpy(rows.astype(np.float32)).to(self._device)
+
+
+def spoken_ids(speaker: Model, images: Sequence[ImageFeatures], text: TokenIds, longest: int) -> Tensor:
+    """Ids `(images, longest)` of the best sentence of a speaker about each picture, 0 = padding."""
+    texts = [descriptions[0].tokens[:longest] for descriptions in speaker.describe_all(images)]
+    ids = torch.from_numpy(text.transform(texts))
+    return torch.nn.functional.pad(ids, (0, longest - ids.shape[1]))
 
 
 def _blocks(items: Sequence[Any]) -> list[Sequence[Any]]:

@@ -8,6 +8,8 @@ Readings:
   it, beginning with a start token, and the last word to predict is the end token.
 - Eq. 3: F is D × G, but a state has H ≠ D numbers, so Fᵀ follows a linear map H → D.
 - Eq. 2: the context vector is normalized to unit length first; concepts are confidences and are not normalized.
+
+Not in the paper: `centred` context, and a learned factor on the generator's initial state (`scaled_state`).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from msgspec import Meta, Struct
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deixis.features.centring import centred
 from deixis.text.beam_search import Spoken, State, beam_search
 from deixis.text.recurrent import RecurrentEncoder, RecurrentRecipe, Share, flat_words, read
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN
@@ -39,16 +42,27 @@ class OrderRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     shared_words: bool = False
     #: Dropout of word vectors and of the states before the output layer.
     dropout: Share = 0.0
+    #: The same of the generator alone; None: as `dropout`.
+    generator_dropout: Share | None = None
+    #: h_0 = a v with a learned factor a, initially √H. A unit vector of H = 1024 numbers has about 0.03 in each, little
+    #: beside the word vectors.
+    scaled_state: bool = False
+    #: Use the direction of the context minus the mean direction (`deixis.features.centring`).
+    centred: bool = False
 
 
 class GatedFusion(nn.Module):
     """Eq. 2: v = t ⊙ p̂ + (1 − t) ⊙ x̂ of concepts p `(images, K)` and context x `(images, I)`; v is `(images, H)`.
 
     With "sum", v = p̂ + x̂; with concepts or context alone, v = p̂ or v = x̂.
+
+    Args:
+        centre: `(context,)` the mean direction of the context, which is subtracted; None: nothing is.
     """
 
-    def __init__(self, concepts: int, context: int, hidden: int, fusion: str) -> None:
+    def __init__(self, concepts: int, context: int, hidden: int, fusion: str, centre: Tensor | None = None) -> None:
         super().__init__()
+        self.centre = None if centre is None else nn.Buffer(centre.clone())
         self.concepts = nn.Linear(concepts, hidden, bias=False) if concepts else None  # W_l
         self.context = nn.Linear(context, hidden, bias=False) if context else None  # W_g
         gated = bool(concepts and context) and fusion == "gate"
@@ -60,7 +74,7 @@ class GatedFusion(nn.Module):
         if self.concepts is not None and concepts is not None:
             projections.append(F.normalize(self.concepts(concepts)))  # p̂
         if self.context is not None and context is not None:
-            context = F.normalize(context)
+            context = F.normalize(context) if self.centre is None else centred(context, self.centre)
             projections.append(F.normalize(self.context(context)))  # x̂
         if self.concept_gate is None or self.context_gate is None:
             return torch.stack(projections).sum(0)
@@ -85,9 +99,13 @@ class SpokenPictures(nn.Module):
 
 
 class SentenceGenerator(nn.Module):
-    """Eq. 3: an LSTM whose initial hidden state is the picture's vector v generates the sentence."""
+    """Eq. 3: an LSTM whose initial hidden state is the picture's vector v generates the sentence.
 
-    def __init__(self, words: nn.Embedding, hidden: int, dropout: float = 0.0) -> None:
+    Args:
+        scaled: v is multiplied by a learned factor, initially √hidden.
+    """
+
+    def __init__(self, words: nn.Embedding, hidden: int, dropout: float = 0.0, *, scaled: bool = False) -> None:
         super().__init__()
         #: F, for input words and, transposed, for output words.
         self.words = words
@@ -96,14 +114,16 @@ class SentenceGenerator(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
         # Never inside the recurrence.
         self.dropout = nn.Dropout(dropout)
+        self.scale = nn.Parameter(torch.tensor(hidden**0.5)) if scaled else None
 
     def logits(self, states: Tensor) -> Tensor:
         """States `(n, hidden)` to `(n, words)`: Fᵀ (map of h) + b_p."""
         return F.linear(self.map(states), self.words.weight, self.bias)
 
     def begin(self, pictures: Tensor) -> State:
-        """h_0 = v and c_0 = 0, `(pictures, hidden)` each."""
-        return pictures, torch.zeros_like(pictures)
+        """h_0 = v, or a v, and c_0 = 0, `(pictures, hidden)` each."""
+        state = pictures if self.scale is None else self.scale * pictures
+        return state, torch.zeros_like(state)
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         """Logits of the next word `(rows, words)` after the last words `(rows,)`."""
@@ -179,6 +199,7 @@ class ConceptsOrderNetwork(nn.Module):
         words: number of word ids, padding included.
         generates: with a `SentenceGenerator`.
         spoken: the context is not a vector but a generated sentence `(images, longest)` ("ctx + sen").
+        centre: `(context,)` the mean direction of the context, for `centred`; zeros if it will be loaded.
 
     >>> network = ConceptsOrderNetwork(256, 1280, 1000, OrderRecipe(hidden=64, word=32), generates=False)
     >>> network.fuse(torch.rand(4, 256), torch.randn(4, 1280)).shape
@@ -194,32 +215,28 @@ class ConceptsOrderNetwork(nn.Module):
         *,
         generates: bool,
         spoken: bool = False,
+        centre: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.longest = recipe.longest
-        fused = GatedFusion(concepts, context, recipe.hidden, recipe.fusion)
+        if recipe.centred and context:
+            centre = torch.zeros(context) if centre is None else centre
+        else:
+            centre = None
+        fused = GatedFusion(concepts, context, recipe.hidden, recipe.fusion, centre)
         self.fusion = SpokenPictures(words, recipe) if spoken else fused
         self.sentences = RecurrentEncoder(words, _reader(recipe))
         self.generator: SentenceGenerator | None = None
         if generates:
             new_words = nn.Embedding(words, recipe.word, padding_idx=PAD)
             word_vectors = self.sentences.words if recipe.shared_words else new_words
-            self.generator = SentenceGenerator(word_vectors, recipe.hidden, recipe.dropout)
+            dropout = recipe.dropout if recipe.generator_dropout is None else recipe.generator_dropout
+            self.generator = SentenceGenerator(word_vectors, recipe.hidden, dropout, scaled=recipe.scaled_state)
 
     def fuse(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
         """v of eq. 2, `(images, hidden)`."""
         fused: Tensor = self.fusion(concepts, context)
         return fused
-
-    @torch.no_grad()
-    def tell(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
-        """The best sentence of each picture by beam search, as ids `(images, longest)`."""
-        fused = self.fuse(concepts, context)
-        assert self.generator is not None
-        ids = torch.zeros(len(fused), self.longest, dtype=torch.int64)
-        for row, spoken in zip(ids, self.generator.speak(fused, width=WIDTH, longest=self.longest), strict=True):
-            row[: len(spoken[0].words)] = torch.tensor(spoken[0].words, dtype=torch.int64)
-        return ids.to(fused.device)
 
     def embed_images(self, concepts: Tensor | None, context: Tensor | None) -> Tensor:
         """Unit embeddings `(images, hidden)`."""

@@ -99,7 +99,7 @@ def order_loss(
 def order_figures(
     network: ConceptsOrderNetwork, fused: Tensor, data: SentenceData, twins: Tensor | None
 ) -> dict[str, float]:
-    """Recalls; how often a caption scores above its twin; the mean log-likelihood if there is a generator."""
+    """Recalls; how often a caption scores above its twin; with a generator, mean log-likelihood and perplexity."""
     texts = torch.cat([network.embed_texts(part) for part in torch.split(data.texts, 4096)])
     images = nn.functional.normalize(fused)
     figures = retrieval_figures(images @ texts.T, data.image_of)
@@ -115,7 +115,10 @@ def order_figures(
             network.generator.negative_log_likelihood(fused[data.image_of[rows]], ids[rows])
             for rows in torch.split(torch.arange(len(ids), device=fused.device), 512)
         ]
-        figures["log_likelihood"] = -float(torch.cat(parts).mean())
+        losses = torch.cat(parts)
+        figures["log_likelihood"] = -float(losses.mean())
+        # A sentence has one more word to predict than it has: its end.
+        figures["perplexity"] = float((losses.sum() / ((ids != PAD).sum() + len(ids))).exp())
     return figures
 
 

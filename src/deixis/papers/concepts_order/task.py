@@ -2,8 +2,11 @@
 
 `features` gives the context; `concepts` names the concept network, by a recipe or a finished run. A recipe with one of
 the two uses it alone. The concept network is trained once per corpus and cached; it is not part of the joint training.
-With a `speaker`, another model of this kind, its sentences represent the pictures ("ctx + sen"). The rows of Table 2
+With a `speaker`, any model that describes pictures, its sentences represent them ("ctx + sen"). The rows of Table 2
 differ in these settings, `model.fusion`, `model.shared_words` and `loss`.
+
+The concept network has learned the training pictures' own labels, so it predicts them better there than elsewhere. With
+`concept_folds`, the concepts of each training picture come from a network that was trained without it.
 
 Readings: the mismatched pairs of a pair are the others of its batch, so a batch has one pair more than mismatches; a
 caption of the same picture, or an equal caption, is no mismatch. L_mat is a sum over a pair's mismatches, L_gen over a
@@ -15,9 +18,10 @@ is how often a held-out caption scores above its twin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import msgspec
 import torch
@@ -26,15 +30,18 @@ from torch import Tensor, nn
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
+from deixis.features.centring import mean_direction
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.files import write_text
+from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
+from deixis.metrics.results import Result
+from deixis.model import store_images
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predicted_concepts
 from deixis.papers.concepts_order.loss import mismatched_pairs
-from deixis.papers.concepts_order.model import ConceptsOrderModel
+from deixis.papers.concepts_order.model import ConceptsOrderModel, spoken_ids
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork, OrderRecipe
 from deixis.papers.concepts_order.order_training import (
     Captions,
@@ -45,12 +52,13 @@ from deixis.papers.concepts_order.order_training import (
     twin_ids,
 )
 from deixis.text.concepts import ConceptVocabulary
-from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.features import TextRecipe, TokenIds, load_text_features, training_captions
 from deixis.training.inputs import TEXT, find_store, fitted_text
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.pair_data import SentenceData, sentence_data
-from deixis.training.recipe import Recipe
+from deixis.training.recipe import Recipe, RecipeFile
+from deixis.training.run_models import load_run
 from deixis.training.run_protocols import (
     Evaluation,
     RunProtocol,
@@ -60,14 +68,12 @@ from deixis.training.run_protocols import (
     word_order,
 )
 from deixis.training.running import cached_run, recipe_of
-from deixis.training.runs import is_finished, read_weights
+from deixis.training.runs import CHECKPOINTS, LOG, is_finished, read_model, read_weights
 from deixis.training.sampling import Indices, RankingBatch, SentenceSampler, SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, compute_all
 
-#: The file with the recipe of a run's speaker.
-SPEAKER = "speaker.json"
-#: Pictures that are described together.
-SPOKEN = 256
+#: The folder with the run of a run's speaker.
+SPEAKER = "speaker"
 
 
 class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,8 +83,11 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     concepts: str = ""
     #: "ctx + sen": a recipe or finished run that generates sentences from the same features, in place of the pictures.
     speaker: str = ""
-    #: r: regions in which concepts are predicted, beside the whole picture.
-    regions: Annotated[int, Meta(ge=1)] = 50
+    #: r: regions in which concepts are predicted, beside the whole picture; 0: the whole picture alone.
+    regions: Annotated[int, Meta(ge=0)] = 50
+    #: 1: one concept network, trained on all training pictures. n: n networks, each for one part of the training
+    #: pictures and trained without it; other pictures get the concepts of the network that was trained on all.
+    concept_folds: Annotated[int, Meta(ge=1)] = 1
     #: Not in the paper: append to each concept where in the picture it is most confident.
     places: bool = False
     text: TextRecipe = TextRecipe(kind="tokens")
@@ -104,7 +113,7 @@ class ConceptsOrderRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class OrderModule(nn.Module):
-    """The network, and the concept network or speaker that it uses, whose weights are fixed."""
+    """The network, and the concept network that it uses, whose weights are fixed."""
 
     def __init__(
         self,
@@ -112,20 +121,23 @@ class OrderModule(nn.Module):
         context: int,
         words: int,
         concepts: ConceptNetwork | None,
-        speaker: ConceptsOrderNetwork | None,
+        centre: Tensor | None = None,
     ) -> None:
         super().__init__()
         count = concepts.output.out_features * _numbers(recipe) if concepts else 0
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(recipe.seed)
-            self.network = make_network(recipe, count, context, words)
+            self.network = make_network(recipe, count, context, words, centre)
         self.concepts = concepts.requires_grad_(False) if concepts else None
-        self.speaker = speaker.requires_grad_(False) if speaker else None
 
 
-def make_network(recipe: ConceptsOrderRecipe, concepts: int, context: int, words: int) -> ConceptsOrderNetwork:
+def make_network(
+    recipe: ConceptsOrderRecipe, concepts: int, context: int, words: int, centre: Tensor | None = None
+) -> ConceptsOrderNetwork:
     generates, spoken = recipe.loss.generation > 0, bool(recipe.speaker)
-    return ConceptsOrderNetwork(concepts, context, words, recipe.model, generates=generates, spoken=spoken)
+    return ConceptsOrderNetwork(
+        concepts, context, words, recipe.model, generates=generates, spoken=spoken, centre=centre
+    )
 
 
 class OrderBatch(NamedTuple):
@@ -159,28 +171,35 @@ class ConceptsOrderTask:
         concepts, self.vocabulary = None, None
         self.predicted: tuple[Tensor | None, Tensor | None] = (None, None)
         if recipe.concepts:
-            regions = find_store(stores, "proposals")
-            learned = _concept_recipe(recipe.concepts)
+            regions = _concept_store(stores)
             folder = cached_run(recipe.concepts, corpus, [regions], device)
-            predictor = kind_of(learned.kind).load_model(folder, learned, device)
-            assert isinstance(predictor, ConceptModel)
+            predictor = _concept_model(folder, device)
             concepts, self.vocabulary = predictor.network, predictor.vocabulary
-            self.predicted = tuple(  # type: ignore[assignment]
+            predicted = (
                 _concepts_of(recipe, data, images, concepts, regions, device)
                 for data, images in ((self.data, training.corpus), (self.held_out, held_out))
             )
+            self.predicted = tuple(predicted)  # type: ignore[assignment]
+            if recipe.concept_folds > 1:
+                rows = _out_of_fold_concepts(recipe, self.data, corpus, folder, regions, device)
+                self.predicted = (rows, self.predicted[1])
         #: Of the training and the validation data: vectors, or ids of generated sentences.
         self.context = (None, None) if recipe.features is None else (self.data.images, self.held_out.images)
-        self.speaker: ConceptsOrderRecipe | None = None
-        speaker = None
+        self.speaker: Path | None = None
         if recipe.speaker:
-            self.speaker, speaker = self._speaker(cached_run(recipe.speaker, corpus, [store], device))
+            self.speaker = cached_run(recipe.speaker, corpus, [store], device)
+            speaker = load_run(self.speaker, device)
+            if "describe" not in speaker.abilities:
+                raise DeixisError(f"speaker: {recipe.speaker!r} does not describe pictures")
             self.context = tuple(  # type: ignore[assignment]
-                torch.cat([speaker.tell(None, part) for part in torch.split(data.images, SPOKEN)])
+                spoken_ids(
+                    speaker, [*store_images(store, data.image_ids)], cast(TokenIds, self.text), recipe.model.longest
+                ).to(device)
                 for data in (self.data, self.held_out)
             )
         context = 0 if recipe.features is None else self.data.images.shape[1]
-        self.module = OrderModule(recipe, context, self.text.dim, concepts, speaker).to(device)
+        centre = mean_direction(torch.split(self.data.images, 4096)) if recipe.model.centred and context else None
+        self.module = OrderModule(recipe, context, self.text.dim, concepts, centre).to(device)
         #: Of the training and the validation captions: ids of their twins, 0 where there is none.
         self.twins: tuple[Tensor | None, Tensor | None] = (None, None)
         if recipe.loss.order:
@@ -193,15 +212,6 @@ class ConceptsOrderTask:
         #: (captions,) equal for equal captions.
         self.string = torch.from_numpy(self.sampler.string).to(device)
         self._lengths = caption_lengths(self.data, self.twins[0])
-
-    def _speaker(self, folder: Path) -> tuple[ConceptsOrderRecipe, ConceptsOrderNetwork]:
-        recipe = recipe_of(str(folder)).recipe
-        if not isinstance(recipe, ConceptsOrderRecipe) or not recipe.loss.generation or recipe.concepts:
-            raise DeixisError(f"speaker: {self.recipe.speaker!r} does not generate sentences from context alone")
-        model = ConceptsOrderKind().load_model(folder, recipe, self.device)
-        if model.text.vocabulary != cast(TokenIds, self.text).vocabulary:
-            raise DeixisError(f"speaker: {self.recipe.speaker!r} has other words; use the same [text] and corpus")
-        return recipe, model.network
 
     def batches(self, epoch: int) -> Batches[OrderBatch]:
         sampled, share = self.sampler.triplets(epoch), self.recipe.loss.sampled(epoch)
@@ -244,7 +254,9 @@ class ConceptsOrderTask:
         if self.vocabulary is not None:
             self.vocabulary.save(folder / VOCABULARY)
         if self.speaker is not None:
-            write_text(folder / SPEAKER, msgspec.json.encode(self.speaker).decode())
+            shutil.copytree(
+                self.speaker, folder / SPEAKER, ignore=shutil.ignore_patterns(CHECKPOINTS, LOG), dirs_exist_ok=True
+            )
 
 
 def _concept_recipe(name: str) -> ConceptRecipe:
@@ -254,6 +266,50 @@ def _concept_recipe(name: str) -> ConceptRecipe:
     if kind_of(recipe.kind).makes_features and not is_finished(name):
         raise DeixisError(f"concepts: {name!r} fine-tunes its backbone; train it first, and name the folder of its run")
     return recipe
+
+
+def _concept_model(folder: Path, device: torch.device) -> ConceptModel:
+    learned = _concept_recipe(str(folder))
+    model = kind_of(learned.kind).load_model(folder, learned, device)
+    assert isinstance(model, ConceptModel)
+    return model
+
+
+def _concept_store(stores: Sequence[FeatureStore]) -> FeatureStore:
+    """The features of the concept network: with regions, or the context's."""
+    with_regions = [store for store in stores if "regions" in store.plan.arrays]
+    return find_store(with_regions, "proposals") if with_regions else find_store(stores, "image")
+
+
+def _out_of_fold_concepts(
+    recipe: ConceptsOrderRecipe,
+    data: SentenceData,
+    corpus: Corpus,
+    run: Path,
+    regions: FeatureStore,
+    device: torch.device,
+) -> Tensor:
+    """Concepts of the training pictures `(images, concepts)`, each by a network that was trained without it.
+
+    Picture i is in part i mod `concept_folds`. All networks have the vocabulary of `run`.
+    """
+    learned = _concept_recipe(str(run))
+    vocabulary = msgspec.structs.replace(learned.vocabulary, file=str(run / VOCABULARY))
+    learned = msgspec.structs.replace(learned, vocabulary=vocabulary)
+    images = {image.id: image for image in corpus}
+    rows = None
+    for fold in range(recipe.concept_folds):
+        chosen = range(fold, len(data.image_ids), recipe.concept_folds)
+        left_out = [images[data.image_ids[row]] for row in chosen]
+        ids = {image.id for image in left_out}
+        rest = corpus.with_images(image for image in corpus if image.id not in ids)
+        folder = cached_run(RecipeFile("", learned), rest, [regions], device)
+        network = _concept_model(folder, device).network
+        found = predicted_concepts(network, left_out, regions, recipe.regions, device, places=recipe.places)
+        rows = found.new_empty(len(data.image_ids), found.shape[1]) if rows is None else rows
+        rows[torch.tensor(chosen, device=found.device)] = found
+    assert rows is not None
+    return rows
 
 
 def _numbers(recipe: ConceptsOrderRecipe) -> int:
@@ -282,7 +338,12 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
         features = [] if recipe.features is None else [recipe.feature_recipe]
         if recipe.concepts:
             concepts = _concept_recipe(recipe.concepts)
-            features += kind_of(concepts.kind).features(concepts, Path(recipe.concepts))
+            own = kind_of(concepts.kind).features(concepts, Path(recipe.concepts))
+            if any(wanted.regions is None for wanted in own) and (recipe.regions or features not in ([], own)):
+                raise DeixisError(
+                    f"concepts: {recipe.concepts!r} has no regions: set regions = 0, and give the context its features"
+                )
+            features += own if own != features else []
         return features
 
     def task(
@@ -293,29 +354,39 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
     def load_model(self, folder: Path, recipe: ConceptsOrderRecipe, device: torch.device) -> ConceptsOrderModel:
         text = cast(TokenIds, load_text_features(folder / TEXT))
         stored = read_weights(folder)
-        concepts = speaker = None
+        concepts = None
         if recipe.concepts:
             vocabulary = ConceptVocabulary.load(folder / VOCABULARY)
             predictor = ConceptNetwork.of(_below("concepts.", stored))
             concepts = ConceptModel(predictor, vocabulary, recipe.regions, device, places=recipe.places)
-        if recipe.speaker:
-            spoken_by = msgspec.json.decode((folder / SPEAKER).read_bytes(), type=ConceptsOrderRecipe)
-            speaker = _filled(spoken_by, 0, text.dim, _below("speaker.", stored))
+        speaker = load_run(folder / SPEAKER, device) if recipe.speaker else None
         count = len(concepts.vocabulary) * _numbers(recipe) if concepts else 0
         network = _filled(recipe, count, text.dim, _below("network.", stored))
         uses_context = recipe.features is not None
         return ConceptsOrderModel(network, text, concepts, device, uses_context=uses_context, speaker=speaker)
 
     def protocols(self, evaluation: Evaluation[ConceptsOrderRecipe]) -> Sequence[RunProtocol]:
+        generated = [evaluate_generator] if evaluation.recipe.loss.generation else []
         regions = [ground_truth_region_ranking] if evaluation.drawn_regions else []
-        return [image_text_ranking, sentence_ranking, *regions, word_order]
+        return [image_text_ranking, sentence_ranking, *generated, *regions, word_order]
 
     def pictures(
         self, recipe: ConceptsOrderRecipe, corpus: Corpus, split: str | None, stores: Sequence[FeatureStore]
     ) -> Pictures:
         """Whole pictures for the context, regions for the concepts."""
-        regions = find_store(stores, "proposals") if recipe.concepts else None
+        regions = _concept_store(stores) if recipe.concepts else None
+        if regions is not None and "regions" not in regions.plan.arrays:
+            regions = None
         return Pictures(corpus, split, find_store(stores, "image"), regions=regions, learned_from_boxes=False)
+
+
+def evaluate_generator(evaluation: Evaluation[Any]) -> Iterator[Result]:
+    """The generated sentences compared with people's captions, and the perplexity at the end of the training."""
+    captions = training_captions(training_set(evaluation.corpus))
+    result = captioning(evaluation.model, evaluation.pictures, captions, **evaluation.details)
+    figures = read_model(evaluation.run).report.figures
+    training = {name: figures[name] for name in ("perplexity",) if name in figures}
+    yield msgspec.structs.replace(result, metrics={**result.metrics, "training": training})
 
 
 def _filled(

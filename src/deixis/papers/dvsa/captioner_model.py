@@ -51,9 +51,13 @@ class CaptionerModel(FeatureModel):
 
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
         """Scores are log probabilities, normalized by `decoding.length_power`."""
-        features = self.look(image)
-        spoken = self._spoken(captioner_input(features.image[None], features.image, self.context), count)[0]
-        return [Description(" ".join(tokens), score, "generation") for tokens, score in spoken]
+        return self.describe_all([image], count)[0]
+
+    def describe_all(self, images: Sequence[ImageInput], count: int = 1) -> list[list[Description]]:
+        return [
+            [Description(" ".join(tokens), score, "generation") for tokens, score in spoken]
+            for spoken in self._spoken(self._inputs(images), count)
+        ]
 
     def describe_regions(self, image: ImageInput, count: int = 3, most: int | None = None) -> list[list[Description]]:
         """With `most`, regions are ranked by p(text | region) / p(text); by likelihood alone, texts that fit every
