@@ -225,6 +225,11 @@ class Model:
             raise self.cannot("score")
         return np.asarray(self.embed_images(images) @ self.embed_texts(texts).T)
 
+    def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[NDArray[Any]]:
+        """`score` of many pictures with the same texts, in batches; a model that can reads the texts once for all."""
+        for images in batches:
+            yield self.score(images, texts)
+
     def localize(self, image: ImageInput, phrases: Sequence[Tokens]) -> Localized:
         """All candidate boxes of a picture with their scores for each phrase; compare scores within a phrase only.
 

@@ -13,6 +13,8 @@ import deixis
 from deixis.corpus import Corpus
 from deixis.features import FeatureStore
 from deixis.metrics.protocols import Pictures, retrieval
+from deixis.training.feature_model import FeatureModel
+from tests.search.fakes import CellModel
 from tests.stores import make_store
 
 
@@ -125,3 +127,28 @@ class Wrong:
 def test_faults_of_a_model_are_named(model: Any, message: str, corpus: Corpus) -> None:
     with pytest.raises(deixis.DeixisError, match=message):
         deixis.evaluate(model, corpus)
+
+
+def test_a_model_of_deixis_reads_the_captions_once(corpus: Corpus, tmp_path: Path) -> None:
+    """Not once per batch of pictures, whether it takes pictures or features; scores are the same."""
+
+    class Words(CellModel):
+        asked = 0
+
+        def embed_queries(self, texts: Any) -> Any:
+            self.asked += 1
+            return super().embed_queries([" ".join(text) for text in texts])
+
+    class Scores(FeatureModel):
+        asked = 0
+
+        def score(self, images: Any, texts: Any) -> np.ndarray:
+            self.asked += 1
+            rows = np.stack([image.image for image in self.features_of(images)]).astype(np.float32)
+            return rows @ np.stack([letters(" ".join(text)) for text in texts]).T
+
+    store = make_store(tmp_path / "store", corpus, channels=48)
+    for model, features in ((Words(), None), (Scores(torch.device("cpu")), store)):
+        result = deixis.evaluate(model, corpus, split=None, features=features, batch_size=3)
+        assert model.asked == 1
+        assert result.metrics == deixis.evaluate(model, corpus, split=None, features=features, batch_size=40).metrics

@@ -7,7 +7,7 @@ an `identity`; everything else has a default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -102,12 +102,15 @@ class PreparedModel(SearchModel):
 
     def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Rows:
         """The score of search (`deixis.adapters.scoring`)."""
+        blocks = [images[start : start + PICTURE_BATCH] for start in range(0, len(images), PICTURE_BATCH)]
+        return np.concatenate([np.empty((0, len(texts)), np.float32), *self.score_batches(blocks, texts)])
+
+    def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[Rows]:
         from deixis.adapters.scoring import scores
 
         queries = self.embed_queries(texts)
-        blocks = [images[start : start + PICTURE_BATCH] for start in range(0, len(images), PICTURE_BATCH)]
-        parts = [scores(queries, self._embedded(block)).T for block in blocks]
-        return np.concatenate([np.empty((0, len(texts)), np.float32), *parts])
+        for images in batches:
+            yield scores(queries, self._embedded(images)).T
 
     def _embedded(self, images: Sequence[ImageInput]) -> Pictures:
         return self.embed_prepared([self.prepare(self.opened(image)) for image in images])

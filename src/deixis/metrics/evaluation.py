@@ -45,7 +45,8 @@ def evaluate(
         features: a feature store or its path. A model of Deixis that was trained on such features is then given them
             instead of pictures.
         folds: rank within this many equal parts of the images and average (MS-COCO's "1K test": 5).
-        batch_size: images given to the model at a time. `score` is given all captions with each batch.
+        batch_size: images given to the model at a time. `score` is given all captions with each batch, so let your
+            model keep what it computes of them.
 
     Returns:
         A result: printing it shows the figures, `result.figures` has them as a dictionary
@@ -102,7 +103,10 @@ def _batches(
 
 def _scores(model: Any, batches: Iterator[list[Any]], texts: list[Any]) -> Scores:
     if has_own_score(model):
-        return MatrixScores(_stacked([_matrix(model, "score", model.score(batch, texts)) for batch in batches]))
+        # Models of Deixis read the captions once, not with every batch.
+        ours = isinstance(model, Model)
+        scored = model.score_batches(batches, texts) if ours else (model.score(batch, texts) for batch in batches)
+        return MatrixScores(_stacked([_matrix(model, "score", scores) for scores in scored]))
     if {"embed_images", "embed_texts"} <= abilities_of(model):
         encoded = _matrix(model, "embed_texts", model.embed_texts(texts))
         pictures = _stacked([_matrix(model, "embed_images", model.embed_images(batch)) for batch in batches])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -164,6 +164,10 @@ class FeatureModel(SearchModel):
             for index, features in zip(indices, computed, strict=True):
                 all_features[index] = features
         return all_features
+
+    def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[Array]:
+        """All batches at once: features are small, and the texts are read once."""
+        yield self.score([features for images in batches for features in self.features_of(images)], texts)
 
     def look(self, image: ImageInput) -> ImageFeatures:
         """The features of a picture."""
