@@ -64,7 +64,7 @@ def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> Non
     guard = ["-c", "from deixis.corpus.training import _held_out; print(len(_held_out()))"]
     for arguments in (["corpus", "stats", "scenes", "--json"], ["results", "papers"]):
         assert outcome([str(script), *arguments], site) == outcome(["-m", "deixis", *arguments], checkout) != ""
-    assert outcome(guard, site) == outcome(guard, checkout) == "2000\n"
+    assert outcome(guard, site) == outcome(guard, checkout) == "4500\n"
 
 
 def test_photos_need_nothing_but_what_the_wheel_requires(wheel: Path, tmp_path: Path) -> None:

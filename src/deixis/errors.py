@@ -45,8 +45,8 @@ class LeakError(DeixisError):
     >>> try:
     ...     assert_trainable(["1056338697_4f7d7ce270"])  # a picture of the Flickr8k test split
     ... except LeakError as fault:
-    ...     print(str(fault)[:48])
-    1 pictures of the Flickr8k dev or test split mus
+    ...     print(str(fault)[:19])
+    1 held-out pictures
     """
 
 

@@ -70,7 +70,7 @@ def test_a_corpus_without_images_is_found_by_itself_too(format: str, tmp_path: P
     assert open_corpus(tmp_path) == Corpus([])
 
 
-PHOTO = "2345678901"
+PHOTO, COCO = "2345678901", "000000000074"
 #: Wherever an image may carry its photo's id.
 NAMED = (
     {"id": PHOTO},
@@ -83,6 +83,9 @@ NAMED = (
     {"id": "391895", "file": "000000391895.jpg", "source_id": PHOTO},
     {"id": "391895", "source_id": f"https://www.flickr.com/photos/u/{PHOTO}/sizes/l"},
     {"id": "1", "source_id": f"12345678\t{PHOTO}"},
+    {"id": "74", "file": f"{COCO}.jpg"},
+    {"id": f"COCO_train2014_{COCO}", "file": "a/b.jpg"},
+    {"id": "1", "file": f"images/COCO_train2014_{COCO}.jpg", "source_id": "12345678"},
 )
 
 
@@ -91,7 +94,7 @@ NAMED = (
 def test_a_held_out_photo_is_known_after_any_conversion(
     format: str, names: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([PHOTO])))
+    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([PHOTO, COCO])))
     corpus = Corpus([make_image(split="train", captions=[make_caption("a dog")], **names)])
     try:
         write_corpus(corpus, tmp_path, format=format)

@@ -24,11 +24,19 @@ NAMES = (
     lambda photo: {"id": "1", "file": f"images/{photo}.jpg.1"},
     lambda photo: {"id": "391895", "file": "000000391895.jpg", "source_id": photo},
 )
+#: A picture of COCO as COCO, its older release, a download and a converted corpus name it.
+COCO = "000000000074"
+COCO_NAMES = (
+    {"id": "74", "file": "000000000074.jpg"},
+    {"id": "74", "file": "train2014/COCO_train2014_000000000074.jpg"},
+    {"id": "COCO_val2014_000000000074"},
+    {"id": "1", "source_id": "000000000074"},
+)
 
 
 @pytest.fixture(autouse=True)
 def held_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes = frozenset(hash_photo_ids(HELD_OUT))
+    hashes = frozenset(hash_photo_ids([*HELD_OUT, COCO]))
     monkeypatch.setattr(training, "_held_out", lambda: hashes)
 
 
@@ -37,7 +45,7 @@ def held_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_held_out_photo_is_caught_under_each_of_its_names(name, photo: str) -> None:  # type: ignore[no-untyped-def]
     image = make_image(split="train", **name(photo))
     assert is_held_out(image)
-    with pytest.raises(LeakError, match=f"1 pictures .*{re.escape(image.id)}"):
+    with pytest.raises(LeakError, match=f"1 held-out pictures .*{re.escape(image.id)}"):
         TrainingSet(Corpus([image]))
     with pytest.raises(LeakError):
         assert_trainable([image])
@@ -46,7 +54,30 @@ def test_a_held_out_photo_is_caught_under_each_of_its_names(name, photo: str) ->
     assert (len(found), found.excluded) == (1, 1)
 
 
-@pytest.mark.parametrize("id", ["10000018", "1000001", "100000190", "110000019", "COCO_train2014_000000000019", ""])
+@pytest.mark.parametrize("name", COCO_NAMES)
+def test_a_held_out_coco_picture_is_caught_whatever_its_split(name: dict[str, str]) -> None:
+    images = [make_image(split="train", **name), make_image("75", file="000000000075.jpg", split="train")]
+    assert training_set(Corpus(images)).excluded == 1
+    with pytest.raises(LeakError, match="COCO-mini"):
+        TrainingSet(Corpus(images))
+    prefixed = concat(Corpus(images), Corpus([make_image("x")]), prefixes=["coco/", "other/"])
+    assert [is_held_out(image) for image in prefixed] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "74",
+        "0000000000741",
+        "00000000074",
+        "10000018",
+        "1000001",
+        "100000190",
+        "110000019",
+        "COCO_train2014_000000000019",
+        "",
+    ],
+)
 def test_neighbours_of_a_held_out_id_are_free(id: str) -> None:
     assert not is_held_out(id)
 
@@ -126,15 +157,15 @@ def test_a_join_carries_the_ids_that_only_the_right_side_has() -> None:
 
 
 def test_a_leak_names_some_and_counts_all() -> None:
-    with pytest.raises(LeakError, match=r"^3 pictures .*: 10000019, 2345678901, 99999999$"):
+    with pytest.raises(LeakError, match=r"^3 held-out pictures .*: 10000019, 2345678901, 99999999$"):
         assert_trainable(["7", *HELD_OUT])
-    with pytest.raises(LeakError, match=r"^6 pictures .*, …$"):
+    with pytest.raises(LeakError, match=r"^6 held-out pictures .*, …$"):
         assert_trainable([*HELD_OUT, *HELD_OUT])
 
 
 def test_the_list_that_ships_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     hashes = training._held_out()
-    assert len(hashes) == 2000
+    assert len(hashes) == 4500
     assert all(re.fullmatch("[0-9a-f]{16}", value) for value in hashes)
     assert not hashes & set(hash_photo_ids(str(number) for number in range(1, 600_000, 97)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from deixis.corpus import Corpus, open_corpus, write_corpus
-from deixis.corpus.training import training_set
+from deixis.corpus.training import _held_out, hash_photo_ids, is_held_out, training_set
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 COCO = DATA / "coco_mini"
@@ -28,9 +29,14 @@ def test_every_picture_caption_and_split_is_there(coco: Corpus) -> None:
     assert coco == open_corpus(COCO / "captions.json", cache=False)
 
 
-def test_no_coco_picture_is_taken_for_a_flickr8k_photo(coco: Corpus) -> None:
-    assert training_set(coco, ("train", "val", "test")).excluded == 0
+def test_exactly_validation_and_test_pictures_are_held_out(coco: Corpus) -> None:
+    """By their ids, whatever split a corpus puts them in."""
+    assert {image.id for image in coco if is_held_out(image)} == {image.id for image in coco.split("val", "test")}
+    assert training_set(coco, ("train", "val", "test")).excluded == 2500
     assert len(training_set(coco)) == 10208
+    assert hash_photo_ids(f"{int(image.id):012}" for image in coco.split("val", "test")) == sorted(
+        _held_out() - set(files("deixis.corpus").joinpath("held_out.txt").read_text().split())
+    )
 
 
 def test_every_format_that_holds_captions_gives_them_back(coco: Corpus, tmp_path: Path) -> None:

@@ -240,8 +240,19 @@ def natural_key(text: str) -> tuple[int, int, str, str]:
 
 
 def photo_numbers(*names: str) -> list[str]:
-    """All numbers in these names that may be Flickr photo ids: eight digits or more, without leading zeros."""
-    return [number for name in names for number in re.findall(r"(?<![0-9])0*([1-9][0-9]{7,})", name)]
+    """All numbers in these names that may identify a photo.
+
+    Flickr photo ids have eight digits or more, given without leading zeros; COCO's file names have twelve, of which six
+    or more are leading zeros.
+
+    >>> photo_numbers("12345678_0a1b2c.jpg", "COCO_val2014_000000000009.jpg", "2017/9")
+    ['12345678', '000000000009']
+    """
+    return [
+        flickr or coco
+        for name in names
+        for flickr, coco in re.findall(r"(?<![0-9])(?:0*([1-9][0-9]{7,})|(0{6}[0-9]{6})(?![0-9]))", name)
+    ]
 
 
 def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) -> str:

@@ -1,9 +1,12 @@
-"""The leak guard: keeps pictures of the Flickr8k dev and test splits, and their captions, out of training sets.
+"""The leak guard: keeps the pictures that models are evaluated on, and their captions, out of training sets.
 
-1,883 of these 2,000 pictures are in the training split of Flickr30k Entities, under other names. All training code in
-Deixis takes a `TrainingSet`, which cannot contain such a picture. `held_out.txt` has a hash of each photo's Flickr id,
-so the guard works without the dataset. The file was made by `hash_photo_ids` from the first part (up to `_`) of the
-names in `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`; it has one hash per line, sorted.
+All training code in Deixis takes a `TrainingSet`, which cannot contain such a picture. The guard works without the
+datasets, by hashes (`hash_photo_ids`), one per line, sorted:
+
+- `held_out.txt`: the 2,000 photos of Flickr8k's dev and test splits, by Flickr id, the first part (up to `_`) of the
+  names in `Flickr_8k.devImages.txt` and `Flickr_8k.testImages.txt`. 1,883 of them are in the training split of
+  Flickr30k Entities, under other names.
+- `held_out_coco.txt`: the 2,500 pictures of COCO-mini's val and test splits, by COCO's file name (`000000000009`).
 """
 
 from __future__ import annotations
@@ -71,21 +74,24 @@ def assert_trainable(images: Iterable[Image | str]) -> None:
     held_out = [image if isinstance(image, str) else image.id for image in images if is_held_out(image)]
     if held_out:
         some = ", ".join(held_out[:3]) + (", …" if len(held_out) > 3 else "")
-        raise LeakError(f"{len(held_out)} pictures of the Flickr8k dev or test split must not be trained on: {some}")
+        raise LeakError(
+            f"{len(held_out)} held-out pictures (Flickr8k dev and test, COCO-mini val and test) "
+            f"must not be trained on: {some}"
+        )
 
 
 def is_held_out(image: Image | str) -> bool:
-    """Whether an image, or an image id, is a Flickr8k dev or test photo.
+    """Whether an image, or an image id, is in Flickr8k's dev or test split or in COCO-mini's val or test split.
 
-    The Flickr photo id is looked for in the image's id, file name and source id: `12345678_0a1b2c3d4e`, `12345678`,
-    `flickr/12345678`. Held-out ids have at least eight digits and COCO's at most six, so they cannot be confused.
+    Image id, file name and source id are searched for Flickr photo ids (`12345678_0a1b2c3d4e`, `flickr/12345678`) and
+    for COCO's file names (`COCO_train2014_000000000009.jpg`). A COCO id alone, such as `9`, says nothing.
     """
     names = (image,) if isinstance(image, str) else (image.id, image.file, image.source_id)
     return any(_hash(number) in _held_out() for number in photo_numbers(*names))
 
 
 def hash_photo_ids(photo_ids: Iterable[str]) -> list[str]:
-    """The lines of `held_out.txt` for these Flickr photo ids."""
+    """The lines of a list for these Flickr photo ids, or COCO file names of twelve digits."""
     return sorted(map(_hash, photo_ids))
 
 
@@ -96,7 +102,8 @@ def _hash(photo_id: str) -> str:
 
 @lru_cache(maxsize=1)
 def _held_out() -> frozenset[str]:
-    return frozenset(files("deixis.corpus").joinpath("held_out.txt").read_text("ascii").split())
+    lists = [files("deixis.corpus").joinpath(name).read_text("ascii") for name in ("held_out.txt", "held_out_coco.txt")]
+    return frozenset("\n".join(lists).split())
 
 
 def _without_unrelated(image: Image) -> Image:
