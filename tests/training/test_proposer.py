@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from deixis.corpus import Box, Chain, Corpus, Image, Phrase, make_caption, make_image
+from deixis.corpus import TYPES, Box, Chain, Corpus, Image, Phrase, make_caption, make_image
 from deixis.corpus.scenes import scenes_corpus
 from deixis.corpus.training import TrainingSet, training_set
 from deixis.errors import DeixisError, InputError
@@ -276,3 +276,18 @@ def test_a_new_proposer_depends_on_its_seed_alone():
     assert torch.equal(kept, torch.get_rng_state())
     assert torch.equal(one.offsets.weight, other.offsets.weight)
     assert not torch.equal(one.offsets.weight, third.offsets.weight)
+
+
+def test_what_is_not_known_to_be_background_is_not_taught():
+    torch.manual_seed(0)
+    anchors = torch.tensor([[0.5, 0.5, 0.4, 0.4], [0.1, 0.1, 0.1, 0.1]])
+    logits = torch.randn(1, 2, len(TYPES), requires_grad=True)
+    boxes = torch.tensor([[[0.3, 0.3, 0.7, 0.7]]])
+    types = torch.zeros(1, 1, len(TYPES), dtype=torch.bool)
+    types[..., 0] = True
+    background = torch.zeros(1, len(TYPES), dtype=torch.bool)
+    background[0, 3] = True
+    output = ProposerOutput(logits, torch.tensor([[[0.3, 0.3, 0.7, 0.7], [0.05, 0.05, 0.15, 0.15]]]), anchors)
+    proposer_loss(output, boxes, types, background).backward()
+    assert logits.grad[0, 0].all()
+    assert logits.grad[0, 1].nonzero().flatten().tolist() == [3]

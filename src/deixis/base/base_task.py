@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.base_run_model import DeixisBaseRunModel
-from deixis.base.expression_images import expression_image
+from deixis.base.expression_images import ExpressionImage, expression_image
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
@@ -143,7 +143,7 @@ class DeixisBaseTask(PictureTask):
         validation = corpus.split("val")
         self.grounding = GroundingTask(
             GroundingModel(network, words),
-            as_tensors(own, words, device),
+            as_tensors(own, words, device, {name: each.landmarks for name, each in self._expressed.items()}),
             grounding_data(corpus, validation, words, part.model.side, device, Skipped()),
             loss=part.loss,
             augmentation=part.augmentation,
@@ -154,7 +154,11 @@ class DeixisBaseTask(PictureTask):
         expressed = _expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
         #: Expressions about pictures of the validation split.
         self.held_out_expressions = (
-            grounding_data(corpus, expressed.values(), words, part.model.side, device, Skipped()) if expressed else None
+            grounding_data(
+                corpus, [each.image for each in expressed.values()], words, part.model.side, device, Skipped()
+            )
+            if expressed
+            else None
         )
         self.twins = twin_data(self.data.images, self.text, device, recipe.seed) if recipe.twins.captions else None
         self.held_out_twins = (
@@ -164,7 +168,7 @@ class DeixisBaseTask(PictureTask):
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
         """The words of the training captions, and those of expressions and false captions, however rare."""
         captions = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
-        made = [tokens_of(caption) for image in self._expressed.values() for caption in image.captions]
+        made = [tokens_of(caption) for each in self._expressed.values() for caption in each.image.captions]
         least = self.recipe.text.minimum_count
         needed = dict.fromkeys((token for tokens in made for token in tokens), least)
         counts = {**needed, **captions, **{word: max(captions[word], least) for word in needed}}
@@ -175,7 +179,8 @@ class DeixisBaseTask(PictureTask):
 
     def _with_phrases(self, image: Image) -> Image:
         """The image whose captions have phrases with boxes: its own, or one with expressions."""
-        return self._expressed.get(image.id, image)
+        expressed = self._expressed.get(image.id)
+        return image if expressed is None else expressed.image
 
     def _some_pictures(self) -> Iterator[Tensor]:
         """Training pictures as they are validated, to measure batch statistics on."""
@@ -246,14 +251,19 @@ class DeixisBaseTask(PictureTask):
         return Loss(self.recipe.twins.weight * loss, {"twins": loss, "twins.right": (true > false).float().mean()})
 
     def validate(self) -> Mapping[str, float]:
-        """Retrieval, `grounding` of phrases and of `expressions`, and how many `twins` of each kind are told apart."""
+        """Retrieval, `grounding` of phrases and of `expressions`, and how many `twins` of each kind are told apart.
+
+        `balance` weighs retrieval and grounding, for choosing an epoch: `rsum` and twice each R@1 of grounding.
+        """
         found = {"grounding": recalls(self.grounding.grounder, self.grounding.validation)}
         if self.held_out_expressions is not None:
             found["expressions"] = recalls(self.grounding.grounder, self.held_out_expressions)
         if self.held_out_twins is not None:
             found["twins"] = self._twins_right(self.held_out_twins)
-        told = {f"{part}.{name}": value for part, figures in found.items() for name, value in figures.items()}
-        return {**super().validate(), **told}
+        retrieval = super().validate()
+        grounded = sum(found[part]["r@1"] for part in ("grounding", "expressions") if part in found)
+        named = {f"{part}.{name}": value for part, figures in found.items() for name, value in figures.items()}
+        return {**retrieval, **named, "balance": retrieval["rsum"] + 2 * grounded}
 
     def _twins_right(self, twins: TwinData) -> dict[str, float]:
         data, tower = self.held_out, self.module.tower
@@ -277,11 +287,11 @@ class DeixisBaseTask(PictureTask):
         }
 
 
-def _expression_images(images: Iterable[Image], count: int, seed: int) -> dict[str, Image]:
+def _expression_images(images: Iterable[Image], count: int, seed: int) -> dict[str, ExpressionImage]:
     """By id, the images with expressions for captions, of those whose captions have no phrases."""
     random = np.random.default_rng(seed)
     made = (expression_image(image, count, random) for image in images if not gold_queries(image)[0])
-    return {image.id: image for image in made if image is not None}
+    return {each.image.id: each for each in made if each is not None}
 
 
 def _padded(first: Tensor, second: Tensor) -> Tensor:

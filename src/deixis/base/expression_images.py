@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from deixis.corpus.records import Caption, Chain, Image, Phrase, make_caption, make_image
 from deixis.text.expressions import expressions, labelled_boxes, object_phrases
 
 
-def expression_image(image: Image, count: int, random: np.random.Generator) -> Image | None:
+class ExpressionImage(NamedTuple):
+    """An image with expressions as its captions, and a chain for every labelled object, mentioned or not."""
+
+    image: Image
+    #: By caption, the chain of the thing that the distance is measured to ("nearest to the bench").
+    landmarks: dict[int, str]
+
+
+def expression_image(image: Image, count: int, random: np.random.Generator) -> ExpressionImage | None:
     """The image with at most `count` expressions as its captions, each a phrase with a box; None if there is nothing.
 
-    Half of them, if there are enough, tell one object from others of its label ("the dog on the left"); the rest name
-    all objects of a label ("a dog", "the three dogs").
+    Two thirds of them, if there are enough, tell one object from others of its label ("the dog on the left"); the rest
+    name all objects of a label ("a dog", "the three dogs").
     """
     if not any(chain.label for chain in image.chains):
         return None
     objects = labelled_boxes(image)
-    telling = [(one.text, (one.target,)) for one in expressions(objects, random)]
-    naming = [(one.text, one.objects) for one in object_phrases(objects, random)]
+    telling = [(one.text, (one.target,), one.landmark) for one in expressions(objects, random)]
+    naming = [(one.text, one.objects, None) for one in object_phrases(objects, random)]
     for texts in (telling, naming):
         random.shuffle(texts)
-    naming = naming[: max(count // 2, count - len(telling))]
+    naming = naming[: max(count // 3, count - len(telling))]
     made = [*telling[: count - len(naming)], *naming]
     if not made:
         return None
-    indexes = [chain.boxes[0] for chain in image.chains if chain.label and len(chain.boxes) == 1]
-    groups = {own: str(number) for number, own in enumerate(dict.fromkeys(own for _, own in made), 1)}
-    return make_image(
+    boxes = [chain.boxes[0] for chain in image.chains if chain.label and len(chain.boxes) == 1]
+    chains = [Chain(_name((index,)), (box,), label=objects.labels[index]) for index, box in enumerate(boxes)]
+    several = dict.fromkeys(own for _, own, _ in made if len(own) > 1)
+    chains += [Chain(_name(own), tuple(boxes[index] for index in own), label=objects.labels[own[0]]) for own in several]
+    expressed = make_image(
         image.id,
         file=image.file,
         width=image.width,
         height=image.height,
         split=image.split,
-        captions=[_caption(text, groups[own]) for text, own in made],
+        captions=[_caption(text, _name(own)) for text, own, _ in made],
         boxes=image.boxes,
-        chains=[
-            Chain(name, tuple(indexes[place] for place in own), label="expression") for own, name in groups.items()
-        ],
+        chains=chains,
         source_id=image.source_id,
     )
+    landmarks = {row: _name((landmark,)) for row, (_, _, landmark) in enumerate(made) if landmark is not None}
+    return ExpressionImage(expressed, landmarks)
+
+
+def _name(objects: tuple[int, ...]) -> str:
+    """The id of the chain of some objects; `0` would be a phrase that refers to nothing visible."""
+    return "+".join(str(index + 1) for index in objects)
 
 
 def _caption(text: str, chain: str) -> Caption:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,11 +16,12 @@ from torch.nn import functional as F
 
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe
-from deixis.corpus import Corpus, Image
-from deixis.corpus.boxes import merge
+from deixis.corpus import TYPES, Box, Corpus, Image
+from deixis.corpus.boxes import box_array, merge
 from deixis.corpus.training import TrainingSet
 from deixis.errors import DeixisError
 from deixis.metrics.localization import gold_queries
+from deixis.text.expressions import MOST
 from deixis.text.features import TextRecipe, text_features
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vector_features import MeanFeatures
@@ -31,6 +32,13 @@ from deixis.training.tools.proposer_training import padded_targets
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import load_method
 from deixis.vision.reading import Skipped
+
+#: The proposer learns from so many boxes of a picture, the largest.
+MOST_BOXES = 24
+#: Objects of one name that a phrase is compared with: as many as expressions tell apart.
+ALIKE_BOXES = MOST
+#: Types of which COCO's labels leave little out.
+LABELLED_WHOLLY = ("people", "animals", "vehicles")
 
 
 class GroundingText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,10 +64,14 @@ class GroundingData:
     #: The proposer's targets.
     boxes: Tensor  # (n, g, 4)
     types: Tensor  # (n, g, types)
-    #: Words of the longest caption of each image, on the processor.
+    #: Words of the longest caption of each image, on the CPU.
     longest: Tensor
-    #: `(n,)` on the processor: whether everything that captions mention has a box, so that the rest is background.
-    complete: Tensor
+    #: `(n, types)`: whether everything of a type has a box, so that the rest is background.
+    background: Tensor
+    #: `(n, phrases, ALIKE_BOXES, 4)`: the things of the phrase's name, its own among them; zeros where there are fewer.
+    alike: Tensor
+    #: `(n, phrases, 4)`: what the phrase's distance is measured to ("nearest to the bench"); zeros if nothing.
+    landmark: Tensor
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -71,8 +83,17 @@ class GroundingData:
         return captions._replace(tokens=captions.tokens[:, :, : int(self.longest[rows].max())])
 
 
+#: By image and caption, the chain that an expression's distance is measured to.
+Landmarks = Mapping[str, Mapping[int, str]]
+
+
 def grounding_data(
-    corpus: Corpus, images: Iterable[Image], vocabulary: Vocabulary, side: int, device: torch.device, skipped: Skipped
+    corpus: Corpus,
+    images: Iterable[Image],
+    vocabulary: Vocabulary,
+    side: int,
+    device: torch.device,
+    skipped: Skipped,
 ) -> GroundingData:
     """Read the pictures that have a phrase with a box; those that cannot be read are noted in `skipped`."""
     chosen = [image for image in images if gold_queries(image)[0]]
@@ -84,10 +105,13 @@ def grounding_data(
     return as_tensors(read, vocabulary, device)
 
 
-def as_tensors(read: SquashedPictures, vocabulary: Vocabulary, device: torch.device) -> GroundingData:
+def as_tensors(
+    read: SquashedPictures, vocabulary: Vocabulary, device: torch.device, landmarks: Landmarks | None = None
+) -> GroundingData:
     """The captions and boxes of pictures, each of which has a phrase with a box, beside the pictures."""
     captions, gold, weight = _padded_phrases(read, vocabulary)
-    boxes, types = padded_targets(read)
+    boxes, types = padded_targets(read, MOST_BOXES)
+    alike, landmark = _compared_boxes(read, gold, landmarks or {})
     return GroundingData(
         tuple(image.id for image in read.images),
         read.pixels.to(device),
@@ -97,8 +121,42 @@ def as_tensors(read: SquashedPictures, vocabulary: Vocabulary, device: torch.dev
         boxes.to(device),
         types.to(device),
         (captions.tokens != PAD).sum(-1).amax(-1),
-        torch.tensor([not any(chain.label for chain in image.chains) for image in read.images]),
+        torch.tensor([_background(image) for image in read.images]).to(device),
+        alike.to(device),
+        landmark.to(device),
     )
+
+
+def _background(image: Image) -> list[bool]:
+    """By type, whether everything of it has a box.
+
+    Captions mention what has a box. Labelled boxes are of COCO's classes, which hold all people, but few clothes.
+    """
+    labelled = any(chain.label for chain in image.chains)
+    too_many = len(image.boxes) > MOST_BOXES
+    return [not labelled or (name in LABELLED_WHOLLY and not too_many) for name in TYPES]
+
+
+def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) -> tuple[Tensor, Tensor]:
+    """`alike` and `landmark` of `GroundingData`; a phrase whose chain has no label is alike to itself alone."""
+    alike = np.zeros((*gold.shape[:2], ALIKE_BOXES, 4), np.float32)
+    landmark = np.zeros(gold.shape, np.float32)
+    alike[:, :, 0] = gold.numpy()
+    for row, (image, size) in enumerate(zip(read.images, read.sizes, strict=True)):
+        own = landmarks.get(image.id, {})
+        chains = {chain.id: chain for chain in image.chains}
+        by_label: dict[str, list[Box]] = {}
+        for chain in image.chains:
+            if chain.label and len(chain.boxes) == 1:
+                by_label.setdefault(chain.label, []).append(image.boxes[chain.boxes[0]])
+        captions = {id(caption): number for number, caption in enumerate(image.captions)}
+        for number, query in enumerate(gold_queries(image)[0]):
+            same = by_label.get(chains[query.phrase.chain].label, [])
+            if 1 < len(same) <= ALIKE_BOXES:
+                alike[row, number, : len(same)] = box_array(same) / np.tile(size, 2)
+            if (other := own.get(captions[id(query.caption)])) is not None:
+                landmark[row, number] = merge(box_array(image.chain_boxes(other))) / np.tile(size, 2)
+    return torch.from_numpy(alike), torch.from_numpy(landmark)
 
 
 def _padded_phrases(read: SquashedPictures, vocabulary: Vocabulary) -> tuple[Captions, Tensor, Tensor]:

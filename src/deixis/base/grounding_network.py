@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.grounding_boxes import PLACE, moved, place
+from deixis.base.region_comparison import Comparison
 from deixis.corpus import TYPES
 from deixis.text.vocabulary import PAD
 from deixis.vision.proposer import GROUPS, Proposer, ProposerOutput
@@ -53,6 +54,8 @@ class GroundingRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Width of the recurrent states in each direction, and whether it reads the caption or the phrase alone.
     hidden: Annotated[int, Meta(ge=8, le=1024)] = 256
     reads: Literal["caption", "phrase"] = "caption"
+    #: Compare regions with those of the same name and with a landmark (`deixis.base.region_comparison`).
+    compare: bool = False
     #: Move a region's box for each phrase.
     refine: bool = True
     #: Of the probabilities by which boxes after the first are ranked, see `by_coverage`.
@@ -83,6 +86,8 @@ class Grounding(NamedTuple):
     scores: Tensor  # (batch, phrases, regions) logits, float32; −inf where there is no region
     boxes: Tensor  # (batch, phrases, regions, 4), float32, not clipped to the picture
     regions: Tensor  # (batch, regions, width)
+    #: Log probabilities of regions to compare with, (batch, phrases, CHOICES, regions); None: nothing is compared.
+    chosen: Tensor | None = None
 
 
 class GroundingNetwork(nn.Module):
@@ -128,6 +133,7 @@ class GroundingNetwork(nn.Module):
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.pair_phrase, self.pair_region = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
         self.pair = nn.Linear(width, 5 if recipe.refine else 1)
+        self.comparison = Comparison(width) if recipe.compare else None
         # Boxes begin where the proposals are.
         nn.init.zeros_(self.pair.weight)
         nn.init.zeros_(self.pair.bias)
@@ -214,10 +220,15 @@ class GroundingNetwork(nn.Module):
         scores = self.query(phrases) @ self.key(seen_too).transpose(1, 2) / math.sqrt(self.recipe.width)
         added, scaled = self.pair_phrase(phrases)[:, :, None].chunk(2, -1)
         own, product = self.pair_region(seen_too)[:, None].chunk(2, -1)
-        pair = self.pair(F.relu(added + own + scaled * product)).float()
+        hidden, chosen = added + own + scaled * product, None
+        if self.comparison is not None:
+            values, chosen = self.comparison(phrases, seen_too, regions.boxes, regions.real)
+            scores = scores + self.comparison.scores(phrases, values)
+            hidden = hidden + self.comparison.features(phrases, values)
+        pair = self.pair(F.relu(hidden)).float()
         scores = (scores.float() + pair[..., 0]).masked_fill(~regions.real[:, None], -math.inf)
         boxes = regions.boxes[:, None].expand(*scores.shape, 4)
-        return Grounding(scores, moved(boxes, pair[..., 1:]) if self.recipe.refine else boxes, seen)
+        return Grounding(scores, moved(boxes, pair[..., 1:]) if self.recipe.refine else boxes, seen, chosen)
 
     def _read(self, vectors: Tensor, real: Tensor) -> Tensor:
         """Recurrent states `(sequences, words, 2 × hidden)` in both directions; the backward one starts at each end."""

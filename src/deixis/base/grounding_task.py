@@ -25,6 +25,7 @@ from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
 from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
+from deixis.base.region_comparison import ALIKE, LANDMARK, choice_loss
 from deixis.corpus import Corpus
 from deixis.corpus.training import training_set
 from deixis.features.feature_recipe import FeatureRecipe
@@ -71,6 +72,10 @@ class GroundingLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Regions name the words of the phrases that name them, those that are in `named` phrases at least.
     words: Annotated[float, Meta(ge=0)] = 0.3
     named: Annotated[int, Meta(ge=1)] = 20
+    #: Softmax between objects of one name: the phrase's own against the others.
+    apart: Annotated[float, Meta(ge=0)] = 0.0
+    #: What phrases choose to compare regions with (`deixis.base.region_comparison`).
+    choices: Annotated[float, Meta(ge=0)] = 0.3
 
 
 class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -232,13 +237,21 @@ class GroundingTask:
         if self.network.recipe.refine and self.weights.boxes:
             parts["boxes"] = box_loss(answer, regions, gold)
             total = total + self.weights.boxes * parts["boxes"]
-        complete = data.complete[rows].nonzero()[:, 0].to(here.device)
-        if self.weights.proposer and len(complete):
-            here, views = here[complete], Views(*(field[complete] for field in views))
+        alike = view_boxes(data.alike[here].flatten(1, 2), views).reshape(*gold.shape[:2], -1, 4)
+        if self.weights.apart:
+            parts["apart"] = apart_loss(answer.scores, regions, gold, alike)
+            total = total + self.weights.apart * parts["apart"]
+        if self.weights.choices and answer.chosen is not None:
+            landmark = view_boxes(data.landmark[here], views)[:, :, None]
+            parts["choices"] = sum(
+                choice_loss(answer.chosen[:, :, choice], _on_objects(regions, boxes))
+                for choice, boxes in ((ALIKE, alike), (LANDMARK, landmark))
+            )
+            total = total + self.weights.choices * parts["choices"]
+        if self.weights.proposer:
             boxes = view_boxes(data.boxes[here], views)
             types = data.types[here] & (boxes.amax(-1) > 0)[..., None]
-            output = output._replace(logits=output.logits[complete], boxes=output.boxes[complete])
-            parts["proposer"] = proposer_loss(output, boxes, types)
+            parts["proposer"] = proposer_loss(output, boxes, types, data.background[here])
             total = total + self.weights.proposer * parts["proposer"]
         if "namer" in self.module:
             parts["words"] = self._naming_loss(answer.regions, regions, captions, gold)
@@ -334,6 +347,34 @@ def phrase_loss(answer: Grounding, gold: Tensor, targets: Literal["soft", "any"]
     else:
         losses = -chance.masked_fill(~right, -math.inf).logsumexp(-1)
     return torch.where(learned, losses, 0.0).sum() / learned.sum().clamp(min=1)
+
+
+def _on_objects(regions: Regions, boxes: Tensor) -> Tensor:
+    """`(batch, phrases, objects, regions)`: which regions are on `boxes` `(batch, phrases, objects, 4)`."""
+    batch, phrases, objects, _ = boxes.shape
+    overlap = pairwise_iou(boxes.reshape(batch, phrases * objects, 4), regions.boxes)
+    on = (overlap >= RIGHT_IOU) & regions.real[:, None]
+    return on.reshape(batch, phrases, objects, -1)
+
+
+def apart_loss(scores: Tensor, regions: Regions, gold: Tensor, alike: Tensor) -> Tensor:
+    """−log of the share that a phrase's own object has in the softmax over regions on objects of its name.
+
+    Phrases without a region on their object, or on another one of the name, are left out.
+
+    Args:
+        scores: `(batch, phrases, regions)`.
+        alike: `(batch, phrases, objects, 4)`, zeros where there are fewer objects.
+    """
+    own = _on_objects(regions, gold[:, :, None])[:, :, 0]
+    every = _on_objects(regions, alike).any(2) | own
+    learned = own.any(-1) & (every & ~own).any(-1)
+    # Zeros where nothing is learned keep the gradient finite.
+    known = scores.masked_fill(~learned[..., None], 0.0)
+    own_share, whole = (
+        known.masked_fill(~(mask | ~learned[..., None]), -math.inf).logsumexp(-1) for mask in (own, every)
+    )
+    return torch.where(learned, whole - own_share, 0.0).sum() / learned.sum().clamp(min=1)
 
 
 def box_loss(answer: Grounding, regions: Regions, gold: Tensor) -> Tensor:

@@ -51,6 +51,14 @@ NAMES: dict[str, tuple[str, ...]] = {
     "wine glass": ("wine glass", "glass"),
 }
 
+#: The type (`deixis.corpus.TYPES`) of COCO's labels that are not of the type "other".
+LABEL_TYPES: dict[str, str] = {
+    "person": "people",
+    "tie": "clothing",
+    **dict.fromkeys(("bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat"), "vehicles"),
+    **dict.fromkeys(("bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animals"),
+}
+
 _WORDINGS: dict[str, tuple[str, ...]] = {
     "left": ("the {0} on the left", "the left {0}", "the {0} to the left", "the leftmost {0}"),
     "right": ("the {0} on the right", "the right {0}", "the {0} to the right", "the rightmost {0}"),
@@ -83,6 +91,8 @@ class Expression(NamedTuple):
     others: tuple[int, ...]
     #: What the text calls the objects: the label, or another name for it.
     noun: str
+    #: The object that the distance is measured to, for the kind `distance`.
+    landmark: int | None = None
 
 
 class LabelledBoxes(NamedTuple):
@@ -120,10 +130,10 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
         np.fill_diagonal(overlaps, 0)
         if overlaps.max() > OVERLAP:
             continue
-        for wording, place, *others in _extremes(objects, same, areas):
-            kind, name = wording
+        for (kind, name), place, landmark in _extremes(objects, same, areas):
             templates = _WORDINGS[name]
-            named = [_name(each, random) for each in (label, *others)]
+            labels = (label,) if landmark is None else (label, objects.labels[landmark])
+            named = [_name(each, random) for each in labels]
             text = templates[random.integers(len(templates))].format(*named)
             found.append(
                 Expression(
@@ -133,6 +143,7 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
                     int(same[place]),
                     tuple(int(own) for own in same if own != same[place]),
                     named[0],
+                    landmark,
                 )
             )
     return found
@@ -140,38 +151,36 @@ def expressions(objects: LabelledBoxes, random: np.random.Generator, *, least: f
 
 def _extremes(
     objects: LabelledBoxes, same: NDArray[np.int64], areas: Fractions
-) -> list[tuple[tuple[Kind, str], int] | tuple[tuple[Kind, str], int, str]]:
-    """What can be said of one object of a label, by name of the wording, and its place in `same`."""
+) -> list[tuple[tuple[Kind, str], int, int | None]]:
+    """What can be said of one object of a label: name of the wording, place in `same`, index of the landmark."""
     boxes = objects.boxes[same]
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-    found: list[tuple[tuple[Kind, str], int] | tuple[tuple[Kind, str], int, str]] = []
+    found: list[tuple[tuple[Kind, str], int, int | None]] = []
     axes: tuple[tuple[Kind, str, str], ...] = (("side", "left", "right"), ("height", "top", "bottom"))
     for axis, (kind, low, high) in enumerate(axes):
         for name, values in ((low, -centres[:, axis]), (high, centres[:, axis])):
             place = _greatest(values, lambda first, second: first - second >= APART)
             if place is not None:
-                found.append(((kind, name), place))
+                found.append(((kind, name), place, None))
     sizes = areas[same]
     for names, values in ((("big", "bigger"), sizes), (("small", "smaller"), 1 / np.maximum(sizes, 1e-6))):
         place = _greatest(values, _times_larger)
         if place is not None:
-            found.append((("size", names[len(same) > 2]), place))
-    for label, box in _single_objects(objects):
-        if label == objects.labels[same[0]]:
-            continue
-        distances = _gaps(boxes, box) + 0.02
+            found.append((("size", names[len(same) > 2]), place, None))
+    for landmark in _single_objects(objects):
+        distances = _gaps(boxes, objects.boxes[landmark]) + 0.02
         for name, values in (("near", 1 / distances), ("far", distances)):
             place = _greatest(values, _times_larger)
             if place is not None and distances.max() - distances.min() >= APART:
-                found.append((("distance", name), place, label))
+                found.append((("distance", name), place, landmark))
     return found
 
 
-def _single_objects(objects: LabelledBoxes) -> list[tuple[str, Fractions]]:
+def _single_objects(objects: LabelledBoxes) -> list[int]:
     """The objects whose label occurs once in the picture, and which are not too small to find."""
     return [
-        (label, box)
-        for label, box in zip(objects.labels, objects.boxes, strict=True)
+        index
+        for index, (label, box) in enumerate(zip(objects.labels, objects.boxes, strict=True))
         if objects.labels.count(label) == 1 and _areas(box) >= 0.01
     ]
 

@@ -20,6 +20,7 @@ from deixis.corpus.boxes import Boxes, box_array, merge
 from deixis.corpus.training import TrainingSet
 from deixis.errors import DeixisError
 from deixis.metrics.proposal_recall import proposal_recall
+from deixis.text.expressions import LABEL_TYPES
 from deixis.training.augmentation import (
     SquashedPictures,
     box_area,
@@ -70,9 +71,13 @@ def box_set(training: TrainingSet, side: int, device: torch.device, skipped: Ski
     return BoxSet(read.pixels.to(device), boxes.to(device), types.to(device), image_ids)
 
 
-def padded_targets(read: SquashedPictures) -> tuple[Tensor, Tensor]:
-    """`box_targets` of pictures as `boxes` (n, g, 4) in [0, 1] and `types` (n, g, types), padded with zeros."""
-    targets = [box_targets(image, size) for image, size in zip(read.images, read.sizes, strict=True)]
+def padded_targets(read: SquashedPictures, most: int | None = None) -> tuple[Tensor, Tensor]:
+    """`box_targets` of pictures as `boxes` (n, g, 4) in [0, 1] and `types` (n, g, types), padded with zeros.
+
+    Args:
+        most: only so many boxes per picture, the largest.
+    """
+    targets = [largest_targets(box_targets(*each), most) for each in zip(read.images, read.sizes, strict=True)]
     most = max(map(len, targets))
     boxes = torch.zeros(len(targets), most, 4)
     types = torch.zeros(len(targets), most, len(TYPES), dtype=torch.bool)
@@ -86,6 +91,14 @@ def _first(skipped: Skipped) -> str:
     return next(iter(skipped.reasons.values()))
 
 
+def largest_targets(targets: dict[tuple[float, ...], set[str]], most: int | None) -> dict[tuple[float, ...], set[str]]:
+    """At most so many of the targets of a picture, the largest."""
+    if most is None or len(targets) <= most:
+        return targets
+    largest = sorted(targets, key=lambda box: (box[0] - box[2]) * (box[3] - box[1]))[:most]
+    return {box: targets[box] for box in largest}
+
+
 def box_targets(image: Image, size: tuple[int, int]) -> dict[tuple[float, ...], set[str]]:
     """The boxes to find in an image, in [0, 1], and their types. A chain of several boxes adds the merged box."""
     targets: dict[tuple[float, ...], set[str]] = {}
@@ -96,7 +109,8 @@ def box_targets(image: Image, size: tuple[int, int]) -> dict[tuple[float, ...], 
             boxes = np.concatenate([boxes, merge(boxes)[None]])
         for box in boxes.tolist():
             # Types other than the eight become "other".
-            targets.setdefault(tuple(box), set()).update(set(types[chain.id]) & set(TYPES) or {"other"})
+            named = set(types[chain.id]) & set(TYPES) or {LABEL_TYPES.get(chain.label, "other")}
+            targets.setdefault(tuple(box), set()).update(named)
     return targets
 
 
@@ -211,10 +225,12 @@ def augment(
     return x, seen, types & (box_area(seen) > 0)[..., None]
 
 
-def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tensor:
+def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor, background: Tensor | None = None) -> Tensor:
     """Quality focal loss over types + generalized IoU over anchors with a box.
 
     `boxes` `(batch, g, 4)` are zeros and `types` `(batch, g, types)` false where a picture has fewer than g.
+    `background` `(batch, types)` is true where anchors without a box are known to show nothing of that type; by default
+    all are.
     """
     logits, predicted, anchors = output.logits.float(), output.boxes, corners(output.anchors)
     with torch.no_grad():
@@ -235,7 +251,10 @@ def proposer_loss(output: ProposerOutput, boxes: Tensor, types: Tensor) -> Tenso
     focal = (quality - logits.sigmoid()).abs().square() * F.binary_cross_entropy_with_logits(
         logits, quality, reduction="none"
     )
-    focal = (focal * ~ignored[..., None]).sum()
+    counted = ~ignored[..., None]
+    if background is not None:
+        counted = counted & (positive[..., None] | background[:, None])
+    focal = (focal * counted).sum()
     scale = positive.sum().clamp(min=1)
     return focal / scale * 2.0 + torch.where(positive, 1 - generalized, 0.0).sum() / scale
 
