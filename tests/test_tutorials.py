@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -15,6 +16,7 @@ from deixis.cli import main
 
 ROOT = Path(deixis.__file__).parent.parent.parent
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+NOTEBOOK = ROOT / "docs" / "tutorials" / "researcher-tour.ipynb"
 #: Minutes, not seconds.
 SLOW = {"fine-tune", "reproduce-a-table"}
 #: Commands that run until Ctrl-C.
@@ -59,6 +61,35 @@ def test_a_tutorial_runs(tutorial: Path, tmp_path: Path, monkeypatch: pytest.Mon
             allowed = (0, 1) if any(words[: len(command)] == command for command in MAY_FIND_NOTHING) else (0,)
             assert code in allowed, line
             finished = finished and code == 0
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On fewer scenes; the outputs in the file are those of the whole tour."""
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
+    cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+    shown: list[Any] = []
+    names: dict[str, Any] = {"display": shown.append}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"], "run the notebook before you commit it"
+            source = "".join(cell["source"]).replace("scenes:200", "scenes:30").replace('epochs": 8', 'epochs": 1')
+            exec(compile(source, NOTEBOOK.name, "exec"), names)  # noqa: S102
+    assert [type(picture).__name__ for picture in shown] == ["Image", "Image", "Image", "Figure"]
+    assert "[0 1 2 3 4 5 6 7 8 9]" in capsys.readouterr().out
+
+
+def test_the_notebook_becomes_a_page_with_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    from notebook_pages import on_page_markdown, page
+
+    text = page(NOTEBOOK)
+    assert text.startswith("# A researcher's tour")
+    assert text.count("data:image/png;base64,") == 4
+    assert on_page_markdown("[tour](tutorials/tour.ipynb)") == "[tour](tutorials/tour.md)"
 
 
 def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
