@@ -1,7 +1,7 @@
 """MkDocs hook: show the notebooks in docs/ as pages, with the outputs that are stored in them.
 
-`tutorials/researcher-tour.ipynb` becomes the page `tutorials/researcher-tour.md`; links to the notebook lead to it. Pictures
-are part of the page. Nothing is run: a test runs the cells.
+`tutorials/researcher-tour.ipynb` becomes the page `tutorials/researcher-tour.md`; links to the notebook lead to it.
+Pictures are part of the page. Nothing is run: a test runs the cells.
 """
 
 from __future__ import annotations
