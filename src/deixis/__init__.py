@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deixis.search.engine import SearchEngine
     from deixis.training.train_recipe import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Where each public name is defined.
 _HOMES = {
