@@ -25,7 +25,15 @@ from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.training.augmentation import mirrored_words
 
 SMALL = GroundingRecipe(
-    backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=3, width=32, hidden=16, caption_layers=2
+    backbone="efficientnet-lite0",
+    side=64,
+    regions=12,
+    map_width=16,
+    bins=3,
+    width=32,
+    hidden=16,
+    caption_layers=2,
+    compare=True,
 )
 WORDS = tokenize("a man in the red shirt left right leftmost rightmost of dog chases ball")
 
@@ -35,7 +43,9 @@ def grounder(recipe: GroundingRecipe = SMALL) -> GroundingModel:
     vocabulary = Vocabulary(dict.fromkeys(WORDS, 1))
     network = empty_network(recipe, len(vocabulary), proposer_width=32).eval()
     # Weights that begin at zero would hide what depends on them.
-    nn.init.normal_(network.pair.weight, std=0.2)
+    assert network.comparison is not None
+    for part in (network.pair, network.comparison.weigh, network.comparison.scale):
+        nn.init.normal_(part.weight, std=0.2)
     return GroundingModel(network, vocabulary)
 
 

@@ -122,11 +122,15 @@ def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -
     model = TowerRecipe(backbone="efficientnet-lite0", side=64, dim=16, queries=2, fine=4, recurrent=SMALL_TEXT)
     tower = PictureTower(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 64, 16, 2, 4).eval()
     recipe = GroundingRecipe(
-        backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=2, width=16, hidden=8
+        backbone="efficientnet-lite0", side=64, regions=12, map_width=16, bins=2, width=16, hidden=8, compare=True
     )
     trunk = Proposer(EfficientNetLite(VARIANTS[model.backbone]), model.backbone, 32)
     trunk.backbone.load_state_dict(tower.backbone.state_dict())
-    grounder = GroundingModel(GroundingNetwork(recipe, trunk, len(words), 8).eval(), words)
+    network = GroundingNetwork(recipe, trunk, len(words), 8).eval()
+    assert network.comparison is not None
+    for part in (network.comparison.weigh, network.comparison.scale):
+        torch.nn.init.normal_(part.weight)
+    grounder = GroundingModel(network, words)
     speaker = Captioner(16, len(words), CaptionerRecipe(word=8, hidden=8))
     captioner = CaptionerModel(speaker, words, DecodingRecipe(), torch.zeros(1, 16), torch.device("cpu"))
     for network in (tower, trunk):

@@ -15,7 +15,7 @@ from deixis.adapters.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, rea
 from deixis.adapters.scoring import scores
 from deixis.adapters.weight_files import SCALE, WeightFile, write_weights
 from deixis.base.bundle_export import export_bundle
-from deixis.base.bundle_networks import bundle_captioner, bundle_texts, bundle_tower
+from deixis.base.bundle_networks import bundle_captioner, bundle_grounder, bundle_texts, bundle_tower
 from deixis.errors import CannotError, DeixisError, InputError
 from deixis.loading import load_model, load_search_model
 from deixis.model import ImageFeatures
@@ -52,6 +52,15 @@ def test_a_bundle_points_where_its_run_does(base_run: Path, whole_bundle: Path, 
     for own, other in zip(ours, theirs, strict=True):
         assert own.box == pytest.approx(other.box, abs=1.5)
         assert own.score == pytest.approx(other.score, abs=0.03)
+
+
+def test_an_exported_bundle_compares_regions_as_its_network_does(untrained_bundle: Path, picture: Pillow.Image) -> None:
+    phrases = [("the", "man", "on", "the", "left"), ("a", "dog")]
+    ours = load_model(f"onnx:{untrained_bundle}").localize(picture, phrases)
+    theirs = bundle_grounder(read_bundle(untrained_bundle)).localize(picture, phrases)
+    np.testing.assert_allclose(ours.boxes, theirs.boxes, atol=0.5)
+    np.testing.assert_allclose(ours.scores, theirs.scores, atol=5e-3)
+    assert np.ptp(theirs.scores) > 0.05
 
 
 def test_a_bundle_has_the_cells_and_words_of_its_run(base_run: Path, whole_bundle: Path) -> None:
