@@ -33,11 +33,13 @@ NOTICE = "Written by `python scripts/write_reference.py`; do not edit."
 
 def pages() -> dict[str, str]:
     """The pages by file name."""
-    written = {f"commands-{_slug(group)}.md": _commands_page(group) for group in GROUPS if group != OTHERS}
+    commands = {f"commands-{_slug(group)}.md": _commands_page(group) for group in GROUPS if group != OTHERS}
     return {
-        **written,
+        **commands,
+        "commands-results.md": _commands_page("Research", later=True),
         "recipes.md": _recipes_page(),
         "settings.md": _settings_page(),
+        **{name: _kinds_page(title, kinds) for name, (title, kinds) in _kinds_pages().items()},
         "annotation-settings.md": _annotation_settings_page(),
         "equations.md": _equations_page(),
         "api.md": _api_page(),
@@ -48,15 +50,20 @@ def _slug(text: str) -> str:
     return text.lower().replace("your ", "").replace(" ", "-")
 
 
-def _commands_page(group: str) -> str:
+#: Commands of research that are used after training, on a page of their own.
+LATER = {"runs", "results", "localize", "figures", "export"}
+
+
+def _commands_page(group: str, *, later: bool = False) -> str:
     sections = [
         _command_section(f"{name}{f' {below}' if below else ''}", command)
         for name, top in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
-        if getattr(top, "rich_help_panel", None) == group
+        if getattr(top, "rich_help_panel", None) == group and (name in LATER) == later
         for below, command in _walk(top)
     ]
+    title = "Commands: results, figures and export" if later else f"Commands: {group.lower()}"
     intro = "Every command also has `-h`. [Exit codes and environment variables](environment.md)."
-    return "\n\n".join([f"# Commands: {group.lower()}", f"{NOTICE} {intro}", *sections]) + "\n"
+    return "\n\n".join([f"# {title}", f"{NOTICE} {intro}", *sections]) + "\n"
 
 
 def _walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -150,14 +157,35 @@ def _recipes_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+PAIRS, BASE = ("cca", "sentences", "phrases", "joint"), ("base", "grounding", "pictures")
+TOML = "Settings are TOML; `a.b` is `b` in the table `[a]`, or `--set a.b=VALUE` on the command line."
+
+
 def _settings_page() -> str:
-    """The settings of each kind of recipe, with types and defaults."""
-    intro = f"{NOTICE} Settings are TOML; `a.b` is `b` in the table `[a]`, or `--set a.b=VALUE` on the command line."
-    parts = ["# Recipe settings", intro, "## Every recipe", _settings_table(FitRecipe)]
+    """The settings that all recipes have, with types and defaults."""
+    links = ", ".join(f"[{title.partition(': ')[2]}]({name})" for name, (title, _) in _kinds_pages().items())
+    intro = f"{NOTICE} {TOML} Each kind of recipe has more: {links}."
+    parts = ["# Settings of every recipe", intro, _settings_table(FitRecipe)]
     parts += ["## Features", _settings_table(FeatureRecipe, "features.")]
     parts += ["## Schedule", _settings_table(Schedule, "schedule.")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _kinds_pages() -> dict[str, tuple[str, Collection[str]]]:
+    others = [kind for kind in KINDS if kind not in (*PAIRS, *BASE)]
+    return {
+        "settings-two-branch.md": ("Settings: CCA and two-branch networks", PAIRS),
+        "settings-networks.md": ("Settings: HM-LSTM, concepts and order, alignments", others),
+        "settings-base.md": ("Settings: deixis-base and its parts", BASE),
+    }
+
+
+def _kinds_page(title: str, kinds: Collection[str]) -> str:
+    """The settings of some kinds of recipes."""
+    intro = f"{NOTICE} {TOML} All recipes share [these](settings.md); features and schedule are described there."
+    parts = [f"# {title}", intro]
     common = {field.name for field in msgspec.structs.fields(FitRecipe)}
-    for kind in KINDS:
+    for kind in kinds:
         parts += [f'## kind = "{kind}"', _settings_table(kind_of(kind).recipe_type, without=common)]
     return "\n\n".join(parts) + "\n"
 

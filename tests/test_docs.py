@@ -27,6 +27,19 @@ def test_every_relative_link_leads_to_a_file(document: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_page_has_at_most_2500_words(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    assert sum(bool(re.search(r"\w", word)) for word in text.split()) <= 2500
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    listed = set(re.findall(r"- (?:\w+: )?([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert pages - listed == set()
+
+
 def _commands(group: typer.main.TyperGroup, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
     for name, command in group.commands.items():

@@ -112,7 +112,7 @@ def markdown(comparison: Comparison, tables: Sequence[PaperTable], *, with_other
 
 
 def pages(comparison: Comparison, command: str, files: str) -> dict[str, str]:
-    """Markdown pages by file name: one per paper, one for results of no paper, and an index of them.
+    """Markdown pages by file name: two per paper (its tables, and other results), one per other folder, and an index.
 
     Args:
         command: the command that writes the pages, which each page names.
@@ -125,13 +125,20 @@ def pages(comparison: Comparison, command: str, files: str) -> dict[str, str]:
         title = paper_title(name) if name in PAPERS else f"Other results: {name}"
         others = [entry for entry in comparison.others if _folder(entry) == name]
         tables = [table for table in paper_tables().values() if table.paper == name]
-        sections = [_table(comparison, table, files) for table in tables] + _by_protocol(others, files)
-        text = "\n\n".join([f"# {_text(title)}", intro, *sections])
-        written[f"{name}.md"] = text.replace("\n### ", "\n## ") + "\n"
-        counts = f"{len(tables)} tables, " * bool(tables) + f"{len(others)} results of no table" * bool(others)
-        listed.append(f"- [{_text(title)}]({name}.md): {counts.removesuffix(', ')}")
+        if tables:
+            written[f"{name}.md"] = _page(title, intro, [_table(comparison, table, files) for table in tables])
+            listed.append(f"- [{_text(title)}]({name}.md): {len(tables)} tables")
+        if others:
+            page, more = (f"{name}-other.md", f"{title}: results of no table") if tables else (f"{name}.md", title)
+            written[page] = _page(more, intro, _by_protocol(others, files))
+            listed.append(f"- [{_text(more)}]({page}): {len(others)} results")
     written["index.md"] = "\n\n".join(["# Results", intro, "\n".join(listed)]) + "\n"
     return written
+
+
+def _page(title: str, intro: str, sections: Sequence[str]) -> str:
+    text = "\n\n".join([f"# {_text(title)}", intro, *sections])
+    return text.replace("\n### ", "\n## ") + "\n"
 
 
 _PAGE_INTRO = (
