@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from deixis.corpus import Corpus, make_caption, open_corpus
+from deixis.corpus import Corpus, make_caption, open_corpus, training_set
 from deixis.features import FeatureStore
 from deixis.figures import alignment_site
 from deixis.figures.alignment_site import write_site
-from deixis.model import store_images
+from deixis.model import Description, Model, store_images
 from deixis.papers.dvsa.fragments import WordFragments
 from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
@@ -27,6 +27,7 @@ from deixis.papers.dvsa.snippets import is_sign
 from deixis.text.features import TextRecipe, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
+from deixis.vision.reading import read_picture
 from deixis.vision.typesetting import as_written
 from tests.stores import make_store, random_boxes
 
@@ -95,6 +96,38 @@ def test_every_picture_has_a_page_that_the_index_leads_to(site: Path, corpus: Co
         assert image.id in text
         assert (site / "images" / f"{number}.jpg").stat().st_size > 0
         assert f'href="../{("index", "page-2", "page-3")[(number - 1) // 3]}.html"' in text
+
+
+class Speaker(Model):
+    """Says how large a picture is."""
+
+    def describe(self, image: Any, count: int = 3) -> list[Description]:
+        return [Description(f"<b>{image.width} by {image.height}</b>", 0.0, "generation")][:count]
+
+
+def test_captions_of_people_of_training_and_of_a_captioner_are_compared(
+    matcher: AlignmentModel, corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    options: Any = {"title": "A site", "beta": 0.1, "temperature": 0.0, "sentences": 4}
+    images = corpus.images[:4]
+    write_site(tmp_path, matcher, corpus, images, store, captioner=Speaker(), **options)
+    assert 'href="captions.html"' in (tmp_path / "index.html").read_text("utf-8")
+    text = (tmp_path / "captions.html").read_text("utf-8")
+    shown = [unescape(line) for line in re.findall("<dd>(.*?)</dd>", text)]
+    assert len(shown) == 3 * len(images)
+    training = list({tokens_of(caption) for image in training_set(corpus) for caption in image.captions})
+    written = {as_written(tokens) for tokens in training}
+    features = list(store_images(store, [image.id for image in images]))
+    best = matcher.score(features, training).max(1)
+    for number, image in enumerate(images):
+        human, nearest, generated = shown[3 * number : 3 * number + 3]
+        assert human == as_written(image.captions[0].tokens)
+        assert nearest in written
+        found = [tokens for tokens in training if as_written(tokens) == nearest]
+        assert matcher.score([features[number]], found).max() == pytest.approx(best[number], rel=1e-5)
+        picture = read_picture(corpus, image)
+        assert generated == f"<b>{picture.width} by {picture.height}</b>"
+    assert "<b>" not in text
 
 
 def test_nothing_comes_from_elsewhere_and_strangers_words_are_only_words(site: Path) -> None:

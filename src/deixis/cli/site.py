@@ -21,6 +21,7 @@ from deixis.cli.options import (
 )
 from deixis.cli.output_files import check_free, print_replaced, staged, system_faults
 from deixis.cli.snippets_command import collection
+from deixis.errors import DeixisError
 
 
 def site(
@@ -33,6 +34,15 @@ def site(
     sentences: Annotated[
         int, typer.Option(min=1, max=100, help="Best sentences of the split on the page of a picture.")
     ] = 10,
+    captioner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A model that describes pictures: adds a page with a person's caption, the nearest training caption "
+            "and a generated one.",
+            show_default="no such page",
+        ),
+    ] = None,
     beta: BetaOption = None,
     temperature: TemperatureOption = None,
     title: Annotated[
@@ -47,14 +57,20 @@ def site(
     Open its index.html from disk; no server is needed. Every picture has a page with its best sentences and ranks.
 
     Example: deixis figures site runs/brnn --corpus joined/ --out site
+
+    Example: deixis figures site runs/brnn --corpus joined/ --out site --captioner runs/captions
     """
     check_free(out, force)
     from deixis.cli.output import busy, print_json, progress_bar
     from deixis.figures.alignment_site import write_site
+    from deixis.loading import load_model
     from deixis.training.run_models import read_recipe
 
     with busy("Reading"):
         model = load_aligner(run, device)
+        speaker = load_model(captioner, device=device) if captioner else None
+    if speaker is not None and "describe" not in speaker.abilities:
+        raise DeixisError(f"{captioner} does not describe pictures")
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=True)
     name = title or f"{read_recipe(run).name} on {opened.name}, {split}"
     with system_faults(out), staged(out, force) as staging, progress_bar("Writing pages") as progress:
@@ -68,6 +84,7 @@ def site(
             beta=model.beta if beta is None else beta,
             temperature=model.temperature if temperature is None else temperature,
             sentences=sentences,
+            captioner=speaker,
             progress=progress,
         )
     if as_json:

@@ -2,7 +2,8 @@
 
 A page a picture: its own captions with their ranks, and the sentences of the whole split that score highest; words in
 the colour of their region, whose box shows under the pointer or the keyboard's focus. Index pages list the pictures, so
-many a page. Everything opens from disk: no server, no other host, no module or request that a browser forbids there.
+many a page. With a captioner, one more page compares captions as Fig. 5 of the supplement does. Everything opens from
+disk: no server, no other host, no module or request that a browser forbids there.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
-from deixis.corpus import Caption, Corpus, Image
+from deixis.corpus import Caption, Corpus, Image, training_set
 from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, write_text
+from deixis.metrics.captioning_protocol import best_sentences
 from deixis.model import Alignment, Box, ImageFeatures, Model, store_images
 from deixis.text.tokens import tokens_of
 from deixis.vision.palette import PALETTE
@@ -31,6 +33,8 @@ from deixis.vision.typesetting import as_written, stands_close
 #: Pictures of an index page; the longer side of a picture; images that are scored together.
 PER_PAGE, LONGER_SIDE, BLOCK = 60, 720, 512
 STATIC = ("site.css", "site.js")
+#: The page that compares captions, its headings, and pictures that are described together.
+COMPARISON, COMPARED, DESCRIBED = "captions.html", ("Person", "Nearest training caption", "Generated"), 32
 
 
 class SiteReport(NamedTuple):
@@ -82,6 +86,7 @@ def write_site(
     beta: float,
     temperature: float,
     sentences: int,
+    captioner: Model | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> SiteReport:
     """Write the site into an empty or new folder.
@@ -94,6 +99,7 @@ def write_site(
         beta: what neighbouring words of one region add.
         temperature: above 0, all chains of regions have a say.
         sentences: the best so many of all are shown on each page.
+        captioner: describes the pictures for the page that compares captions; None: without that page.
         progress: called with the number of pictures done and of all.
     """
     for name in STATIC:
@@ -110,11 +116,16 @@ def write_site(
     captions = [(names[number], caption) for number, image in enumerate(images) for caption in image.captions]
     report = SiteReport(len(images), len(captions), first)
     _write_captions(folder / "captions.js", captions)
+    if captioner is not None:
+        described = compared_captions(model, captioner, corpus, images, store)
+        rows = [_compared(name, texts) for name, texts in zip(names, described, strict=True)]
+        write_text(folder / COMPARISON, _comparison_page(rows, title))
     pages = -(-len(images) // PER_PAGE)
     for page in range(pages):
         chosen = range(page * PER_PAGE, min(len(images), (page + 1) * PER_PAGE))
         cells = [_cell(images[number], names[number], best[number]) for number in chosen]
-        write_text(folder / _page_name(page), _index_page(cells, page, pages, title, report))
+        page_text = _index_page(cells, page, pages, title, report, compared=captioner is not None)
+        write_text(folder / _page_name(page), page_text)
     return report
 
 
@@ -254,7 +265,53 @@ def _cell(image: Image, name: str, best: Line | None) -> str:
     )
 
 
-def _index_page(cells: Sequence[str], page: int, pages: int, title: str, report: SiteReport) -> str:
+class ComparedCaptions(NamedTuple):
+    """Of one picture: a person's caption, the training caption that the aligner scores highest, and a generated one."""
+
+    human: str
+    nearest: str
+    generated: str
+
+
+def compared_captions(
+    aligner: Model, captioner: Model, corpus: Corpus, images: Sequence[Image], store: FeatureStore
+) -> list[ComparedCaptions]:
+    """Captions of each picture (Fig. 5 of the supplement); the training captions are those of the corpus."""
+    captions = list(dict.fromkeys(tokens_of(caption) for image in training_set(corpus) for caption in image.captions))
+    features = list(store_images(store, [image.id for image in images]))
+    nearest = best_sentences(aligner, features, captions, 1)
+    people = [image.captions[0].tokens if image.captions else () for image in images]
+    generated: list[str] = []
+    for start in range(0, len(images), DESCRIBED):
+        pictures = [read_picture(corpus, image) for image in images[start : start + DESCRIBED]]
+        generated += [descriptions[0].text for descriptions in captioner.describe_all(pictures)]
+    return [
+        ComparedCaptions(as_written(human), as_written(captions[own]), text)
+        for human, (own,), text in zip(people, nearest, generated, strict=True)
+    ]
+
+
+def _compared(name: str, texts: ComparedCaptions) -> str:
+    lines = "".join(f"<dt>{heading}</dt><dd>{escape(text)}</dd>" for heading, text in zip(COMPARED, texts, strict=True))
+    picture = f'<a href="pictures/{name}.html"><img src="images/{name}.jpg" alt="" loading="lazy"></a>'
+    return f"<li>{picture}<dl>{lines}</dl></li>"
+
+
+def _comparison_page(rows: Sequence[str], title: str) -> str:
+    listing = "\n".join(rows)
+    body = f"""<p class="lead">Each picture with a person's caption, the training caption that the aligner scores best,
+and a generated one.</p>
+<nav><a href="{_page_name(0)}">All pictures</a></nav>
+</header>
+<main><ul class="grid compared">
+{listing}
+</ul></main>"""
+    return _document(f"Captions compared · {title}", title, body, "")
+
+
+def _index_page(
+    cells: Sequence[str], page: int, pages: int, title: str, report: SiteReport, *, compared: bool = False
+) -> str:
     share = f"{100 * report.first / report.pictures:.1f}%" if report.pictures else "none"
     lead = (
         f"{report.pictures:,} pictures, {report.captions:,} captions. Of {share} of the pictures the best-scoring "
@@ -267,8 +324,9 @@ def _index_page(cells: Sequence[str], page: int, pages: int, title: str, report:
         for other in range(pages)
     )
     listing = "\n".join(cells)
+    comparison = f'<p><a href="{COMPARISON}">Captions compared</a></p>\n' if compared else ""
     body = f"""<p class="lead">{escape(lead)}</p>
-<label>Find a caption: <input type="search" placeholder="dog water" autocomplete="off"></label>
+{comparison}<label>Find a caption: <input type="search" placeholder="dog water" autocomplete="off"></label>
 <ol id="found" aria-live="polite"></ol>
 <nav aria-label="Pages">{numbers}</nav>
 </header>
