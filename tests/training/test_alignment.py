@@ -52,8 +52,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "brnn": SETTINGS,
     "deptree": {**SETTINGS, "model": EDGES},
     "defrag": {**SETTINGS, "model": {**EDGES, "score": "mean"}, "fragment_weight": 1.0},
+    "colours": {**SETTINGS, "group": 5, "colour_weight": 1.0},
 }
-NAMES = [pytest.param(name, marks=() if name == "brnn" else NEEDS_SPACY) for name in VARIANTS]
+NAMES = [pytest.param(name, marks=() if name in ("brnn", "colours") else NEEDS_SPACY) for name in VARIANTS]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_the_finished_matcher_gets_the_figures_of_its_validation(
     assert {"image-text ranking", "phrase alignment", "word magnitudes", "region-phrase ranking"} <= names
     splits = {result.protocol.name: result.corpus.split for result in results}
     assert (splits["word magnitudes"], splits["phrase alignment"]) == ("train", "val")
-    assert ("snippet queries" in names) is (name == "brnn")
+    assert ("snippet queries" in names) is (name in ("brnn", "colours"))
     found = load_run(tmp_path / "run", CPU)
     assert found.abilities == {"score", "localize", "ground", "align"}
 

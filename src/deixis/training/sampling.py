@@ -199,12 +199,15 @@ def shuffled(
     seed: int,
     epoch: int,
     make: Callable[[int, Indices, Indices, np.random.Generator], Batch],
+    arrange: Callable[[np.random.Generator], Indices] | None = None,
 ) -> Batches[Batch]:
     """Each pair once per epoch, in random sets of `size`; `make` also gets the pairs after a set.
 
-    A last set of one pair is joined to the one before it, since batch norm needs two rows.
+    A last set of one pair is joined to the one before it, since batch norm needs two rows. `arrange` gives the order of
+    the pairs in place of a random one.
     """
-    order = np.random.default_rng((seed, epoch)).permutation(count)
+    random = np.random.default_rng((seed, epoch))
+    order = random.permutation(count) if arrange is None else arrange(random)
     starts = list(range(0, count, size))
     if len(starts) > 1 and count - starts[-1] == 1:
         starts.pop()

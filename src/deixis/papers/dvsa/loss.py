@@ -42,6 +42,17 @@ def max_margin(scores: Tensor, negative: Tensor, mask: Tensor, margin: float) ->
     return parts["image_to_text"] + parts["text_to_image"], parts
 
 
+def recolouring_hinge(matching: Tensor, recoloured: Tensor, has_colour: Tensor, margin: float) -> Tensor:
+    """Not in the paper: max(0, m − S_kk + S_kk′) of sentences k and the same with other colours k′, averaged.
+
+    Args:
+        matching, recoloured: `(pairs,)` scores of the picture with its sentence, and with the recoloured one.
+        has_colour: `(pairs,)` true where the sentence has a colour.
+    """
+    hinges = (margin - matching + recoloured).relu().masked_fill(~has_colour, 0)
+    return hinges.sum() / has_colour.sum().clamp(min=1)
+
+
 def fragment_hinge(regions: Tensor, present: Tensor, fragments: Tensor, words: Tensor, different: Tensor) -> Tensor:
     """DeFrag's hinge max(0, 1 − y v·s), with labels y chosen by multiple-instance learning.
 

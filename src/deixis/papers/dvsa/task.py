@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -23,8 +24,9 @@ from deixis.features.centring import mean_direction
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.model import Tokens, store_images
+from deixis.papers.dvsa.colours import colour_ids, coloured_things, grouped, recoloured
 from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
-from deixis.papers.dvsa.loss import fragment_hinge, max_margin, mismatched_pairs
+from deixis.papers.dvsa.loss import fragment_hinge, max_margin, mismatched_pairs, recolouring_hinge
 from deixis.papers.dvsa.model import WHOLE, AlignmentModel, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.papers.dvsa.protocols import evaluate_aligner
@@ -59,6 +61,10 @@ class AlignmentTaskRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fiel
     margin: Annotated[float, Meta(gt=0)] = 1.0
     #: Weight of DeFrag's hinge beside the ranking loss.
     fragment_weight: Annotated[float, Meta(ge=0)] = 0.0
+    #: Captions of one coloured thing ("red bus") that come into a batch together; 1: batches are random.
+    group: Annotated[int, Meta(ge=1)] = 1
+    #: Weight of the loss against the same caption with other colours.
+    colour_weight: Annotated[float, Meta(ge=0)] = 0.0
     #: β of the trained model's snippets: what neighbouring words in the same region add to the score.
     beta: Annotated[float, Meta(ge=0)] = 1.0
     #: Regions of words in the trained model. 0 (as in the paper): the single best path (Viterbi). Above 0: the region
@@ -81,6 +87,7 @@ class AlignmentData:
     lengths: Indices  # (captions,)
     image_of: Tensor  # (captions,), ascending
     string: Tensor  # (captions,), equal where their words are
+    things: Indices  # (captions,), equal where they name the same coloured thing; −1: none
     image_ids: tuple[str, ...]
 
 
@@ -91,6 +98,8 @@ class AlignmentBatch(NamedTuple):
     #: Their fragments; the mask is true where there is a caption.
     ids: Annotated[Tensor, "captions", "words", None]
     mask: Annotated[Tensor, "captions"]
+    #: Which other colours the captions get (`recoloured`), if they do.
+    shifts: Annotated[Tensor, "captions"] | None = None
 
 
 def alignment_data(
@@ -128,6 +137,7 @@ def alignment_data(
         lengths=np.array([len(caption) for caption in captions], np.int64),
         image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
         string=torch.tensor([strings[tuple(caption)] for caption in captions], device=device),
+        things=coloured_things(captions),
         image_ids=tuple(image.id for image in images),
     )
 
@@ -150,6 +160,10 @@ class AlignmentTask:
         self.data = alignment_data(training, store, self.fragments, recipe.regions, device=device)
         self.held_out = alignment_data(corpus.split("val"), store, self.fragments, recipe.regions, device=device)
         vectors = None if recipe.word_vectors == "random" else initial_vectors(recipe.text, training, text)
+        colours = colour_ids(text.vocabulary)
+        if recipe.colour_weight and len(colours) < 2:
+            raise DeixisError("colour_weight: the training captions have fewer than two colours")
+        self.colours = torch.from_numpy(colours).to(device)
         scale, centre = region_statistics(self.data)
         channels = self.data.regions.shape[2]
         self.module: nn.Module = make_network(recipe, channels, self.fragments, vectors, scale, centre).to(device)
@@ -160,9 +174,14 @@ class AlignmentTask:
         def make(epoch: int, captions: Indices, following: Indices, random: np.random.Generator) -> AlignmentBatch:
             rows = torch.from_numpy(captions).to(data.image_of.device, non_blocking=True)
             ids = data.ids[rows, : max(1, int(data.lengths[captions].max()))]
-            return AlignmentBatch(rows, ids, torch.ones_like(rows, dtype=torch.bool))
+            shifts = None
+            if recipe.colour_weight:
+                drawn = random.integers(1, len(self.colours), len(captions))
+                shifts = torch.from_numpy(drawn).to(rows.device, non_blocking=True)
+            return AlignmentBatch(rows, ids, torch.ones_like(rows, dtype=torch.bool), shifts)
 
-        return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make)
+        arrange = partial(grouped, data.things, recipe.group) if recipe.group > 1 else None
+        return shuffled(len(data.lengths), recipe.batch, recipe.seed, epoch, make, arrange)
 
     def loss(self, batch: AlignmentBatch, gather: Gather = compute_all) -> Loss:
         data, network, mask = self.data, self.module, batch.mask
@@ -174,11 +193,18 @@ class AlignmentTask:
         scores = network.score(regions, present, fragments, batch.ids)
         different = mismatched_pairs(images, string, mask)
         ranking, parts = max_margin(scores, different, mask, self.recipe.margin)
-        if not self.recipe.fragment_weight:
-            return Loss(ranking, parts)
-        words = batch.ids[..., 0] != 0
-        hinge = fragment_hinge(regions, present, fragments, words, different)
-        return Loss(ranking + self.recipe.fragment_weight * hinge, {**parts, "fragments": hinge})
+        total = ranking
+        if batch.shifts is not None:
+            ids = recoloured(batch.ids, self.colours, batch.shifts)
+            others = network.score(regions, present, gather(network.embed_fragments, ids), ids)
+            has_colour = (ids != batch.ids).flatten(1).any(1) & mask
+            parts["colours"] = recolouring_hinge(scores.diagonal(), others.diagonal(), has_colour, self.recipe.margin)
+            total = total + self.recipe.colour_weight * parts["colours"]
+        if self.recipe.fragment_weight:
+            words = batch.ids[..., 0] != 0
+            parts["fragments"] = fragment_hinge(regions, present, fragments, words, different)
+            total = total + self.recipe.fragment_weight * parts["fragments"]
+        return Loss(total, parts)
 
     def validate(self) -> Mapping[str, float]:
         network, held_out = self.module, self.held_out
