@@ -12,9 +12,9 @@ from PIL import Image as Pillow
 
 from deixis.corpus import Box, Chain, Corpus, Image, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
-from deixis.vision.drawing import draw_annotations
-from deixis.vision.palette import GREY, INK, PALETTE, PAPER, Colour, chain_styles, contrast, readable, text_on
-from deixis.vision.typesetting import font, printable, set_caption, underline_levels
+from deixis.vision.drawing.pages import draw_annotations
+from deixis.vision.drawing.palette import GREY, INK, PALETTE, PAPER, Colour, chain_styles, contrast, readable, text_on
+from deixis.vision.drawing.typesetting import font, printable, set_caption, underline_levels
 from tests.corpus.strategies import corpora
 
 

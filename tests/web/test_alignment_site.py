@@ -27,8 +27,8 @@ from deixis.papers.dvsa.snippets import is_sign
 from deixis.text.features import TextRecipe, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
+from deixis.vision.drawing.typesetting import as_written
 from deixis.vision.reading import read_picture
-from deixis.vision.typesetting import as_written
 from tests.stores import make_store, random_boxes
 
 #: What a stranger may have written.

@@ -79,7 +79,7 @@ def show(
     out = out or Path(image.replace("/", "_") + ".png")
     check_drawing(out, force)
     from deixis.corpus import open_corpus
-    from deixis.vision.drawing import draw_annotations
+    from deixis.vision.drawing.pages import draw_annotations
 
     with busy(f"Reading {corpus}"):
         opened = open_corpus(corpus, format=format, pictures=pictures_in)

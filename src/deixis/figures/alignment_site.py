@@ -26,9 +26,9 @@ from deixis.files import atomic_write, write_text
 from deixis.metrics.captioning_protocol import best_sentences
 from deixis.model import Alignment, Box, ImageFeatures, Model, store_images
 from deixis.text.tokens import tokens_of
-from deixis.vision.palette import PALETTE
+from deixis.vision.drawing.palette import PALETTE
+from deixis.vision.drawing.typesetting import as_written, stands_close
 from deixis.vision.reading import read_picture
-from deixis.vision.typesetting import as_written, stands_close
 
 #: Pictures of an index page; the longer side of a picture; images that are scored together.
 PER_PAGE, LONGER_SIDE, BLOCK = 60, 720, 512

@@ -13,8 +13,8 @@ from PIL import Image as Pillow
 from PIL import ImageDraw
 
 from deixis.figures.embedding_map import SpaceMap
-from deixis.vision.palette import GREY, INK, PALETTE, PAPER
-from deixis.vision.typesetting import font, printable
+from deixis.vision.drawing.palette import GREY, INK, PALETTE, PAPER
+from deixis.vision.drawing.typesetting import font, printable
 
 #: The longer side of a thumbnail, on the page and on the still.
 THUMBNAIL, STAMP = 160, 44

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from deixis.corpus import Caption, Image
-from deixis.vision.palette import chain_styles
-from deixis.vision.typesetting import as_written, stands_close
+from deixis.vision.drawing.palette import chain_styles
+from deixis.vision.drawing.typesetting import as_written, stands_close
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2330; --paper: #fbfaf7; --soft: #6a7180; --line: #d9d6cd; --good: #1a7f4b }

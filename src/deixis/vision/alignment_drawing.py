@@ -12,9 +12,9 @@ from PIL import Image as Pillow
 from PIL import ImageDraw
 
 from deixis.corpus import Box, Phrase, make_caption
-from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, INK, PALETTE, PAPER, ChainStyle
-from deixis.vision.typesetting import draw_caption, font, printable, set_caption
+from deixis.vision.drawing.outlines import Outline, draw_outlines
+from deixis.vision.drawing.palette import GREY, INK, PALETTE, PAPER, ChainStyle
+from deixis.vision.drawing.typesetting import draw_caption, font, printable, set_caption
 
 _LONGER, _COLUMN = 900, 640
 _MARGIN, _GAP = 28, 14

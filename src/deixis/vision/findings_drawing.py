@@ -9,9 +9,9 @@ from PIL import Image as Pillow
 from PIL import ImageDraw
 
 from deixis.corpus import Box, make_caption
-from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, PALETTE, PAPER, ChainStyle, Colour, text_on
-from deixis.vision.typesetting import Word, draw_caption, font, printable, set_caption
+from deixis.vision.drawing.outlines import Outline, draw_outlines
+from deixis.vision.drawing.palette import GREY, PALETTE, PAPER, ChainStyle, Colour, text_on
+from deixis.vision.drawing.typesetting import Word, draw_caption, font, printable, set_caption
 
 #: The longer side of the picture, and the width of the texts beside it.
 _PICTURE, _COLUMN = 720, 520

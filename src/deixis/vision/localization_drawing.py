@@ -14,9 +14,9 @@ from PIL import ImageDraw
 
 from deixis.corpus import Box, Caption, Image, Phrase, make_caption
 from deixis.errors import DeixisError
-from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, INK, PALETTE, PAPER, ChainStyle
-from deixis.vision.typesetting import draw_caption, font, printable, set_caption
+from deixis.vision.drawing.outlines import Outline, draw_outlines
+from deixis.vision.drawing.palette import GREY, INK, PALETTE, PAPER, ChainStyle
+from deixis.vision.drawing.typesetting import draw_caption, font, printable, set_caption
 
 #: Width of a column, and the greatest height of a picture in it.
 _COLUMN, _TALLEST = 560, 420

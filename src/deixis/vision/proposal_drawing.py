@@ -5,9 +5,9 @@ from __future__ import annotations
 from PIL import Image as Pillow
 
 from deixis.corpus import Box
-from deixis.vision.drawing import LONGER_SIDE
-from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import PALETTE, ChainStyle
+from deixis.vision.drawing.outlines import Outline, draw_outlines
+from deixis.vision.drawing.pages import LONGER_SIDE
+from deixis.vision.drawing.palette import PALETTE, ChainStyle
 from deixis.vision.proposals import Proposals
 
 

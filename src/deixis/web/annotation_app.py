@@ -18,7 +18,7 @@ from deixis.annotation.workbench import StaleTask, Workbench
 from deixis.annotation.workers import ROLES
 from deixis.corpus import TYPES
 from deixis.errors import DeixisError
-from deixis.vision.palette import PALETTE
+from deixis.vision.drawing.palette import PALETTE
 from deixis.web import admin_routes, review_routes, work_routes
 from deixis.web.annotation_pictures import PictureShelf
 from deixis.web.annotation_records import Empty, Joined, Link, document_annotation, replies

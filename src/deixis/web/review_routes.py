@@ -13,7 +13,7 @@ from deixis.annotation.reviews import ImageView, Review
 from deixis.annotation.workflow_records import Fix
 from deixis.corpus import Caption
 from deixis.errors import InputError
-from deixis.vision.typesetting import stands_close
+from deixis.vision.drawing.typesetting import stands_close
 from deixis.web.annotation_records import ReviewedImage, file_replies, replies
 from deixis.web.openapi import json_body
 from deixis.web.sessions import needs

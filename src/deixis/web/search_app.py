@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Request, Response
 
-from deixis.vision.palette import PALETTE, Colour, text_on
+from deixis.vision.drawing.palette import PALETTE, Colour, text_on
 from deixis.vision.picture_files import shown
 from deixis.web import search_routes
 from deixis.web.entrance import Entrance, admitted

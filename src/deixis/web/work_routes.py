@@ -16,7 +16,7 @@ from deixis.annotation.views import CaptionView, TaskView
 from deixis.annotation.workflow_records import KEYS, TASKS, Answer
 from deixis.corpus import Box
 from deixis.errors import DeixisError, InputError
-from deixis.vision.typesetting import stands_close
+from deixis.vision.drawing.typesetting import stands_close
 from deixis.web.annotation_records import Received, Tasks, WrongAnswer, file_replies, replies
 from deixis.web.openapi import json_body
 from deixis.web.sessions import needs

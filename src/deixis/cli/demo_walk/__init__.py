@@ -40,8 +40,8 @@ from deixis.files import atomic_write, write_text
 from deixis.metrics.ranking import RECALL_AT, TIES, Ranking, evaluate_ranking, random_figures
 from deixis.metrics.results import Protocol, Result, corpus_reference, make_result, save
 from deixis.metrics.score_blocks import EmbeddingScores
-from deixis.vision.drawing import draw_annotations
-from deixis.vision.typesetting import as_written
+from deixis.vision.drawing.pages import draw_annotations
+from deixis.vision.drawing.typesetting import as_written
 
 #: Splits that are ranked. `unseen` has combinations of words that do not occur in training.
 RANKED = ("test", "unseen")

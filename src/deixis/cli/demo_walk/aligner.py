@@ -20,8 +20,8 @@ from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
 from deixis.training.threads import one_thread
 from deixis.vision.alignment_drawing import Part, draw_alignment
+from deixis.vision.drawing.typesetting import as_written
 from deixis.vision.reading import read_picture
-from deixis.vision.typesetting import as_written
 
 
 class Shown(NamedTuple):

@@ -10,8 +10,8 @@ from PIL import Image as Pillow
 from PIL import ImageDraw
 
 from deixis.corpus import Box
-from deixis.vision.palette import PAPER, ChainStyle, text_on
-from deixis.vision.typesetting import font, printable
+from deixis.vision.drawing.palette import PAPER, ChainStyle, text_on
+from deixis.vision.drawing.typesetting import font, printable
 
 _LINE = 4
 _TEXT = 17

@@ -10,7 +10,7 @@ from functools import cache
 from PIL import ImageDraw, ImageFont
 
 from deixis.corpus import Caption, Phrase
-from deixis.vision.palette import GREY, INK, ChainStyle, Colour, readable
+from deixis.vision.drawing.palette import GREY, INK, ChainStyle, Colour, readable
 
 #: Replacements for characters that the bundled font lacks.
 _TWINS = {

@@ -11,10 +11,10 @@ from PIL import ImageDraw
 
 from deixis.corpus import Chain, Corpus, Image, Phrase
 from deixis.errors import DeixisError
-from deixis.vision.outlines import Outline, draw_outlines
-from deixis.vision.palette import GREY, PAPER, ChainStyle, Colour, chain_styles
+from deixis.vision.drawing.outlines import Outline, draw_outlines
+from deixis.vision.drawing.palette import GREY, PAPER, ChainStyle, Colour, chain_styles
+from deixis.vision.drawing.typesetting import draw_caption, font, printable, set_caption
 from deixis.vision.reading import MAX_PIXELS, read_picture
-from deixis.vision.typesetting import draw_caption, font, printable, set_caption
 
 #: The default longer side of a picture on the page.
 LONGER_SIDE = 900
