@@ -157,7 +157,7 @@ def test_regions_are_cut_from_pictures_that_are_smaller_than_those_that_were_loo
         drawn.extend(rows)
         return Pillow.new("RGB", (9, 9))
 
-    monkeypatch.setattr("deixis.vision.alignment_drawing.draw_regions", draw)
+    monkeypatch.setattr("deixis.vision.drawing.pages.draw_regions", draw)
     asked = ["--corpus", tmp_path / "small", "--features", place / "store", "--out", tmp_path / "cut.png", "--json"]
     done = run("figures", "snippets", "a man", "--model", place / "aligner", "--count", 3, *asked)
     assert done.exit_code == 0, done.output

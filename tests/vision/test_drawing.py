@@ -59,11 +59,11 @@ def test_boxes_and_phrases_of_a_chain_share_its_colour() -> None:
     page = draw_annotations(Corpus([wedding()], pictures=OnePicture(250, 150)), "wedding")
     styles = chain_styles(wedding())
     assert len({style.colour for style in styles.values()}) == 4
-    picture_bottom = 32 + 540
+    picture_bottom = 28 + 540
     for chain, box in (("1", Box(100, 60, 200, 280)), ("2", Box(260, 40, 360, 280))):
         spots = where(page, styles[chain].colour)
         in_picture, in_text = spots[spots[:, 0] < picture_bottom], spots[spots[:, 0] >= picture_bottom]
-        left, top, right, bottom = (round(32 + value * 1.8) for value in (box.x1, box.y1, box.x2, box.y2))
+        left, top, right, bottom = (round(28 + value * 1.8) for value in (box.x1, box.y1, box.x2, box.y2))
         assert tuple(in_picture.max(0) + 1) == (bottom, right)
         assert in_picture[:, 1].min() == left
         # The label stands on the upper edge.
@@ -72,7 +72,7 @@ def test_boxes_and_phrases_of_a_chain_share_its_colour() -> None:
         assert len(in_text) > 20
         assert np.ptp(in_text[:, 0]) < 34
     couple = where(page, styles["3"].colour)
-    assert {bool(x < 32 + 230 * 1.8) for y, x in couple if y < picture_bottom} == {True, False}
+    assert {bool(x < 28 + 230 * 1.8) for y, x in couple if y < picture_bottom} == {True, False}
 
 
 def test_boxes_of_a_picture_of_unknown_size_grow_with_it() -> None:
@@ -111,20 +111,15 @@ def test_without_pixels_the_boxes_stand_on_a_blank_that_says_so() -> None:
     without = draw_annotations(Corpus([wedding()]), "wedding")
     missing = draw_annotations(Corpus([wedding("absent")], pictures=OnePicture(250, 150)), "absent")
     for page in (without, missing):
-        assert page.getpixel((32 + 890, 32 + 10)) == (238, 239, 241)
+        assert page.getpixel((28 + 890, 28 + 10)) == (238, 239, 241)
         # The words stand in the middle, where the grey of the note is found and no box is.
-        middle = np.asarray(page)[32 + 250 : 32 + 290, 32 + 365 : 32 + 460]
+        middle = np.asarray(page)[28 + 250 : 28 + 290, 28 + 365 : 28 + 460]
         assert (middle == GREY).all(-1).any()
 
 
-def test_scale_is_page_pixels_a_picture_pixel() -> None:
-    corpus = Corpus([wedding()], pictures=OnePicture(250, 150))
-    assert draw_annotations(corpus, "wedding", scale=4.0).width == 1000 + 64
-    # Captions keep a readable column under a small picture.
-    assert draw_annotations(corpus, "wedding", scale=0.5).width == 640 + 64
-    for scale in (0.0, -1.0, float("nan"), float("inf"), 500.0):
-        with pytest.raises(DeixisError, match="cannot be drawn at scale"):
-            draw_annotations(corpus, "wedding", scale=scale)
+def test_captions_keep_a_readable_column_under_a_narrow_picture() -> None:
+    assert draw_annotations(Corpus([wedding()], pictures=OnePicture(250, 150)), "wedding").width == 900 + 56
+    assert draw_annotations(Corpus([wedding()], pictures=OnePicture(10, 150)), "wedding").width == 640 + 56
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -147,7 +142,7 @@ def test_odd_text_and_tiny_boxes_are_drawn() -> None:
         chains=[Chain("1", (0, 1, 2)), Chain("2", (0, 2)), Chain("unnamed", (2,))],
     )
     page = draw_annotations(Corpus([image]), "odd")
-    assert page.width == 900 + 64
+    assert page.width == 900 + 56
 
 
 def test_the_font_shows_a_letter_its_base_letter_or_a_visible_replacement() -> None:
@@ -194,7 +189,7 @@ def test_the_thirteenth_chain_comes_dashed() -> None:
     page = np.asarray(draw_annotations(Corpus([image]), "many"))
     # Down the left line of a box: one colour, or the colour and gaps.
     for number, dashed in ((0, False), (12, True)):
-        line = page[32 + 120 : 32 + 240, 32 + number * 60 + 1]
+        line = page[28 + 120 : 28 + 240, 28 + number * 60 + 1]
         assert ((line == PAPER).all(-1).any()) == dashed
 
 

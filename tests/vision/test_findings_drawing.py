@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from deixis.corpus import Box
-from deixis.vision.findings_drawing import Finding, draw_findings
+from deixis.vision.drawing.pages import Finding, draw_findings
 
 PICTURE = Pillow.new("RGB", (360, 360), (90, 90, 90))
 LINES = (("a white dog", "-1.20"), ("a dog", "-2.00"))

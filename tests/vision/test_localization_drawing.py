@@ -9,8 +9,8 @@ from PIL import Image as Pillow
 
 from deixis.corpus import Box, Chain, Image, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
+from deixis.vision.drawing.pages import Example, FoundPhrase, _with_scores, draw_comparison
 from deixis.vision.drawing.palette import PALETTE, PAPER
-from deixis.vision.localization_drawing import Example, FoundPhrase, _with_scores, draw_comparison
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from deixis.corpus.boxes import iou_matrix
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
+from deixis.vision.drawing.pages import draw_proposals
 from deixis.vision.edge_boxes import EdgeBoxes, gradient_edges, thinned
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.grid_proposals import GridProposals, lattice
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals, save_proposer
-from deixis.vision.proposal_drawing import draw_proposals
 from deixis.vision.proposals import METHODS, Proposals, load_method
 from deixis.vision.proposer import Proposer, make_anchors, normalize, squashed
 from deixis.vision.reading import read_picture

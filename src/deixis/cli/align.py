@@ -105,7 +105,7 @@ def _boxes(boxes: tuple[tuple[float, float, float, float], ...]) -> str:
 
 def _draw(picture: Picture, aligned: Alignment, out: Path) -> None:
     from deixis.corpus import Box
-    from deixis.vision.alignment_drawing import Part, draw_alignment
+    from deixis.vision.drawing.pages import Part, draw_alignment
 
     parts = [
         Part(snippet.start, snippet.end, [Box(*box) for box in snippet.boxes], f"{snippet.score:.2f}", snippet.whole)

@@ -134,7 +134,7 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
     from itertools import groupby
 
     from deixis.corpus import Box
-    from deixis.vision.findings_drawing import Finding, draw_findings
+    from deixis.vision.drawing.pages import Finding, draw_findings
 
     findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):

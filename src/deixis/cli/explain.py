@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deixis.cli.explanation import Explanation, Order
     from deixis.model import Box, Concept, Model
-    from deixis.vision.findings_drawing import Finding
+    from deixis.vision.drawing.pages import Finding
 
 Picture = Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")]
 
@@ -137,7 +137,7 @@ def _region(box: Box | None) -> str:
 def _by_region(concepts: list[Concept]) -> list[Finding]:
     """Concepts of the whole picture, then those of each region, in the order of their first concept."""
     from deixis.corpus import Box
-    from deixis.vision.findings_drawing import Finding
+    from deixis.vision.drawing.pages import Finding
 
     regions: dict[Any, list[tuple[str, str]]] = {None: []}
     for one in concepts:
@@ -146,7 +146,7 @@ def _by_region(concepts: list[Concept]) -> list[Finding]:
 
 
 def _findings(explanation: Explanation) -> list[Finding]:
-    from deixis.vision.findings_drawing import Finding
+    from deixis.vision.drawing.pages import Finding
 
     findings = _by_region([asked.found for asked in explanation.concepts if asked.supported])
     lacking = [
@@ -161,7 +161,7 @@ def _findings(explanation: Explanation) -> list[Finding]:
 
 
 def _draw(picture: Pillow.Image, findings: list[Finding], title: str, out: Path) -> None:
-    from deixis.vision.findings_drawing import draw_findings
+    from deixis.vision.drawing.pages import draw_findings
 
     write_drawing(draw_findings(picture, findings, title), out)
 

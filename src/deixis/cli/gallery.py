@@ -141,7 +141,7 @@ def correspondences(
     from deixis.training.recipe_reference import reference
     from deixis.training.run_models import read_recipe
     from deixis.training.runs import read_model
-    from deixis.vision.localization_drawing import Example, draw_comparison
+    from deixis.vision.drawing.pages import Example, draw_comparison
     from deixis.vision.reading import read_picture
 
     folder = out or run / "correspondences"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deixis.corpus import Corpus, Image
     from deixis.features import FeatureStore
     from deixis.metrics.localization import Localizer
-    from deixis.vision.localization_drawing import Example
+    from deixis.vision.drawing.pages import Example
 
 app = typer.Typer(no_args_is_help=True, help="Draw where trained runs localize phrases.")
 
@@ -63,8 +63,8 @@ def compare(
     from deixis.features import FeatureStore
     from deixis.figures.localization_comparison import found_phrases
     from deixis.training.run_models import read_recipe
+    from deixis.vision.drawing.pages import Example, draw_comparison
     from deixis.vision.learned_proposals import checked_device
-    from deixis.vision.localization_drawing import Example, draw_comparison
     from deixis.vision.reading import read_picture
 
     target = checked_device(device)

@@ -124,7 +124,7 @@ def show(
     check_drawing(out, force)
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
-    from deixis.vision.proposal_drawing import draw_proposals
+    from deixis.vision.drawing.pages import draw_proposals
     from deixis.vision.proposals import load_method
     from deixis.vision.reading import decode_picture, read_picture
 

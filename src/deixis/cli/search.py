@@ -213,7 +213,7 @@ def _explain(engine: SearchEngine, answer: Answer, folder: Path) -> list[Drawn]:
     """Draw the relevant hits, those first that rank first."""
     from deixis.cli.output import busy, track
     from deixis.cli.output_files import system_faults, write_drawing
-    from deixis.figures.query_boxes import explained, grounding_model
+    from deixis.figures.grounding_drawing import explained, grounding_model
     from deixis.search.queries import parse_query
 
     with system_faults(folder):

@@ -187,7 +187,7 @@ def _draw(
 ) -> None:
     from deixis.corpus import Box
     from deixis.model import store_images
-    from deixis.vision.alignment_drawing import Cut, draw_regions
+    from deixis.vision.drawing.pages import Cut, draw_regions
     from deixis.vision.reading import read_picture
 
     cuts = []

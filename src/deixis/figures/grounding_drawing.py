@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from PIL.Image import Image as Picture
 
 from deixis.corpus import Box
-from deixis.model import Grounding
+from deixis.loading import load_model
+from deixis.model import Grounding, Model
+from deixis.search.queries import Query
 from deixis.text.phrase_finding import token_places
 from deixis.text.tokens import tokenize
-from deixis.vision.alignment_drawing import Part, draw_alignment
+from deixis.vision.drawing.pages import Part, draw_alignment
+from deixis.vision.picture_files import read_picture_file
 
 
-def draw_grounded(picture: Picture, sentence: str, found: Sequence[Grounding]) -> Picture:
+def draw_grounded(picture: Picture, sentence: str, groundings: Sequence[Grounding]) -> Picture:
     """A page; at each box, how likely its phrase is there. Phrases that are probably not there are only listed."""
     tokens = tokenize(sentence)
     starts, ends = zip(*token_places(sentence, tokens), strict=True)
     parts = [
-        Part(starts.index(each.start), ends.index(each.end) + 1, [Box(*each.box)], _percent(each), whole=False)
-        for each in found
-        if each.is_there
+        Part(starts.index(phrase.start), ends.index(phrase.end) + 1, [Box(*phrase.box)], _percent(phrase), whole=False)
+        for phrase in groundings
+        if phrase.is_there
     ]
-    absent = [f"{each.phrase} ({_percent(each)})" for each in found if not each.is_there]
+    absent = [f"{phrase.phrase} ({_percent(phrase)})" for phrase in groundings if not phrase.is_there]
     note = f"Probably not in the picture: {', '.join(absent)}" if absent else ""
     return draw_alignment(picture, tokens, parts, note)
 
 
 def _percent(grounding: Grounding) -> str:
     return "" if grounding.presence is None else f"{grounding.presence:.0%}"
+
+
+def grounding_model(model: Model) -> Model:
+    """The model that grounds phrases for an index: its own model where that can, else `deixis-base`."""
+    return model if "ground" in model.abilities else load_model()
+
+
+def explained(model: Model, query: Query, path: bytes) -> tuple[list[Grounding], Picture]:
+    """Why a picture was found: the boxes of the query's phrases, and a drawing of them."""
+    picture, sentence = read_picture_file(os.fsdecode(path)), ", ".join(query.phrases)
+    groundings = model.ground(picture, sentence)
+    return groundings, draw_grounded(picture, sentence, groundings)

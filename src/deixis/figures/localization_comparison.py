@@ -10,7 +10,7 @@ from deixis.corpus.boxes import iou_matrix, merge
 from deixis.corpus.records import Box, Image
 from deixis.errors import DeixisError
 from deixis.metrics.localization import Localizer, checked, gold_queries
-from deixis.vision.localization_drawing import FoundPhrase
+from deixis.vision.drawing.pages import FoundPhrase
 
 
 def found_phrases(

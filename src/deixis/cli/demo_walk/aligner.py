@@ -19,7 +19,7 @@ from deixis.text.features import training_captions
 from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
 from deixis.training.threads import one_thread
-from deixis.vision.alignment_drawing import Part, draw_alignment
+from deixis.vision.drawing.pages import Part, draw_alignment
 from deixis.vision.drawing.typesetting import as_written
 from deixis.vision.reading import read_picture
 

@@ -26,7 +26,7 @@ from deixis.training.recipe_reference import reference
 from deixis.training.run_models import read_recipe
 from deixis.training.running import run_recipe
 from deixis.training.threads import one_thread
-from deixis.vision.localization_drawing import Example, draw_comparison
+from deixis.vision.drawing.pages import Example, draw_comparison
 from deixis.vision.reading import read_picture
 
 CPU = torch.device("cpu")

@@ -26,7 +26,7 @@ from deixis.metrics.protocols import ResultFields, boxes_seen
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
 from deixis.papers.hm_lstm.correspondences import FoundRegions, Indices, read_correspondences
 from deixis.training.runs import read_plan
-from deixis.vision.localization_drawing import FoundPhrase
+from deixis.vision.drawing.pages import FoundPhrase
 
 #: Overlap with a drawn box from which on a region is right.
 IOU = 0.5

@@ -36,15 +36,17 @@ class ChainStyle:
     dashed: bool
 
 
+def numbered_style(index: int) -> ChainStyle:
+    """The style of the chain or box with this index."""
+    return ChainStyle(PALETTE[index % len(PALETTE)], dashed=index >= len(PALETTE))
+
+
 def chain_styles(image: Image) -> dict[str, ChainStyle]:
     """A style for each chain: chains with boxes first, then in the order in which captions mention them."""
     mentioned = {p.chain: None for caption in image.captions for p in caption.phrases if p.visual}
-    order = {chain: place for place, chain in enumerate(mentioned)}
+    order = {chain: index for index, chain in enumerate(mentioned)}
     ranked = sorted(image.chains, key=lambda chain: (not chain.boxes, order.get(chain.id, len(order))))
-    return {
-        chain.id: ChainStyle(PALETTE[number % len(PALETTE)], dashed=number >= len(PALETTE))
-        for number, chain in enumerate(ranked)
-    }
+    return {chain.id: numbered_style(index) for index, chain in enumerate(ranked)}
 
 
 def luminance(colour: Colour) -> float:

@@ -144,13 +144,18 @@ def draw_caption(
     size: int,
     styles: Mapping[str, ChainStyle],
     boxed: frozenset[str],
+    ink: Colour = INK,
 ) -> None:
-    """Draw a caption with its upper left corner at `origin`; chains that are not in `boxed` get a dotted line."""
+    """Draw a caption with its upper left corner at `origin`; chains that are not in `boxed` get a dotted line.
+
+    Args:
+        ink: the colour of words outside phrases.
+    """
     left, top = origin
     for word in setting.words:
         baseline = top + word.line * setting.line_height + size
         inside = [phrase for phrase in setting.levels if phrase.start <= word.token < phrase.end]
-        colour = _text_colour(min(inside, key=setting.levels.__getitem__), styles) if inside else INK
+        colour = _text_colour(min(inside, key=setting.levels.__getitem__), styles) if inside else ink
         draw.text((left + word.x, baseline), word.text, font=font(size), fill=colour, anchor="ls")
     thickness = max(2, size // 9)
     for phrase, level in setting.levels.items():
