@@ -22,7 +22,7 @@ import numpy as np
 from reporting import write_report
 
 from deixis.corpus import open_corpus
-from deixis.corpus.training import training_set
+from deixis.corpus.leak_guard import training_set
 from deixis.text import FisherVectors, WordVectors, spacy_vectors, tokens_of
 
 CAPTIONS = 100_000

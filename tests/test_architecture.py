@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,18 @@ def test_a_task_imports_little_of_the_package() -> None:
     modules = done.stdout.split()
     assert len(modules) <= 48
     assert {name.split(".")[1] for name in modules}.isdisjoint({"adapters", "model", "search"})
+
+
+def test_no_module_name_occurs_twice() -> None:
+    """Papers share names with each other, since each has its network and loss, and with `model.py` and `task.py`."""
+    names = Counter(
+        path.parent.name if path.stem == "__init__" else path.stem
+        for path in PACKAGE.rglob("*.py")
+        if "papers" not in path.relative_to(PACKAGE).parts[:-1]
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+    shared = {path.stem for path in PACKAGE.glob("papers/*/*.py")} & set(names)
+    assert shared == {"__init__", "model", "task"} & shared
 
 
 def test_training_begins_at_the_one_door() -> None:

@@ -61,7 +61,7 @@ def test_the_wheel_runs_as_the_checkout_does(wheel: Path, tmp_path: Path) -> Non
     where = ["-c", "import deixis, sys; sys.stdout.write(deixis.__file__)"]
     assert outcome(where, site) == str(site / "deixis" / "__init__.py")
     # The embedded corpus, the papers' tables and the guard's hashes are data of the package.
-    guard = ["-c", "from deixis.corpus.training import _held_out; print(len(_held_out()))"]
+    guard = ["-c", "from deixis.corpus.leak_guard import _held_out; print(len(_held_out()))"]
     for arguments in (["corpus", "stats", "scenes", "--json"], ["results", "papers"]):
         assert outcome([str(script), *arguments], site) == outcome(["-m", "deixis", *arguments], checkout) != ""
     assert outcome(guard, site) == outcome(guard, checkout) == "4500\n"

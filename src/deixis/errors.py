@@ -41,7 +41,7 @@ class InputError(DeixisError):
 class LeakError(DeixisError):
     """A held-out picture was about to enter a training set.
 
-    >>> from deixis.corpus.training import assert_trainable
+    >>> from deixis.corpus.leak_guard import assert_trainable
     >>> try:
     ...     assert_trainable(["1056338697_4f7d7ce270"])  # a picture of the Flickr8k test split
     ... except LeakError as fault:

@@ -18,7 +18,7 @@ from deixis.corpus import Corpus, open_corpus, write_corpus
 from deixis.loading import load_model
 from deixis.papers.concepts_order.concepts import BUNDLED
 from deixis.text.chunker import Chunker
-from deixis.text.concepts import TaggedWord, count_concepts
+from deixis.text.concept_words import TaggedWord, count_concepts
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deixis.corpus import Box, Chain, Corpus, Phrase, make_caption, make_image, open_corpus, training, write_corpus
+from deixis.corpus import Box, Chain, Corpus, Phrase, leak_guard, make_caption, make_image, open_corpus, write_corpus
 from deixis.errors import InputError
 
 IMAGES: list[dict[str, Any]] = [
@@ -87,12 +87,12 @@ def test_the_guard_knows_a_photo_by_any_of_its_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, source_id: str
 ) -> None:
     photo = "2345678901"
-    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([photo])))
+    monkeypatch.setattr(leak_guard, "_held_out", lambda: frozenset(leak_guard.hash_photo_ids([photo])))
     content = {"images": [{"id": 9, "flickr_url": url.format(photo)}], "annotations": []}
     (tmp_path / "captions_train2017.json").write_text(json.dumps(content))
     corpus = open_corpus(tmp_path)
     assert corpus["9"].source_id == source_id.format(photo)
-    assert training.is_held_out(corpus["9"])
+    assert leak_guard.is_held_out(corpus["9"])
     write_corpus(corpus, tmp_path / "again", format="coco")
     assert open_corpus(tmp_path / "again") == corpus
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from deixis.corpus import Corpus, make_caption, make_image, open_corpus, training, write_corpus
+from deixis.corpus import Corpus, leak_guard, make_caption, make_image, open_corpus, write_corpus
 from deixis.corpus.formats import FORMATS, get_format
 from deixis.corpus.opening import detect_format
 from deixis.corpus.tree import open_tree
@@ -94,14 +94,14 @@ NAMED = (
 def test_a_held_out_photo_is_known_after_any_conversion(
     format: str, names: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "_held_out", lambda: frozenset(training.hash_photo_ids([PHOTO, COCO])))
+    monkeypatch.setattr(leak_guard, "_held_out", lambda: frozenset(leak_guard.hash_photo_ids([PHOTO, COCO])))
     corpus = Corpus([make_image(split="train", captions=[make_caption("a dog")], **names)])
     try:
         write_corpus(corpus, tmp_path, format=format)
     except DeixisError:
         return  # What cannot be written cannot leak.
     (again,) = open_corpus(tmp_path, cache=False)
-    assert training.is_held_out(again)
+    assert leak_guard.is_held_out(again)
     assert corpus.with_images([again]) == get_format(format).keep(corpus)
 
 

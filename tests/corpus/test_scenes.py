@@ -24,8 +24,8 @@ from deixis.corpus.scenes.backdrops import Canvas
 from deixis.corpus.scenes.build import KEPT, ScenePictures
 from deixis.corpus.scenes.captions import write_captions
 from deixis.corpus.scenes.catalog import FAIR, KINDS, NIGHT, RAIN, SETTINGS
+from deixis.corpus.scenes.drawn_figures import OVERSAMPLING, box_of
 from deixis.corpus.scenes.facts import combinations, facts_of, holds
-from deixis.corpus.scenes.figures import OVERSAMPLING, box_of
 from deixis.corpus.scenes.painting import paint_figures, paint_surroundings, render
 from deixis.corpus.scenes.staging import Scene
 from deixis.errors import DeixisError

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deixis.corpus import Corpus, make_caption, make_image, training
+from deixis.corpus import Corpus, leak_guard, make_caption, make_image
 from deixis.corpus.combine import concat, join
-from deixis.corpus.training import TrainingSet, assert_trainable, hash_photo_ids, is_held_out, training_set
+from deixis.corpus.leak_guard import TrainingSet, assert_trainable, hash_photo_ids, is_held_out, training_set
 from deixis.errors import DeixisError, LeakError
 
 HELD_OUT = ("10000019", "2345678901", "99999999")
@@ -37,7 +37,7 @@ COCO_NAMES = (
 @pytest.fixture(autouse=True)
 def held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     hashes = frozenset(hash_photo_ids([*HELD_OUT, COCO]))
-    monkeypatch.setattr(training, "_held_out", lambda: hashes)
+    monkeypatch.setattr(leak_guard, "_held_out", lambda: hashes)
 
 
 @pytest.mark.parametrize("photo", HELD_OUT)
@@ -165,7 +165,7 @@ def test_a_leak_names_some_and_counts_all() -> None:
 
 def test_the_list_that_ships_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    hashes = training._held_out()
+    hashes = leak_guard._held_out()
     assert len(hashes) == 4500
     assert all(re.fullmatch("[0-9a-f]{16}", value) for value in hashes)
     assert not hashes & set(hash_photo_ids(str(number) for number in range(1, 600_000, 97)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deixis.cli.text import leave_out
+from deixis.cli.text_command import leave_out
 from deixis.corpus import Caption, open_corpus
 from deixis.metrics.phrase_chunking import score_chunking, score_types
 from deixis.text.chunker import Chunker

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deixis.corpus import Corpus, open_corpus, write_corpus
-from deixis.corpus.training import _held_out, hash_photo_ids, is_held_out, training_set
+from deixis.corpus.leak_guard import _held_out, hash_photo_ids, is_held_out, training_set
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 COCO = DATA / "coco_mini"

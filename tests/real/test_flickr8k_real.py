@@ -10,7 +10,7 @@ import pytest
 
 from deixis.corpus import Corpus, open_corpus, write_corpus
 from deixis.corpus.combine import join, photo_id
-from deixis.corpus.training import hash_photo_ids, is_held_out, training_set
+from deixis.corpus.leak_guard import hash_photo_ids, is_held_out, training_set
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
 FLICKR8K, ENTITIES = DATA / "flickr8k", DATA / "flickr30k_entities" / "annotations.zip"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from deixis.corpus import open_corpus
-from deixis.corpus.training import training_set
+from deixis.corpus.leak_guard import training_set
 from deixis.features import FeatureStore, extract
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.mapper import make_mapper

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, make_caption, open_corpus
-from deixis.corpus.training import training_set
+from deixis.corpus.leak_guard import training_set
 from deixis.text import FisherVectors, MeanVectors, WordVectors, spacy_vectors, tokenize, tokens_of
 from deixis.text.word_vectors import SPACY_PACKAGES
 

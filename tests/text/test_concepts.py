@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from deixis.corpus import open_corpus, training_set
 from deixis.errors import InputError
-from deixis.text import concepts
-from deixis.text.concepts import (
+from deixis.text import concept_words as concepts
+from deixis.text.concept_words import (
     Concept,
     ConceptVocabulary,
     TaggedWord,

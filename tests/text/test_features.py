@@ -14,8 +14,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from deixis.corpus import TrainingSet, open_corpus, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.text import FisherVectors, MeanVectors, WordVectors, named_vectors
-from deixis.text import features as room
-from deixis.text.features import (
+from deixis.text import featurizers as room
+from deixis.text.featurizers import (
     TextRecipe,
     TokenIds,
     content_words,

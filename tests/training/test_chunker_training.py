@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from deixis.corpus import Corpus  # noqa: E402
+from deixis.corpus.leak_guard import training_set  # noqa: E402
 from deixis.corpus.scenes import scenes_corpus  # noqa: E402
-from deixis.corpus.training import training_set  # noqa: E402
 from deixis.metrics.phrase_chunking import score_types  # noqa: E402
 from deixis.text.chunker import SHAPES, row_maps, view_rows  # noqa: E402
 from deixis.training.tools.chunker_training import (  # noqa: E402

@@ -21,7 +21,7 @@ from deixis.metrics.paper_tables import paper_tables
 from deixis.model import has_own_score, store_images
 from deixis.papers.concepts_order.loss import concept_loss, structured_ranking
 from deixis.papers.concepts_order.task import ConceptsOrderKind, ConceptsOrderRecipe, OrderLossRecipe
-from deixis.text.concepts import Concept, ConceptVocabulary
+from deixis.text.concept_words import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.twins import corpus_twins
 from deixis.training.evaluating import evaluate_run

@@ -12,7 +12,7 @@ from deixis.corpus import Corpus, Image, TrainingSet, make_caption, make_image, 
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.features import FeatureStore, Ragged
-from deixis.text.features import TextFeatures, TextRecipe, fit_text_features, training_captions
+from deixis.text.featurizers import TextFeatures, TextRecipe, fit_text_features, training_captions
 from deixis.text.tokens import tokens_of
 from deixis.training.pair_data import PhraseData, encode_texts, of_items, phrase_data, sentence_data
 from deixis.training.running import left_out

@@ -26,8 +26,8 @@ from deixis.base.grounding_task import (
     phrase_loss,
     recalls,
 )
+from deixis.corpus.leak_guard import training_set
 from deixis.corpus.scenes import scenes_corpus
-from deixis.corpus.training import training_set
 from deixis.errors import DeixisError
 from deixis.metrics.localization import evaluate_localization, gold_queries
 from deixis.metrics.mention_localization import mention_localization, mention_localizer

@@ -14,16 +14,16 @@ import torch
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.records import make_caption
 from deixis.errors import InputError
-from deixis.papers.concepts_order import pictures_task as order_pictures
+from deixis.papers.concepts_order import order_pictures_task as order_pictures
 from deixis.papers.concepts_order.loss import mismatched_pairs, mismatched_pictures
 from deixis.papers.concepts_order.model import ConceptsOrderModel
-from deixis.papers.concepts_order.order_training import caption_lengths
-from deixis.papers.concepts_order.pictures_task import (
+from deixis.papers.concepts_order.order_pictures_task import (
     OrderPictureTask,
     PictureBatch,
     concept_labels,
 )
-from deixis.text.concepts import Concept, ConceptVocabulary
+from deixis.papers.concepts_order.order_training import caption_lengths
+from deixis.text.concept_words import Concept, ConceptVocabulary
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import mirrored_words
 from deixis.training.evaluating import evaluate_run

@@ -27,7 +27,7 @@ from deixis.papers.entities_cca.combination import WeightedDistance
 from deixis.papers.two_branch.combination import CombinedDistance
 from deixis.papers.two_branch.joint_task import JointKind, JointModule
 from deixis.papers.two_branch.task import TwoBranchKind
-from deixis.text.features import TextRecipe, fit_text_features
+from deixis.text.featurizers import TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of
 from deixis.training import reproducing
 from deixis.training.combining import Combination, evaluate_combined, phrase_finder

@@ -10,8 +10,8 @@ import torch
 from PIL import Image as Pillow
 
 from deixis.corpus import TYPES, Box, Chain, Corpus, Image, Phrase, make_caption, make_image
+from deixis.corpus.leak_guard import TrainingSet, training_set
 from deixis.corpus.scenes import scenes_corpus
-from deixis.corpus.training import TrainingSet, training_set
 from deixis.errors import DeixisError, InputError
 from deixis.training.augmentation import squashed_pictures
 from deixis.training.run_records import epochs_of

@@ -16,7 +16,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.task import ConceptsOrderKind
-from deixis.text.concepts import Concept, ConceptVocabulary
+from deixis.text.concept_words import Concept, ConceptVocabulary
 from deixis.text.tokens import has_content, tokens_of
 from deixis.training.evaluating import evaluate_run
 from deixis.training.kinds import kind_of

@@ -24,7 +24,7 @@ from deixis.papers.dvsa.fragments import WordFragments
 from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.papers.dvsa.snippets import is_sign
-from deixis.text.features import TextRecipe, TokenIds
+from deixis.text.featurizers import TextRecipe, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.drawing.typesetting import as_written

@@ -12,7 +12,7 @@ from deixis.base.grounding_model import GroundingModel, SeenRegions
 from deixis.base.text_tower import TextTower
 from deixis.base.tower_model import FineTowerModel
 from deixis.model import Grounding, ImageFeatures, ImageInput, Localized, Text, Tokens
-from deixis.text.features import TextFeatures
+from deixis.text.featurizers import TextFeatures
 from deixis.vision.picture_files import as_picture
 
 

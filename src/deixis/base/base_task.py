@@ -45,7 +45,7 @@ from deixis.errors import DeixisError
 from deixis.features.store import FeatureStore
 from deixis.metrics.localization import gold_queries
 from deixis.text.false_captions import KINDS
-from deixis.text.features import TextFeatures, TokenIds
+from deixis.text.featurizers import TextFeatures, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures, Views

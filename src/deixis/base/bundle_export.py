@@ -38,7 +38,7 @@ from deixis.base.text_tower import TowerRecipe
 from deixis.errors import DeixisError
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.captioner_task import CaptioningRecipe
-from deixis.text.features import TokenIds
+from deixis.text.featurizers import TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.loading_limits import loading
 from deixis.training.run_models import load_run, read_recipe

@@ -31,7 +31,7 @@ from deixis.base.pictures_task import PictureRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
-from deixis.text.features import TextRecipe, TokenIds
+from deixis.text.featurizers import TextRecipe, TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN, Vocabulary
 from deixis.training.run_records import make_run_plan

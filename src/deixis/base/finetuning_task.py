@@ -15,7 +15,7 @@ from deixis.base.word_cells import best_cells
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.papers.two_branch.loss import make_loss
-from deixis.text.features import TokenIds
+from deixis.text.featurizers import TokenIds
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import some_of, squashed_pictures

@@ -18,11 +18,11 @@ from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe
 from deixis.corpus import TYPES, Box, Corpus, Image
 from deixis.corpus.boxes import box_array, merge
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
 from deixis.metrics.localization import gold_queries
 from deixis.text.expressions import MOST
-from deixis.text.features import TextRecipe, text_features
+from deixis.text.featurizers import TextRecipe, text_features
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vector_features import MeanFeatures
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary

@@ -27,12 +27,12 @@ from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
 from deixis.base.region_comparison import ALIKE, LANDMARK, choice_loss
 from deixis.corpus import Corpus
-from deixis.corpus.training import training_set
+from deixis.corpus.leak_guard import training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.metrics.mention_localization import mention_localization
 from deixis.metrics.results import Result
-from deixis.text.features import VOCABULARY
+from deixis.text.featurizers import VOCABULARY
 from deixis.text.vocabulary import PAD, UNKNOWN, Vocabulary
 from deixis.training.augmentation import (
     Views,

@@ -26,7 +26,7 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import make_loss
-from deixis.text.features import TextFeatures, TextRecipe, TokenIds, load_text_features
+from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import (

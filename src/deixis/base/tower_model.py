@@ -32,7 +32,7 @@ from deixis.adapters.search_model import (
 from deixis.base.text_tower import TextTower
 from deixis.model import ImageFeatures, ImageInput, Text, as_tokens
 from deixis.papers.dvsa.fast.products import pooled_products
-from deixis.text.features import TextFeatures, TokenIds
+from deixis.text.featurizers import TextFeatures, TokenIds
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.feature_model import Array, EmbeddingModel, PictureFeatures
 from deixis.vision.backbones import tower_backbone

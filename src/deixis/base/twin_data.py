@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from deixis.base.word_cells import Words
 from deixis.corpus import Image
 from deixis.text.false_captions import KINDS, balanced, colour_counts, false_captions
-from deixis.text.features import TextFeatures
+from deixis.text.featurizers import TextFeatures
 from deixis.text.tokens import tokens_of
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]

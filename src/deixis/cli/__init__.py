@@ -12,7 +12,7 @@ import typer
 
 from deixis.cli import align as align_command
 from deixis.cli import annotate as annotate_commands
-from deixis.cli import corpus as corpus_commands
+from deixis.cli import corpus_command as corpus_commands
 from deixis.cli import demo as demo_command
 from deixis.cli import describe as describe_command
 from deixis.cli import evaluate as evaluate_commands
@@ -28,11 +28,11 @@ from deixis.cli import map_command as map_command
 from deixis.cli import proposals_command as proposals_commands
 from deixis.cli import reproduce as reproduce_command
 from deixis.cli import results_command as results_commands
-from deixis.cli import search as search_commands
+from deixis.cli import search_command as search_commands
 from deixis.cli import serve as serve_command
 from deixis.cli import site as site_command
 from deixis.cli import snippets_command as collection_commands
-from deixis.cli import text as text_commands
+from deixis.cli import text_command as text_commands
 from deixis.cli import train as train_commands
 from deixis.cli.evaluate_run import RunOrCommand
 from deixis.cli.grouped_help import ANNOTATION, DATA, PHOTOS, RESEARCH, GroupedHelp

@@ -176,7 +176,7 @@ def train(
     check_free(out, force)
     from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
-    from deixis.corpus.training import training_set
+    from deixis.corpus.leak_guard import training_set
     from deixis.training.augmentation import squashed_pictures
     from deixis.training.run_records import epochs_of
     from deixis.training.runs import read_log

@@ -6,6 +6,7 @@ Readers and writers are imported when they are first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from deixis.corpus.leak_guard import TrainingSet, training_set
 from deixis.corpus.records import (
     NOT_VISUAL,
     NOT_VISUAL_CHAIN,
@@ -19,7 +20,6 @@ from deixis.corpus.records import (
     make_caption,
     make_image,
 )
-from deixis.corpus.training import TrainingSet, training_set
 
 if TYPE_CHECKING:
     from deixis.corpus.combine import concat, cut, join

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, Image
-from deixis.corpus.training import training_set
+from deixis.corpus.leak_guard import training_set
 from deixis.errors import DeixisError
 from deixis.metrics.results import Protocol, Result, corpus_reference, make_result
 from deixis.metrics.word_order import OTHERS, TOLERANCE, Leads, lead_figures, score_leads

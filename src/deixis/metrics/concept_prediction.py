@@ -19,7 +19,7 @@ from deixis.metrics.protocols import Pictures, ResultFields
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import Protocol, Result, make_result
 from deixis.model import ImageFeatures
-from deixis.text.concepts import ConceptVocabulary
+from deixis.text.concept_words import ConceptVocabulary
 from deixis.text.tokens import tokens_of
 
 Floats = npt.NDArray[np.floating]

@@ -1,4 +1,4 @@
-"""Text features that are vectors: Fisher vectors, mean word vectors, tf-idf (`deixis.text.features` is the entry)."""
+"""Text features that are vectors: Fisher vectors, mean word vectors, tf-idf (made by `deixis.text.featurizers`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from deixis.errors import DeixisError, InputError
 from deixis.files import atomic_write
 from deixis.text.bag_of_words import MeanVectors, tfidf
-from deixis.text.features import TextRecipe, Tokens, check_components, save_recipe
+from deixis.text.featurizers import TextRecipe, Tokens, check_components, save_recipe
 from deixis.text.fisher import FisherVectors
 from deixis.text.named_vectors import StoredVectors, named_vectors
 from deixis.text.streamed_pca import StreamedPCA
@@ -36,7 +36,7 @@ def fit(
     vectors: WordVectors | None,
     device: str | None,
 ) -> VectorFeatures:
-    """Fit features of the kind "mean" or "hglmm"; arguments as for `deixis.text.features.fit_text_features`."""
+    """Fit features of the kind "mean" or "hglmm"; arguments as for `deixis.text.featurizers.fit_text_features`."""
     vectors = vectors or named_vectors(recipe.vectors)
     stored = StoredVectors.of(vectors, words)
     if recipe.kind == "mean":

@@ -194,7 +194,7 @@ class FeatureModel(SearchModel):
 
 
 class TextInput(Protocol):
-    """The part of `deixis.text.features.TextFeatures` that a model uses."""
+    """The part of `deixis.text.featurizers.TextFeatures` that a model uses."""
 
     def transform(self, texts: Sequence[Tokens]) -> Array:
         """One row for each text."""

@@ -13,7 +13,7 @@ from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.text.features import TextFeatures, TextRecipe, TokenIds, check_components, text_features
+from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, check_components, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 from deixis.training.recipe import regions_of

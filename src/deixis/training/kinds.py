@@ -21,7 +21,7 @@ KINDS: dict[str, str] = {
     "grounding": "deixis.base.grounding_task:GroundingKind",
     "hm-lstm": "deixis.papers.hm_lstm.task:HMLSTMKind",
     "joint": "deixis.papers.two_branch.joint_task:JointKind",
-    "order-pictures": "deixis.papers.concepts_order.pictures_task:OrderPicturesKind",
+    "order-pictures": "deixis.papers.concepts_order.order_pictures_task:OrderPicturesKind",
     "phrases": "deixis.papers.two_branch.phrases_task:PhrasesKind",
     "pictures": "deixis.base.pictures_task:PicturesKind",
     "sentences": "deixis.papers.two_branch.sentences_task:SentencesKind",

@@ -21,7 +21,7 @@ from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.features.arrays import Ragged, RaggedArray
 from deixis.features.store import FeatureStore
-from deixis.text.features import TextFeatures, Tokens
+from deixis.text.featurizers import TextFeatures, Tokens
 from deixis.text.tokens import tokens_of
 from deixis.training.placing import place_of
 

@@ -11,7 +11,7 @@ from deixis.corpus.boxes import iou_matrix
 from deixis.model import ImageFeatures
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
-from deixis.text.concepts import Concept, ConceptVocabulary
+from deixis.text.concept_words import Concept, ConceptVocabulary
 
 CPU = torch.device("cpu")
 

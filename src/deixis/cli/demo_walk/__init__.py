@@ -28,9 +28,9 @@ from deixis.cli.demo_walk.networks import (
     with_regions,
 )
 from deixis.corpus import TYPES, Corpus, Image
+from deixis.corpus.leak_guard import training_set
 from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
-from deixis.corpus.training import training_set
 from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.mapper import make_mapper

@@ -15,7 +15,7 @@ from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
 from deixis.model import AlignedSnippet, store_images
 from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment
-from deixis.text.features import training_captions
+from deixis.text.featurizers import training_captions
 from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
 from deixis.training.threads import one_thread

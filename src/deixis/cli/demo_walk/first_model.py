@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 
 Matrix = NDArray[np.float32]
 

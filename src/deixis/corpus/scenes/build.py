@@ -28,9 +28,9 @@ from deixis.corpus.records import (
 )
 from deixis.corpus.scenes.captions import Draft, false_twins, write_captions
 from deixis.corpus.scenes.chance import Chance
+from deixis.corpus.scenes.drawn_figures import STAGE, box_of
 from deixis.corpus.scenes.facts import HELD_OUT, combinations
 from deixis.corpus.scenes.families import vary
-from deixis.corpus.scenes.figures import STAGE, box_of
 from deixis.corpus.scenes.plans import Plan, draw_plan
 from deixis.corpus.scenes.staging import Scene, stage
 from deixis.corpus.scenes.words import Mention

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deixis.corpus.scenes.catalog import SETTINGS, SKIES
 from deixis.corpus.scenes.chance import Chance
+from deixis.corpus.scenes.drawn_figures import Look
 from deixis.corpus.scenes.facts import ASYMMETRIC, Claim, Fact, Tags, facts_of, type_of
-from deixis.corpus.scenes.figures import Look
 from deixis.corpus.scenes.naming import have_noun, name_group, name_one
 from deixis.corpus.scenes.staging import Scene
 from deixis.corpus.scenes.words import POSTURE, TOPICS, WAYS, Item, Mention, NounPhrase, Way, conjugate

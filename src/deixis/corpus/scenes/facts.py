@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from deixis.corpus.scenes.catalog import KINDS
-from deixis.corpus.scenes.figures import Look, extent_of
+from deixis.corpus.scenes.drawn_figures import Look, extent_of
 from deixis.corpus.scenes.plans import Plan
 from deixis.corpus.scenes.staging import Scene
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deixis.corpus.scenes.catalog import HATS, KINDS, LOWERS, SHIRTS
 from deixis.corpus.scenes.chance import Chance
 from deixis.corpus.scenes.colours import SKIN
-from deixis.corpus.scenes.figures import PEOPLE, Look
+from deixis.corpus.scenes.drawn_figures import PEOPLE, Look
 
 
 def draw_person(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deixis.corpus.scenes.catalog import COLOUR_WORDS, KINDS, NAMED_BY, plural
 from deixis.corpus.scenes.chance import Chance
+from deixis.corpus.scenes.drawn_figures import Look
 from deixis.corpus.scenes.facts import NUMBERS, Description, Tags, type_of
-from deixis.corpus.scenes.figures import Look
 from deixis.corpus.scenes.staging import Scene
 from deixis.corpus.scenes.words import Item, Mention, NounPhrase, with_article
 

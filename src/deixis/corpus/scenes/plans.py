@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from deixis.corpus.scenes.catalog import FAIR, KINDS, SETTINGS, Conditions
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.figures import ANIMALS, PEOPLE, Look
+from deixis.corpus.scenes.drawn_figures import ANIMALS, PEOPLE, Look
 from deixis.corpus.scenes.looks import draw_person, draw_thing
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.figures import STAGE, Figure, Look, extent_of, natural_scale, sketch_of
+from deixis.corpus.scenes.drawn_figures import STAGE, Figure, Look, extent_of, natural_scale, sketch_of
 from deixis.corpus.scenes.plans import Plan
 
 Tagged = tuple[str, Figure]

@@ -11,7 +11,7 @@ import torch
 from deixis.errors import DeixisError
 from deixis.model import Concept, ImageFeatures, ImageInput, as_box
 from deixis.papers.concepts_order.concepts import Array, ConceptNetwork, box_centres, diverse_regions
-from deixis.text.concepts import ConceptVocabulary
+from deixis.text.concept_words import ConceptVocabulary
 from deixis.training.feature_model import FeatureModel
 
 

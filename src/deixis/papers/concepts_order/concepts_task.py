@@ -30,7 +30,7 @@ from deixis.metrics.results import Result
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork, box_centres, diverse_regions
 from deixis.papers.concepts_order.loss import concept_loss
-from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
+from deixis.text.concept_words import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
 from deixis.text.tokens import tokens_of
 from deixis.training.inputs import find_store
 from deixis.training.kind import Kind

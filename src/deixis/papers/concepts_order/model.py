@@ -13,7 +13,7 @@ from torch import Tensor
 from deixis.model import Concept, Description, ImageFeatures, ImageInput, Model, Text, as_tokens
 from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.network import WIDTH, ConceptsOrderNetwork, SentenceGenerator
-from deixis.text.features import TokenIds
+from deixis.text.featurizers import TokenIds
 from deixis.training.feature_model import FeatureModel
 
 Array = NDArray[Any]

@@ -18,7 +18,7 @@ from deixis.errors import DeixisError
 from deixis.metrics.word_order import TOLERANCE
 from deixis.papers.concepts_order.loss import exchanged_ranking, structured_ranking
 from deixis.papers.concepts_order.network import ConceptsOrderNetwork
-from deixis.text.features import TokenIds
+from deixis.text.featurizers import TokenIds
 from deixis.text.twins import corpus_twins
 from deixis.text.vocabulary import PAD
 from deixis.training.pair_data import SentenceData

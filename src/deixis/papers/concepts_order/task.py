@@ -51,8 +51,8 @@ from deixis.papers.concepts_order.order_training import (
     order_loss,
     twin_ids,
 )
-from deixis.text.concepts import ConceptVocabulary
-from deixis.text.features import TextRecipe, TokenIds, load_text_features, training_captions
+from deixis.text.concept_words import ConceptVocabulary
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, training_captions
 from deixis.training.inputs import TEXT, find_store, fitted_text
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of

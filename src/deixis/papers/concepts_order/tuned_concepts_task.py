@@ -27,7 +27,7 @@ from deixis.papers.concepts_order.concept_model import ConceptModel
 from deixis.papers.concepts_order.concepts import ConceptNetwork
 from deixis.papers.concepts_order.concepts_task import VOCABULARY, ConceptRecipe, predict_concepts
 from deixis.papers.concepts_order.loss import concept_loss
-from deixis.text.concepts import ConceptVocabulary, concept_vocabulary
+from deixis.text.concept_words import ConceptVocabulary, concept_vocabulary
 from deixis.text.tokens import tokens_of
 from deixis.training.augmentation import (
     MARGIN,

@@ -31,11 +31,11 @@ from deixis.papers.dvsa.captioner import (
     text_ids,
 )
 from deixis.papers.dvsa.captioner_model import CaptionerModel
+from deixis.papers.dvsa.evaluations import evaluate_captioner
 from deixis.papers.dvsa.model import AlignmentModel, with_picture
-from deixis.papers.dvsa.protocols import evaluate_captioner
 from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
-from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes

@@ -17,7 +17,7 @@ from deixis.errors import InputError
 from deixis.files import write_text
 from deixis.model import Tokens
 from deixis.text.dependencies import Dependencies
-from deixis.text.features import TokenIds, load_text_features
+from deixis.text.featurizers import TokenIds, load_text_features
 from deixis.text.vocabulary import START
 
 RELATIONS, DEPENDENCIES = "relations.json", "dependencies.jsonl"

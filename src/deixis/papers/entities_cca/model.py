@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deixis.papers.entities_cca.cca import NormalizedCCA, chosen_device
-from deixis.text.features import TextFeatures
+from deixis.text.featurizers import TextFeatures
 from deixis.training.feature_model import Array, EmbeddingModel
 
 

@@ -24,7 +24,7 @@ from deixis.papers.entities_cca.cca import NormalizedCCA
 from deixis.papers.entities_cca.model import CCAModel
 from deixis.papers.entities_cca.resampling import resample
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
-from deixis.text.features import TextRecipe, load_text_features
+from deixis.text.featurizers import TextRecipe, load_text_features
 from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted_text, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data

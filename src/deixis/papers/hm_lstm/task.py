@@ -41,7 +41,7 @@ from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE, Plan
 from deixis.papers.hm_lstm.loss import contrasted_phrases, contrasted_roots, contrastive_loss, total_loss
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
-from deixis.text.features import TextRecipe, text_features
+from deixis.text.featurizers import TextRecipe, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
 from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deixis.model import ImageInput, Localized, Text, Tokens
 from deixis.papers.two_branch.network import SimilarityNetwork, TwoBranchEmbedding
-from deixis.text.features import TextFeatures
+from deixis.text.featurizers import TextFeatures
 from deixis.training.feature_model import BLOCK, Array, EmbeddingModel
 
 

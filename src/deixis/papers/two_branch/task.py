@@ -17,7 +17,7 @@ from deixis.corpus import Corpus, TrainingSet
 from deixis.features.centring import mean_direction
 from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRecipe, make_loss
 from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
-from deixis.text.features import TextFeatures, TextRecipe, load_text_features
+from deixis.text.featurizers import TextFeatures, TextRecipe, load_text_features
 from deixis.training.contrastive import Contrast
 from deixis.training.inputs import TEXT, check_caption_count, initial_vectors
 from deixis.training.kind import Kind

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.corpus.records import Caption, Image
-from deixis.corpus.training import TrainingSet
 from deixis.metrics.phrase_chunking import score_chunking
 from deixis.text.chunker import BEGIN, INSIDE, LABELS, PAD, SHAPES, UNKNOWN, VIEWS, Chunker, row_maps, view_rows
 from deixis.training.schedule import Cosine, Schedule

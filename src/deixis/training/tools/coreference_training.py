@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.corpus.records import Image
-from deixis.corpus.training import TrainingSet
 from deixis.text.coreference import (
     FEATURES,
     LONGEST,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.text.entity_types import SEPARATOR, EntityTypes, Lexicon, features
 
 #: The model of unknown heads is trained on phrases whose head occurs at most this often.

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from deixis.corpus import TYPES, Image
 from deixis.corpus.boxes import Boxes, box_array, merge
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
 from deixis.metrics.proposal_recall import proposal_recall
 from deixis.text.expressions import LABEL_TYPES

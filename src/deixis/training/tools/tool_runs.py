@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from deixis.corpus import Corpus, Image
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.training.recipe import Recipe
 from deixis.training.recipe_files import to_toml
 from deixis.training.run_records import TrainingReport, make_run_plan

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
 from deixis.files import atomic_write, cache_folder, read_json
 from deixis.text.tokens import has_content, tokens_of

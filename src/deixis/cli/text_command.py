@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deixis.corpus import Caption, Corpus, Image
-    from deixis.corpus.training import TrainingSet
+    from deixis.corpus.leak_guard import TrainingSet
     from deixis.text.entity_types import EntityTypes
     from deixis.training.tools.tool_runs import ToolRecipe, ToolTask
 
@@ -184,7 +184,7 @@ def train_types(
     check_free(out, force)
     from deixis.cli.output import busy, print_json
     from deixis.corpus import open_corpus
-    from deixis.corpus.training import training_set
+    from deixis.corpus.leak_guard import training_set
     from deixis.training.tools.entity_types_training import learn_entity_types
 
     with busy("Learning entity types"):
@@ -238,7 +238,7 @@ def _train(
     from deixis.cli.output import print_json, resumable
     from deixis.cli.train import training_progress
     from deixis.corpus import open_corpus
-    from deixis.corpus.training import training_set
+    from deixis.corpus.leak_guard import training_set
     from deixis.training.run_records import epochs_of
     from deixis.training.runs import read_log
     from deixis.training.threads import one_thread

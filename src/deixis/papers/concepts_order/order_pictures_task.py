@@ -44,8 +44,8 @@ from deixis.papers.concepts_order.order_training import (
     order_loss,
     twin_ids,
 )
-from deixis.text.concepts import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
-from deixis.text.features import TextRecipe, TokenIds, load_text_features
+from deixis.text.concept_words import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features
 from deixis.text.tokens import tokens_of
 from deixis.training.augmentation import (
     MARGIN,

@@ -18,7 +18,7 @@ from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment, best_smo
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.snippet_queries import snippet_queries
-from deixis.text.features import training_captions
+from deixis.text.featurizers import training_captions
 from deixis.text.parsing import ParserMissing
 from deixis.training.inputs import find_store
 from deixis.training.run_protocols import Evaluation, has_ground_truth_regions

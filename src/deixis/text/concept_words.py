@@ -21,7 +21,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from deixis.corpus.training import TrainingSet
+from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError, InputError
 from deixis.files import cache_folder, write_text
 from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, load_spacy, spacy_folder
