@@ -65,10 +65,7 @@ BY_HAND = (
     "region_rows.py",
     "search.py",
     "search_quality.py",
-    "relevance.py",
-    "without.py",
-    "presence.py",
-    "with_example.py",
+    "photo_search.py",
     "serving.py",
     "tree_lstm.py",
 )

@@ -1,6 +1,4 @@
-"""Whether pointing is right about what is in a picture at all.
-
-    python benchmarks/presence.py FLICKR8K COCO_MINI --work FOLDER [--split test] [--json results/search/presence.json]
+"""Whether pointing is right about what is in a picture at all; `photo_search.py` runs it.
 
 Asked are phrases of a picture's own captions (`shown`), phrases of other pictures whose last word its captions do not
 have (`any`), and such phrases of the same entity type as a shown one (`same type`), which are harder. Some of what
@@ -11,47 +9,24 @@ its mean and the share of phrases that are shown, with shown and other phrases w
 
 from __future__ import annotations
 
-import argparse
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from relevance import Remembering, collection
-from reporting import write_report
+from photo_collections import Trial
 from sklearn.metrics import roc_auc_score
 
-from deixis.adapters.search_model import Pictures
-from deixis.corpus import open_corpus
-from deixis.metrics.results import versions
 from deixis.search.presence_calibration import phrase_questions, question_features
 
 EXAMPLES = 6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flickr8k", metavar="FLICKR8K")
-    parser.add_argument("coco_mini", metavar="COCO_MINI")
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--model", default="deixis-base")
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    start = time.perf_counter()
-    model = Remembering(options.model)
-    fitted = model.relevance.presence
+def measure(trial: Trial) -> dict[str, Any]:
+    fitted = trial.model.relevance.presence
     assert fitted is not None, "the bundle was not calibrated"
-    record: dict[str, Any] = {"model": str(model.identity), "split": options.split, "presence": fitted}
-    for name in (options.flickr8k, options.coco_mini):
-        corpus = open_corpus(name)
-        images = [image for image in corpus.split(options.split) if image.captions]
-        asked = collection(model, corpus, images, 0, options.work / corpus.name)
-        ids = {column: picture for picture, column in asked.columns.items()}
-        order = np.array([ids[column] for column in range(len(images))], np.int64)
-        pictures = Pictures(asked.engine.collection.rows_of(order), asked.engine.collection.cells_of(order))
-        questions = phrase_questions(model.vocabulary, images, np.random.default_rng(0))
-        features = question_features(model, pictures, questions)
+    record: dict[str, Any] = {"presence": fitted}
+    for asked in trial.whole:
+        questions = phrase_questions(trial.model.vocabulary, asked.images, np.random.default_rng(0))
+        features = question_features(trial.model, asked.pictures, questions)
         odds = fitted.base + features @ [fitted.score, fitted.commonness, fitted.several]
         chances = 1 / (1 + np.exp(-odds))
         kinds = np.array([question.kind for question in questions])
@@ -59,8 +34,8 @@ def main() -> None:
         weights = np.where(shown, 0.5 / shown.sum(), 0.5 / (~shown).sum())
         tenths = np.digitize(chances, np.linspace(0, 1, 11)[1:-1])
         wrong = (chances >= 0.5) != shown
-        record[corpus.name] = {
-            "pictures": len(images),
+        record[asked.corpus.name] = {
+            "pictures": len(asked.images),
             "phrases": {kind: int((kinds == kind).sum()) for kind in ("shown", "any", "same type")},
             "right": {kind: round(float((~wrong)[kinds == kind].mean()), 4) for kind in ("shown", "any", "same type")},
             "right_of_all": round(float(weights @ ~wrong), 4),
@@ -79,11 +54,4 @@ def main() -> None:
                 for kind in ("shown", "same type")
             },
         }
-    record["seconds"] = round(time.perf_counter() - start, 1)
-    record["command"] = f"python benchmarks/presence.py FLICKR8K COCO_MINI --work FOLDER --split {options.split}"
-    record["versions"] = versions()
-    write_report(record, options.json)
-
-
-if __name__ == "__main__":
-    main()
+    return record

@@ -1,13 +1,8 @@
-"""Whether search is right about what matches and what is absent.
+"""Whether search is right about what matches and what is absent; `photo_search.py` runs it.
 
-    python benchmarks/relevance.py FLICKR8K COCO_MINI --boxes FILE --classes FILE --work FOLDER [--split test]
-        [--json results/search/relevance.json]
-
-Pictures of both corpora are written into FOLDER and indexed; every query goes through the search engine.
-
-Matches. Asked for are COCO's 80 classes, over those pictures of COCO_MINI whose boxes are in FILE (complete truth), and
-the nouns that captions of at least ten pictures have (incomplete: captions leave things out). The F1 of what is called
-a match is compared with that of the best cut of the same ranking, which knows the truth.
+Matches. Asked for are COCO's 80 classes, over those pictures of COCO-mini that have boxes (complete truth), and the
+nouns that captions of at least ten pictures have (incomplete: captions leave things out). The F1 of what is called a
+match is compared with that of the best cut of the same ranking, which knows the truth.
 
 Absence. Collections of 200, 1,000 and 3,000 pictures are asked for what their captions mention and what they do not:
 
@@ -22,27 +17,18 @@ split has too few pictures, the rest are training pictures, and `training_pictur
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import os
-import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from reporting import write_report
+from photo_collections import Bools, Collection, Trial
 
-from deixis.adapters.bundles import open_bundle
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrasing import phrasing
-from deixis.adapters.search_model import Bytes, Pictures, Rows
-from deixis.corpus import Corpus, Image, open_corpus, training_set
-from deixis.metrics.results import versions
+from deixis.adapters.search_model import Rows
+from deixis.corpus import Corpus, Image, training_set
 from deixis.search.calibration import alike_weights, caption_matches, frequent_words, noun_phrases
-from deixis.search.engine import Ranking, SearchEngine
-from deixis.search.indexing import index_folders
+from deixis.search.engine import Ranking
 from deixis.search.queries import Query
 from deixis.text.plurals import singular
 from deixis.text.tokens import tokens_of
@@ -58,102 +44,27 @@ FREQUENCIES = ((1, 9), (10, 29), (30, 99), (100, 10**6))
 #: Queries asked together.
 TOGETHER = 16
 
-Bools = NDArray[np.bool_]
 
-
-class Remembering(OnnxModel):
-    """Encodes each picture once, in however many collections it is."""
-
-    def __init__(self, name: str) -> None:
-        bundle = open_bundle(name)
-        assert bundle is not None, f"{name} is no bundle"
-        super().__init__(bundle)
-        self._seen: dict[bytes, tuple[Any, Any]] = {}
-
-    def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
-        keys = [hashlib.sha256(picture.tobytes()).digest() for picture in batch]
-        new = [number for number, key in enumerate(keys) if key not in self._seen]
-        if new:
-            found = super().embed_prepared([batch[number] for number in new])
-            self._seen.update((keys[number], own) for number, own in zip(new, zip(*found, strict=True), strict=True))
-        return Pictures(*map(np.stack, zip(*(self._seen[key] for key in keys), strict=True)))
-
-
-class Collection(NamedTuple):
-    """Some pictures of a corpus, indexed; columns of what is asked are its images."""
-
-    corpus: Corpus
-    images: list[Image]
-    training: int
-    engine: SearchEngine
-    #: The column of each picture in the engine's collection.
-    columns: dict[int, int]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flickr8k", metavar="FLICKR8K")
-    parser.add_argument("coco_mini", metavar="COCO_MINI")
-    parser.add_argument("--boxes", type=Path, required=True, help="image_ids, offsets and classes of boxes (.npz)")
-    parser.add_argument("--classes", type=Path, required=True, help="the classes' names, one a line")
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--model", default="deixis-base")
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    start = time.perf_counter()
-    model = Remembering(options.model)
-    corpora = [open_corpus(options.flickr8k), open_corpus(options.coco_mini)]
-    splits = [[image for image in corpus.split(options.split) if image.captions] for corpus in corpora]
-    record: dict[str, Any] = {"model": str(model.identity), "split": options.split, "relevance": model.relevance}
-    record["corpora"] = {corpus.name: corpus.split_hash(options.split) for corpus in corpora}
-    names = options.classes.read_text().split("\n")[:-1]
-    shown, boxed = box_classes(options.boxes, splits[1], len(names))
-    with_boxes = collection(model, corpora[1], [splits[1][place] for place in boxed], 0, options.work / "boxes")
-    record["classes"] = judge_matches(all_odds(with_boxes, [(name,) for name in names]), shown, names)
-    print(record["classes"], flush=True)
+def measure(trial: Trial) -> dict[str, Any]:
+    model, (_, coco) = trial.model, trial.corpora
+    record: dict[str, Any] = {"relevance": model.relevance}
+    record["corpora"] = {corpus.name: corpus.split_hash(trial.split) for corpus in trial.corpora}
+    having = list(trial.boxed)
+    with_boxes = trial.collection(coco, [trial.splits[1][number] for number in having])
+    odds = all_odds(with_boxes, [(name,) for name in trial.classes])
+    record["classes"] = judge_matches(odds, trial.shown[:, having], trial.classes)
     absence: list[dict[str, Any]] = []
-    for corpus, own, other in zip(corpora, splits, splits[::-1], strict=True):
-        whole = collection(model, corpus, own, 0, options.work / corpus.name)
-        nouns = caption_nouns(model, own)
-        record[f"nouns, {corpus.name}"] = judge_matches(
-            all_odds(whole, nouns), caption_matches(own, nouns), [noun for (noun,) in nouns], everyday(model)
+    for asked, other in zip(trial.whole, trial.splits[::-1], strict=True):
+        nouns = caption_nouns(model, asked.images)
+        record[f"nouns, {asked.corpus.name}"] = judge_matches(
+            all_odds(asked, nouns), caption_matches(asked.images, nouns), [noun for (noun,) in nouns], everyday(model)
         )
-        print(record[f"nouns, {corpus.name}"], flush=True)
         for size in SIZES:
             for draw in range(DRAWS if size == min(SIZES) else 1):
-                random = np.random.default_rng(draw)
-                images, training = drawn(corpus, own, size, random)
-                some = collection(model, corpus, images, training, options.work / f"{corpus.name}-{size}-{draw}")
+                images, training = drawn(asked.corpus, asked.images, size, np.random.default_rng(draw))
+                some = trial.collection(asked.corpus, images, training)
                 absence += [{**each, "draw": draw} for each in judge_absence(some, model, other)]
-                print(absence[-2:], flush=True)
-    record["absence"] = absence
-    record["seconds"] = round(time.perf_counter() - start, 1)
-    record["command"] = (
-        f"python benchmarks/relevance.py FLICKR8K COCO_MINI --boxes coco_mini/boxes_val_test.npz "
-        f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
-    )
-    record["versions"] = versions()
-    write_report(record, options.json)
-
-
-def collection(model: OnnxModel, corpus: Corpus, images: Sequence[Image], training: int, work: Path) -> Collection:
-    """Index the pictures of images; an index that is there is brought up to date."""
-    assert corpus.pictures is not None, f"{corpus.name} has no pictures"
-    (work / "pictures").mkdir(parents=True, exist_ok=True)
-    for number, image in enumerate(images):
-        file = work / "pictures" / f"{number:06}.jpg"
-        if not file.exists():
-            file.write_bytes(corpus.pictures.read(image))
-    report = index_folders(work / "index", [work / "pictures"], model, "deixis-base")
-    assert report.files == len(images), report.unreadable
-    engine = SearchEngine(work / "index", model)
-    columns = {
-        number: int(Path(os.fsdecode(path)).stem)
-        for number in engine.collection.ids.tolist()
-        for path in engine.collection.paths(number)
-    }
-    return Collection(corpus, list(images), training, engine, columns)
+    return {**record, "absence": absence}
 
 
 def rankings(asked: Collection, queries: Sequence[tuple[str, ...]], count: int) -> Iterator[Ranking]:
@@ -172,7 +83,7 @@ def all_odds(asked: Collection, queries: Sequence[tuple[str, ...]]) -> Rows:
     """The log odds of every picture for every query, `(queries, images)`."""
     odds = np.empty((len(queries), len(asked.images)), np.float32)
     for row, ranking in zip(odds, rankings(asked, queries, len(asked.images)), strict=True):
-        row[[asked.columns[number] for number in ranking.ids.tolist()]] = ranking.odds
+        row[ranking.ids] = ranking.odds
     return odds
 
 
@@ -278,19 +189,3 @@ def caption_nouns(model: OnnxModel, images: Sequence[Image]) -> list[tuple[str, 
 
 def everyday(model: OnnxModel) -> frozenset[str]:
     return frozenset(singular(word) for word in model.vocabulary.words[:EVERYDAY])
-
-
-def box_classes(file: Path, images: Sequence[Image], count: int) -> tuple[Bools, list[int]]:
-    """Which classes have a box in which images `(classes, images with boxes)`, and the places of those images."""
-    boxes = dict(np.load(file))
-    places = {str(number): place for place, number in enumerate(boxes["image_ids"].tolist())}
-    having = [number for number, image in enumerate(images) if image.id in places]
-    shown = np.zeros((count, len(having)), bool)
-    for column, number in enumerate(having):
-        place = places[images[number].id]
-        shown[boxes["classes"][boxes["offsets"][place] : boxes["offsets"][place + 1]], column] = True
-    return shown, having
-
-
-if __name__ == "__main__":
-    main()

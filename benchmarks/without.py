@@ -1,7 +1,4 @@
-"""Whether search leaves out what a query says must not be there.
-
-    python benchmarks/without.py FLICKR8K COCO_MINI --boxes FILE --classes FILE --work FOLDER [--split test]
-        [--json results/search/without.json]
+"""Whether search leaves out what a query says must not be there; `photo_search.py` runs it.
 
 Queries are "WANTED -DENIED" for pairs of frequent nouns of captions, and for people as what is denied. A pair is asked
 if captions of at least ten pictures have the wanted noun and not the denied one, and captions of at least five have
@@ -15,19 +12,14 @@ Words of captions that count as people are in `PEOPLE`.
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from relevance import Bools, Collection, Remembering, box_classes, collection
-from reporting import write_report
+from photo_collections import Bools, Collection, Trial
 
 from deixis.adapters.search_model import SearchModel
-from deixis.corpus import Image, open_corpus
-from deixis.metrics.results import versions
+from deixis.corpus import Image
 from deixis.search.calibration import caption_matches, head_counts, noun_phrases
 from deixis.search.queries import parse_query
 from deixis.text.plurals import singular
@@ -43,43 +35,15 @@ PEOPLE = """
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("flickr8k", metavar="FLICKR8K")
-    parser.add_argument("coco_mini", metavar="COCO_MINI")
-    parser.add_argument("--boxes", type=Path, required=True, help="image_ids, offsets and classes of boxes (.npz)")
-    parser.add_argument("--classes", type=Path, required=True, help="the classes' names, one per line")
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--split", default="test")
-    parser.add_argument("--model", default="deixis-base")
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    start = time.perf_counter()
-    model = Remembering(options.model)
-    names = options.classes.read_text().split("\n")[:-1]
-    record: dict[str, Any] = {"model": str(model.identity), "split": options.split, "without": model.relevance.without}
-    for name in (options.flickr8k, options.coco_mini):
-        corpus = open_corpus(name)
-        images = [image for image in corpus.split(options.split) if image.captions]
-        asked = collection(model, corpus, images, 0, options.work / corpus.name)
-        shown = None
-        if name == options.coco_mini:
-            classes, having = box_classes(options.boxes, images, len(names))
-            shown = {name: np.zeros(len(images), bool) for name in names}
-            for name_of_class, row in zip(names, classes, strict=True):
-                shown[name_of_class][having] = row
-        record[corpus.name] = judge(asked, model, shown)
-        print(record[corpus.name], flush=True)
-    record["seconds"] = round(time.perf_counter() - start, 1)
-    record["command"] = (
-        "python benchmarks/without.py FLICKR8K COCO_MINI --boxes coco_mini/boxes_val_test.npz "
-        f"--classes coco_train2017/classes.txt --work FOLDER --split {options.split}"
-    )
-    record["versions"] = versions()
-    write_report(record, options.json)
+def measure(trial: Trial) -> dict[str, Any]:
+    by_boxes = dict(zip(trial.classes, trial.shown, strict=True))
+    record: dict[str, Any] = {"without": trial.model.relevance.without}
+    for asked, shown in zip(trial.whole, (None, by_boxes), strict=True):
+        record[asked.corpus.name] = judge(asked, trial.model, shown)
+    return record
 
 
-def judge(asked: Collection, model: Remembering, shown: dict[str, Bools] | None) -> dict[str, Any]:
+def judge(asked: Collection, model: SearchModel, shown: dict[str, Bools] | None) -> dict[str, Any]:
     nouns = frequent_nouns(model, asked.images)
     mentions = dict(zip(nouns, caption_matches(asked.images, [(noun,) for noun in nouns]), strict=True))
     people: Bools = np.asarray(caption_matches(asked.images, [(word,) for word in PEOPLE.split()]).any(0))
@@ -122,9 +86,10 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def first_pictures(asked: Collection, query: str) -> list[int]:
-    """The columns of the first pictures that the engine answers with."""
+    """The first pictures that the engine answers with."""
     (ranking,) = asked.engine.rank(asked.engine.terms([parse_query(query)], [None]), FIRST)
-    return [asked.columns[picture] for picture in ranking.ids[:FIRST].tolist()]
+    first: list[int] = ranking.ids[:FIRST].tolist()
+    return first
 
 
 def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:
@@ -135,7 +100,3 @@ def frequent_nouns(model: SearchModel, images: Sequence[Image]) -> list[str]:
     heads = [head for head in heads if head not in ("people", "person", "there")]
     counts = head_counts(images, [(head,) for head in heads])
     return [heads[place] for place in np.argsort(-counts, kind="stable").tolist()][:WANTED]
-
-
-if __name__ == "__main__":
-    main()

@@ -60,6 +60,7 @@ def test_every_benchmark_is_run_or_said_to_need_what_is_made_by_hand(monkeypatch
     performance = script("performance", monkeypatch)
     listed = {benchmark.script for benchmark in performance.benchmarks(ROOT)} | set(performance.BY_HAND)
     helpers = {"performance.py", "choosing.py", "figures.py", "plain_loop.py", "roofline.py", "reporting.py"}
+    helpers |= {"photo_collections.py", "relevance.py", "without.py", "presence.py", "with_example.py"}
     assert listed | helpers == {path.name for path in (ROOT / "benchmarks").glob("*.py")}
 
 
