@@ -36,13 +36,15 @@ def try_photo_commands(program: Sequence[str], folder: Path, environment: dict[s
 
     run("index", str(pictures))
     # Whether a match is called one is another question: 1 where none is.
-    for arguments in (("search", "a tree"), ("similar", picture)):
+    answers = []
+    for arguments in (("search", "a tree"), ("similar", picture), ("ground", picture, "a man beside a red car")):
         done = subprocess.run(
             [*program, *arguments, "--json"], cwd=folder, env=variables, capture_output=True, text=True, check=False
         )
         assert done.returncode in (0, 1), done
         assert str(pictures) in done.stdout, done
-    grounded = json.loads(run("ground", picture, "a man beside a red car", "--json"))
+        answers.append(done.stdout)
+    grounded = json.loads(answers[-1])
     assert [phrase["phrase"] for phrase in grounded["phrases"]] == ["a man", "a red car"]
     assert run("describe", picture, "--json")
     # Training is an extra.

@@ -10,8 +10,10 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from deixis.base.grounding_model import GroundingModel
 from deixis.cli import app
 from deixis.errors import DeixisError
+from deixis.model import Grounding
 from tests.search.test_grounding import grounding_model
 
 
@@ -81,3 +83,17 @@ def test_faults_are_told(pictures: list[Path], tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["ground", *asked])
         assert isinstance(done.exception, DeixisError)
         assert told in str(done.exception)
+
+
+def test_a_picture_that_shows_none_of_the_phrases_is_exit_code_1(
+    pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for chances, code in (((0.1, 0.2), 1), ((0.1, 0.9), 0)):
+
+        def ground(self: object, image: object, sentence: str, chances: tuple[float, ...] = chances) -> list[Grounding]:
+            return [Grounding("a dog", 0, 5, (0, 0, 9, 9), 0.8, chance) for chance in chances]
+
+        monkeypatch.setattr(GroundingModel, "ground", ground)
+        done = CliRunner().invoke(app, ["ground", str(pictures[0]), "a dog"])
+        assert done.exit_code == code
+        assert "not found" in done.stdout

@@ -33,7 +33,8 @@ def ground(
     """Find the phrases of a sentence in pictures: whether each is there, and a box in pixels.
 
     "There" is how likely the picture shows the phrase, "place" how likely the box is correct if it does. Phrases that
-    are probably not there get no box in the table and the drawing; --json has all boxes.
+    are probably not there get no box in the table and the drawing; --json has all boxes. Exit code 1 if no phrase is in
+    any picture.
 
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
@@ -52,7 +53,7 @@ def ground(
     if "ground" not in opened.abilities:
         raise opened.cannot("ground")
     find_phrases(sentence)
-    faults = list[str]()
+    faults, any_there = list[str](), False
     for image, target in zip(images, targets, strict=True):
         try:
             picture = read_picture_file(image)
@@ -60,6 +61,7 @@ def ground(
             faults.append(" ".join(str(fault).split()))
             continue
         found = opened.ground(picture, sentence)
+        any_there |= any(each.is_there for each in found)
         if target is not None:
             write_drawing(draw_grounded(picture, sentence, found), target)
         if as_json:
@@ -71,8 +73,8 @@ def ground(
         typer.echo(f"Drawn to {out}")
     for line in faults:
         typer.echo(f"deixis: {line}", err=True)
-    if faults:
-        raise typer.Exit(2)
+    if faults or not any_there:
+        raise typer.Exit(2 if faults else 1)
 
 
 def _row(found: Grounding) -> list[str]:

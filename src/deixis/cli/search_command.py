@@ -89,8 +89,8 @@ def search(
 
     Quoted phrases must all be there ("a red car" "snow"). A minus before a word or a quoted phrase, "without", "no" and
     "but not" say what must not be there. Scores run from 0 to 1; pictures from 0.5 on are matches. If what you look for
-    does not seem to be there at all, nothing is a match, and the closest pictures are listed. With --queries each
-    answer is one line of JSON.
+    does not seem to be there at all, nothing is a match, the closest pictures are listed, and the exit code is 1. With
+    --queries each answer is one line of JSON.
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
@@ -101,7 +101,8 @@ def search(
     only = _filter(folder, name, since, until)
     engine = _engine(index, model)
     if queries:
-        _answer_lines(engine, queries, count, only)
+        if not _answer_lines(engine, queries, count, only):
+            raise typer.Exit(1)
         return
     what = " ".join(([query] if query else []) + ([f"like {like}"] if like else []))
     answer = engine.search(query, count, like=like, only=only)
@@ -112,6 +113,8 @@ def search(
     if open_found:
         shown = [hit.path for hit in answer.hits if hit.relevant] if drawn is None else [each.drawing for each in drawn]
         _open(shown[:OPENED])
+    if answer.absent:
+        raise typer.Exit(1)
 
 
 def similar(
@@ -127,12 +130,15 @@ def similar(
     null: NullOption = False,
     as_json: Json = False,
 ) -> None:
-    """Find the indexed pictures that resemble a picture.
+    """Find the indexed pictures that resemble a picture. Exit code 1 if none does.
 
     Example: deixis similar holiday.jpg -n 10
     """
     only = _filter(folder, name, since, until)
-    _print(_engine(index, model).similar(image, count, only=only), f"like {image}", paths_only, null, as_json)
+    answer = _engine(index, model).similar(image, count, only=only)
+    _print(answer, f"like {image}", paths_only, null, as_json)
+    if answer.absent:
+        raise typer.Exit(1)
 
 
 def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) -> None:
@@ -175,18 +181,22 @@ def _filter(folder: str, name: str, since: str, until: str) -> Filter:
     return Filter(folder, name, since, until).check()
 
 
-def _answer_lines(engine: SearchEngine, file: str, count: int, only: Filter) -> None:
+def _answer_lines(engine: SearchEngine, file: str, count: int, only: Filter) -> bool:
+    """Answer each line of a file; whether any of them has a match."""
     import msgspec
 
+    any_match = False
     for line in _lines(file):
         if text := line.strip():
             try:
-                told = engine.search(text, count, only=only).as_data()
+                answer = engine.search(text, count, only=only)
+                told, any_match = answer.as_data(), any_match or not answer.absent
             except DeixisError as fault:
                 # One bad line does not end the others.
                 told = {"query": text, "error": str(fault)}
             sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
             sys.stdout.flush()
+    return any_match
 
 
 def _lines(file: str) -> Iterator[str]:
