@@ -13,7 +13,7 @@ from deixis.adapters.search_model import Identity, Rows, SearchModel, Texts, who
 from deixis.corpus import Image, make_caption
 from deixis.errors import DeixisError
 from deixis.search import calibration
-from deixis.search.calibration import alike_weights, ask, caption_matches, fitted, known_queries
+from deixis.search.calibration import Asked, alike_weights, ask, caption_matches, fit_lower, fitted, known_queries
 from deixis.search.relevance import list_ends, log_odds, mean_of_best, threshold
 from deixis.text.vocabulary import Vocabulary
 
@@ -111,6 +111,27 @@ def collection(random: np.random.Generator, strength: float) -> tuple[list[Image
         images.append(image(number, " and ".join(f"a {WORDS[thing]}" for thing in things)))
         row[things] += strength
     return images, rows
+
+
+def test_a_frequent_noun_that_scores_low_has_a_lower_threshold() -> None:
+    asked = Asked(
+        np.full((3, 40), 0.1, np.float32),
+        np.ones((3, 40), bool),
+        np.ones((3, 40), bool),
+        np.array([40, 40, 3]),
+        np.array([0.9, 0.3, 0.3], np.float32),
+        NONE.repeat(3),
+        ONE_WORD.repeat(3),
+    )
+    queries = [("dogs",), ("frisbees",), ("top",)]
+    lower = fit_lower([asked], queries, Threshold(0.5))
+    assert lower == {"frisbee": pytest.approx(0.25)}
+    relevance = Relevance(Threshold(0.5), Threshold(0.2), 10.0, lower_for=lower)
+    scores = np.full((1, 9), 0.3, np.float32)
+    for noun, is_there in (("frisbee", True), ("top", False)):
+        lowered = np.array([relevance.lower_for.get(noun, 0.0)], np.float32)
+        ends = list_ends(scores, scores.max(1), NONE, ONE_WORD, relevance, lower=lowered)
+        assert (scores >= ends).all() == is_there
 
 
 def test_thresholds_lie_between_what_is_shown_and_what_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

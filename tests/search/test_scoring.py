@@ -113,16 +113,25 @@ def test_an_example_beside_words_adds_its_cosine(engine: SearchEngine, tmp_path:
     words = model.score(files, ["red blue"])[:, 0]
     cosines = model.embed_images(files) @ model.embed_images([paths["halves"]])[0]
     wanted = [list(paths)[place] for place in np.argsort(-(words + cosines), kind="stable")]
+    wanted.remove("halves")
     assert list(found(engine, "red blue", like=paths["halves"])) == wanted
+    # Where the list ends, the example does not count, whether it is indexed or not.
     relevance, nothing = model.relevance, np.zeros(1, np.float32)
-    together = (words + cosines)[None]
-    (end,) = list_ends(together, together.max(1), nothing, nothing > 0, relevance, None, words.max(keepdims=True))
-    scores_with_example = dict(zip(paths, likelihoods(relevance.slope * (together[0] - end)), strict=True))
+    others = [place for place, name in enumerate(paths) if name != "halves"]
+    together, alone = (words + cosines)[None, others], words[others]
+    (end,) = list_ends(together, together.max(1), nothing, nothing > 0, relevance, None, alone.max(keepdims=True))
+    scores_with_example = dict(
+        zip(wanted, np.sort(likelihoods(relevance.slope * (together[0] - end)))[::-1], strict=True)
+    )
     assert found(engine, "red blue", like=paths["halves"]) == pytest.approx(scores_with_example, abs=2e-3)
+    outside = tmp_path / "outside.png"
+    outside.write_bytes(paths["halves"].read_bytes())
+    with_copy = found(engine, "red blue", like=outside)
+    assert {name: with_copy[name] for name in wanted} == pytest.approx(scores_with_example, abs=2e-3)
 
 
 def test_whether_words_are_there_is_decided_without_the_example(engine: SearchEngine, tmp_path: Path) -> None:
-    example = painted(tmp_path / "pictures")["red"]
+    example = painted(tmp_path / "pictures")["halves"]
     # No picture is black, however much the example resembles them.
     assert engine.search("black", 20).absent
     assert engine.search("black", 20, like=example).absent
@@ -140,7 +149,7 @@ def test_the_nearest_by_embedding_are_ranked_by_the_whole_score(
     engine = SearchEngine(tmp_path / "index", model)
     ids = engine.collection.ids
     texts = model.embed_queries(["red blue"])
-    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 4)
+    terms = engine_module.Terms(EmbeddedPhrases(texts, np.zeros(1, np.intp)), *[np.array([False])] * 5)
     pictures = Pictures(engine.collection.rows_of(ids), engine.collection.cells_of(ids))
     whole, all_scores = (texts.rows @ pictures.rows.T)[0], scores(texts, pictures)[0]
     for candidates in (60, 20, 5):

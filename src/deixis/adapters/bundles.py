@@ -89,6 +89,8 @@ class Relevance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     without: Annotated[float, Meta(ge=0)] = 0.25
     #: Whether a picture shows a phrase; None where that was not fitted.
     presence: Presence | None = None
+    #: By how much `present` is lower for phrases that end in these nouns: pictures that show them score low.
+    lower_for: dict[str, float] = {}
 
 
 def usual_relevance(cells: int) -> Relevance:

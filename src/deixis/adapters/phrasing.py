@@ -62,6 +62,8 @@ class Phrasing(NamedTuple):
     several: bool
     #: The words that the model has never read, in either number.
     unknown: tuple[str, ...]
+    #: Its last word that says what is meant, in the singular.
+    noun: str = ""
     #: The same as `forms` for each kind of a general word; the best of all these is the phrase's score.
     kinds: tuple[tuple[str, ...], ...] = ()
 
@@ -82,7 +84,8 @@ def phrasing(phrase: str, model: SearchModel) -> Phrasing:
     )
     commonness = math.log1p(share / COMMON)
     forms = _both_numbers(tokens, vocabulary) or (" ".join(tokens),)
-    return Phrasing(forms, commonness, len(telling) > 1, unknown, _kinds(telling, vocabulary))
+    noun = singular(telling[-1]) if telling else ""
+    return Phrasing(forms, commonness, len(telling) > 1, unknown, noun, _kinds(telling, vocabulary))
 
 
 def telling_words(tokens: Sequence[str]) -> list[str]:

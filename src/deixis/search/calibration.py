@@ -7,7 +7,8 @@ end         best mean F1 of what is called a match, as a share of what the best 
 present     a logistic regression between queries that some picture of a collection matches and queries whose noun no
             caption of the collection mentions. The latter are rarer words, since they come from more captions; so that
             rarity alone does not decide, queries of either kind are weighted to be equally common. Calling absent what
-            is there counts twice.
+            is there counts twice. Of a noun that many pictures match and that would still be called absent, the
+            threshold is lower (`lower_for`).
 without     the largest distance below the end that costs at most 15% of the first ten pictures of "WANTED -DENIED"
             that show what is wanted and not what is denied; over pairs of frequent nouns.
 """
@@ -49,6 +50,8 @@ NOUN_MATCHES, PHRASE_MATCHES = 10, 3
 #: not always wrong. (Of COCO's classes, captions of training pictures mention 0.57, small things in the background
 #: included; 0.57, 0.75 and 1 were compared on validation pictures, without a result file.)
 MENTIONED = 0.75
+#: How many pictures must match a noun for its threshold to be lowered, and by how much more than would suffice here.
+LOWER_MATCHES, LOWER_MARGIN = 10, 0.05
 #: How much worse it is to call absent what is there than to show something that is not.
 COST_OF_ABSENT = 2.0
 #: Distances below the end that are tried for what must not be there, and the share of right pictures that may be lost.
@@ -111,6 +114,7 @@ def fitted(
         slope=fit_slope(collections, end),
         alike=float(np.quantile(pairs, 1 - ALIKE)),
         without=fit_without(whole_collections, end),
+        lower_for=fit_lower(whole_collections, queries, present),
     )
 
 
@@ -140,6 +144,18 @@ def fit_present(collections: Sequence[Asked]) -> Threshold:
         raise DeixisError("the model's scores do not tell phrases that pictures show from phrases that they do not")
     base = -float(model.intercept_[0]) / slope
     return Threshold(base, commonness=-common / slope, several=-several / slope)
+
+
+def fit_lower(collections: Sequence[Asked], queries: Sequence[Tokens], present: Threshold) -> dict[str, float]:
+    """By how much the threshold is lower for nouns that would be called absent although many pictures match."""
+    lower: dict[str, float] = {}
+    for asked in collections:
+        lack = threshold(present, asked.best, asked.commonness, asked.several) - asked.best
+        missed = (lack > -LOWER_MARGIN) & (asked.heads >= LOWER_MATCHES) & ~asked.several
+        for place in np.flatnonzero(missed).tolist():
+            noun = singular(queries[place][-1])
+            lower[noun] = max(lower.get(noun, 0.0), round(float(lack[place]) + LOWER_MARGIN, 4))
+    return dict(sorted(lower.items()))
 
 
 def alike_weights(own: Floats, others: Floats, bins: int = 10) -> NDArray[np.float64]:

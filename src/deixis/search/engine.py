@@ -32,6 +32,8 @@ CANDIDATES_OF_SEVERAL = 1000
 CANDIDATES_OF_FILTER = 20_000
 #: Pictures that are compared at a time.
 COMPARED = 2048
+#: The cosine from which on two pictures count as the same; embeddings in an index are rounded.
+SAME_PICTURE = 0.999
 
 
 class Hit(NamedTuple):
@@ -53,6 +55,8 @@ class Terms(NamedTuple):
     commonness: NDArray[np.float32]
     several: NDArray[np.bool_]
     unknown: NDArray[np.bool_]
+    #: By how much lower the threshold of presence is (`Relevance.lower_for`).
+    lower: NDArray[np.float32]
     #: The embedding of an example picture `(dim,)`.
     example: Rows | None = None
     #: Whether the first term is the example, since no phrase is wanted.
@@ -120,21 +124,20 @@ class SearchEngine:
         """Find the pictures that fit a query best (`deixis.search.queries` describes its grammar).
 
         Args:
-            like: a picture that the results should resemble, too.
+            like: a picture that the results should resemble, too; that file itself is no result.
             only: which pictures are looked at. Whether one matches is decided as without the filter.
         """
         query = parse_query(text, needs_words=like is None)
         example = None if like is None else self.embed_picture(os.fsencode(like))
-        (ranking,) = self.rank(self.terms([query], [example]), count, [self.passing(only)])
-        return Answer(query.text, self._hits(ranking, count, only), *self.unknown(query))
+        most = count if like is None else count + 1
+        (ranking,) = self.rank(self.terms([query], [example]), most, [self.passing(only)])
+        return Answer(query.text, self._hits(ranking, count, only, like), *self.unknown(query))
 
     def similar(self, picture: str | Path, count: int = 20, *, only: Filter | None = None) -> Answer:
         """The pictures that resemble a picture, without that file itself."""
         row = self.embed_picture(os.fsencode(picture))
         (ranking,) = self.rank([example_terms(row)], count + 1, [self.passing(only)])
-        own = os.fsencode(os.path.realpath(picture))
-        hits = [hit for hit in self._hits(ranking, count + 1, only) if hit.path != own]
-        return Answer(shown(os.fsencode(picture)), hits[:count], [])
+        return Answer(shown(os.fsencode(picture)), self._hits(ranking, count, only, picture), [])
 
     def terms(self, queries: Sequence[Query], examples: Sequence[Rows | None]) -> list[Terms]:
         """Embed queries together.
@@ -162,6 +165,7 @@ class SearchEngine:
                 np.array([each.commonness for each in phrasings], np.float32),
                 np.array([each.several for each in phrasings], bool),
                 np.array([bool(each.unknown) for each in phrasings], bool),
+                np.array([self.model.relevance.lower_for.get(each.noun, 0.0) for each in phrasings], np.float32),
                 example,
                 alone,
             )
@@ -261,6 +265,9 @@ class SearchEngine:
         without_example = None
         if terms.example is not None and not terms.example_alone:
             cosines = rows @ terms.example
+            # The example itself may be in the collection; it must not count as one of the best pictures.
+            if (others := cosines < SAME_PICTURE).any():
+                scores, cosines = scores[:, others], cosines[others]
             without_example = mean_of_best(np.where(terms.denied[:, None], scores, scores - cosines), size)
         ends = list_ends(
             scores,
@@ -270,18 +277,20 @@ class SearchEngine:
             relevance,
             terms.denied,
             without_example,
+            terms.lower,
         )
         if terms.example_alone:
             ends[0] = relevance.alike
         return np.where(terms.unknown, np.float32(np.inf), ends)
 
-    def _hits(self, ranking: Ranking, count: int, only: Filter | None) -> list[Hit]:
+    def _hits(self, ranking: Ranking, count: int, only: Filter | None, example: str | Path | None = None) -> list[Hit]:
+        """The first hits that pass a filter, without the example's own file."""
+        own = None if example is None else os.fsencode(os.path.realpath(example))
         hits: list[Hit] = []
         scores = likelihoods(ranking.odds).tolist()
         for picture, own_odds, score in zip(ranking.ids.tolist(), ranking.odds.tolist(), scores, strict=True):
-            paths = self.collection.paths(picture)
-            own = [path for path in paths if only is None or only.passes_path(path)]
-            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in own]
+            paths = [path for path in self.collection.paths(picture) if only is None or only.passes_path(path)]
+            hits += [Hit(path, rounded_down(score), own_odds >= 0) for path in paths if path != own]
             if len(hits) >= count:
                 break
         return hits[:count]
@@ -308,7 +317,8 @@ def example_terms(row: Rows) -> Terms:
     """The query for pictures that resemble one, by its embedding."""
     no = np.array([False])
     phrases = EmbeddedPhrases(whole_texts(row[None]), np.zeros(1, np.intp))
-    return Terms(phrases, no, np.zeros(1, np.float32), no, no, row, example_alone=True)
+    zero = np.zeros(1, np.float32)
+    return Terms(phrases, no, zero, no, no, zero, row, example_alone=True)
 
 
 def _beside(terms: Terms, example: Rows) -> Terms:

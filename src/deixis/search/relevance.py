@@ -2,7 +2,8 @@
 
 Both are thresholds on the score of a term and a picture (`deixis.adapters.scoring`), and both move with the query:
 
-present     the five best pictures of the collection must reach it on average. It is lower for common words.
+present     the five best pictures of the collection must reach it on average. It is lower for common words, and for
+            single nouns whose pictures score lower than those of other common words.
 end         the last match must reach it. It rises with the average of the five best (where some fit very well, middling
             ones are not meant), is lower for common words (many pictures show them) and higher for phrases of several
             words.
@@ -55,6 +56,7 @@ def list_ends(
     relevance: Relevance,
     denied: NDArray[np.bool_] | None = None,
     without_example: Floats | None = None,
+    lower: Floats | None = None,
 ) -> Floats:
     """The score that a picture must reach to match each term, `(terms,)`; above all scores where a term is absent.
 
@@ -62,6 +64,7 @@ def list_ends(
         scores: `(terms, pictures)` of those pictures that may be the best.
         best: their `mean_of_best`.
         denied: `(terms,)`, which terms must not be there: a picture must stay below their end.
+        lower: `(terms,)`, by how much `relevance.present` is lower for each term (`Relevance.lower_for`).
         without_example: where an example's cosine is part of the scores of the wanted terms, what `best` is without it.
     """
     if denied is None:
@@ -73,7 +76,7 @@ def list_ends(
         ends = np.where(denied, ends, threshold(beside, best, commonness, several))
     # By how much the best pictures fall short.
     plain = best if without_example is None else without_example
-    lack = threshold(relevance.present, plain, commonness, several) - plain
+    lack = threshold(relevance.present, plain, commonness, several) - plain - (0 if lower is None else lower)
     present_ends = np.minimum(ends, top) - np.where(denied, np.float32(relevance.without), np.float32(0))
     return np.where(lack > 0, np.maximum(ends, top) + np.maximum(lack, 1e-6), present_ends)
 
