@@ -1,4 +1,4 @@
-"""The photo commands neither import PyTorch nor anything else of the extra `research`, nor modules of POSIX alone."""
+"""The photo commands need neither PyTorch nor anything else of the extra `research`, nor what only POSIX systems have."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import deixis
 from tests.photo_commands import try_photo_commands
 
 ABSENT = ("torch", "onnx", "scipy", "sklearn", "sqlalchemy", "spacy", "resource", "pwd", "grp", "termios")
-#: A program that runs `deixis` as if some modules were not installed.
+#: What `os` does not have on Windows. (Names that the standard library itself needs on this system are missing here.)
+NOT_ON_WINDOWS = """
+    chown chroot fchown fork forkpty getegid geteuid getgid getloadavg
+    getpgid getuid initgroups killpg lchown major mkfifo mknod nice posix_fadvise posix_fallocate pread pwrite
+    sched_getaffinity sendfile setgid setsid setuid sync sysconf ttyname
+""".split()
+#: A program that runs `deixis` as if some modules were not installed and `os` had less.
 CODE = f"""
-import sys
+import asyncio, os, sys, platformdirs.unix
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -19,6 +25,8 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
+for name in {NOT_ON_WINDOWS}:
+    delattr(os, name)
 from deixis.cli import main
 main()
 """
