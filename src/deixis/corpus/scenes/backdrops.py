@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deixis.corpus.scenes.catalog import FAIR, NIGHT, RAIN, SETTINGS, Conditions
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.colours import Colour, shade
+from deixis.corpus.scenes.scene_colours import Colour, shade
 from deixis.corpus.scenes.sketch import Point, curve
 
 if TYPE_CHECKING:

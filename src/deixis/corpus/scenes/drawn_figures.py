@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from deixis.corpus.records import Box
 from deixis.corpus.scenes.animals import BUILDS, animal
-from deixis.corpus.scenes.colours import FIXED, HAIR, NAMED, SKIN, Colour, shade
 from deixis.corpus.scenes.objects import THINGS, rope, thing
 from deixis.corpus.scenes.people import person
+from deixis.corpus.scenes.scene_colours import FIXED, HAIR, NAMED, SKIN, Colour, shade
 from deixis.corpus.scenes.sketch import Sketch
 
 #: Scenes are composed on a stage of this width and height and painted at any size of the same shape.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deixis.corpus.scenes.catalog import HATS, KINDS, LOWERS, SHIRTS
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.colours import SKIN
 from deixis.corpus.scenes.drawn_figures import PEOPLE, Look
+from deixis.corpus.scenes.scene_colours import SKIN
 
 
 def draw_person(

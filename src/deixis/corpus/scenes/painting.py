@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from deixis.corpus.scenes.backdrops import SHADOWS, Canvas, paint_backdrop
 from deixis.corpus.scenes.chance import Chance
-from deixis.corpus.scenes.colours import shade
 from deixis.corpus.scenes.drawn_figures import OUTLINE, OVERSAMPLING, STAGE, Figure, colour_of, extent_of, sketch_of
+from deixis.corpus.scenes.scene_colours import shade
 from deixis.corpus.scenes.sketch import Mark, Point, tidy
 from deixis.corpus.scenes.staging import Scene
 
