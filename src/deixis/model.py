@@ -9,6 +9,7 @@ A model implements some of the methods; `abilities` names them, and the others r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -132,6 +133,16 @@ class Description(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tokens(self) -> tuple[str, ...]:
         return tuple(self.text.split(" ")) if self.text else ()
+
+    @property
+    def sentence(self) -> str:
+        """The text as people write it.
+
+        >>> Description("a dog , not the man 's , does n't run .", 0.0, "generation").sentence
+        "A dog, not the man's, doesn't run."
+        """
+        text = re.sub(r"\s+(?=[.,;:!?]|(?:n't|'(?:s|m|d|re|ve|ll))(?!\w))", "", self.text.strip())
+        return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
 
 
 class AlignedSnippet(msgspec.Struct, frozen=True):

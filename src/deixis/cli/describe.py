@@ -102,6 +102,8 @@ def _describer(
     model: Model, by: By | None, regions: bool, count: int, most: int, bank: Path | None
 ) -> Callable[[Path], tuple[Picture, PictureDescription]]:
     """Describes a picture file, in the way that is asked for or, if none is, that the model can."""
+    from msgspec import structs
+
     from deixis.adapters.phrase_bank import read_bank, retrieved_captions, retrieved_regions
     from deixis.vision.picture_files import read_picture_file, shown
 
@@ -122,7 +124,7 @@ def _describer(
         elif retrieves:
             captions = retrieved_captions(model, path, phrases, count)
         else:
-            captions = model.describe(path, count)
+            captions = [structs.replace(each, text=each.sentence) for each in model.describe(path, count)]
         flat = [each for own in found for each in own]
         name = shown(os.fsencode(path))
         return picture, PictureDescription(name, picture.width, picture.height, tuple(captions), tuple(flat))
