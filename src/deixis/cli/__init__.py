@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
         index_commands.index,
         search_commands.search,
         search_commands.similar,
+        search_commands.duplicates,
         ground_command.ground,
         describe_command.describe,
         serve_command.serve,

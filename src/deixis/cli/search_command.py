@@ -1,4 +1,4 @@
-"""`deixis search`, `deixis similar`, `deixis doctor`: pictures of an index, found by words or by another picture."""
+"""`deixis search`, `similar`, `duplicates`, `doctor`: pictures of an index, found by words or by another picture."""
 
 from __future__ import annotations
 
@@ -139,6 +139,49 @@ def similar(
     _print(answer, f"like {image}", paths_only, null, as_json)
     if answer.absent:
         raise typer.Exit(1)
+
+
+def duplicates(
+    index: Index = None,
+    paths_only: Annotated[
+        bool, typer.Option("--paths-only", help="Print the paths of all but the largest picture of each group.")
+    ] = False,
+    null: NullOption = False,
+    as_json: Json = False,
+) -> None:
+    """Find files that show the same picture: copies, other sizes and formats, slightly edited versions.
+
+    The largest picture of each group comes first. Nothing is deleted.
+
+    Example: deixis duplicates --paths-only
+    """
+    from deixis.cli.output import print_json, progress_bar
+    from deixis.search.collection import Collection
+    from deixis.search.duplicates import find_duplicates
+    from deixis.search.generations import default_index
+    from deixis.vision.picture_files import printable, shown
+
+    collection = Collection(index or default_index())
+    try:
+        with progress_bar("Comparing", "pictures") as progress:
+            groups = find_duplicates(collection, progress)
+    finally:
+        collection.close()
+    if paths_only:
+        _print_paths((copy.path for group in groups for copy in group[1:]), null)
+    elif as_json:
+        print_json({"groups": [[{**copy._asdict(), "path": shown(copy.path)} for copy in group] for group in groups]})
+    else:
+        for group in groups:
+            for copy in group:
+                size = f"{copy.width} × {copy.height}" if copy.width else "?"
+                typer.echo(f"{size:>13}  {copy.bytes:>12,}  {printable(shown(copy.path))}")
+            typer.echo()
+        more = sum(len(group) - 1 for group in groups)
+        noun = "group" if len(groups) == 1 else "groups"
+        typer.echo(
+            f"{len(groups):,} {noun}; files besides the largest of each: {more:,}" if groups else "No duplicates."
+        )
 
 
 def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) -> None:

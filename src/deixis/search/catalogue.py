@@ -22,14 +22,20 @@ import msgspec
 from deixis.adapters.search_model import Identity
 from deixis.errors import InputError
 from deixis.files import require_database
+from deixis.vision.fingerprints import BYTES as FINGERPRINT_BYTES
 from deixis.vision.picture_files import Stamp
 
 CATALOGUE = "catalogue.sqlite"
 VERSION = 2
-#: Added in version 2: what the header of a picture says. A size of 0 × 0 could not be read; `taken` is the camera's
-#: local time, as in 2024-07-14T15:20:31.
+#: Added in version 2. A size of 0 × 0 could not be read; `taken` is the camera's local time, as in 2024-07-14T15:20:31.
 _DETAILS = """
-CREATE TABLE details (content INTEGER PRIMARY KEY, width INTEGER NOT NULL, height INTEGER NOT NULL, taken TEXT);
+CREATE TABLE details (
+    content INTEGER PRIMARY KEY,
+    width INTEGER NOT NULL,
+    height INTEGER NOT NULL,
+    taken TEXT,
+    fingerprint BLOB NOT NULL
+);
 """
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -67,11 +73,12 @@ class FileRow(NamedTuple):
 
 
 class Details(NamedTuple):
-    """Width and height of a picture, upright, and when it was taken; empty where its camera did not note it."""
+    """Width and height of a picture, upright, when it was taken, and its fingerprint; each empty if it is not known."""
 
-    width: int
-    height: int
-    taken: str
+    width: int = 0
+    height: int = 0
+    taken: str = ""
+    fingerprint: bytes = b""
 
 
 class ListedFile(NamedTuple):
@@ -271,21 +278,29 @@ class Catalogue:
         self._all("DELETE FROM details WHERE content NOT IN (SELECT id FROM contents)")
 
     def without_details(self) -> set[bytes]:
-        """The hashes of contents whose header was not looked at yet."""
+        """The hashes of contents of which nothing but the hash is known."""
         query = "SELECT sha256 FROM contents WHERE id NOT IN (SELECT content FROM details)"
         return {row[0] for row in self._all(query, (), bytes)}
 
     def put_details(self, details: Mapping[int, Details]) -> None:
-        values = [(content, width, height, taken or None) for content, (width, height, taken) in details.items()]
-        self._do("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?)", values)
+        values = [
+            (content, width, height, taken or None, fingerprint)
+            for content, (width, height, taken, fingerprint) in details.items()
+        ]
+        self._do("INSERT OR REPLACE INTO details VALUES (?, ?, ?, ?, ?)", values)
 
     def details(self, content: int) -> Details:
-        """What the header of a content says; nothing (0, 0, "") where it was not looked at."""
+        """What is known of a content."""
         if not self._has_details:
-            return Details(0, 0, "")
-        query = "SELECT width, height, taken FROM details WHERE content = ?"
-        found = self._all(query, (content,), int, int, (str, type(None)))
-        return Details(found[0][0], found[0][1], self._time(found[0][2])) if found else Details(0, 0, "")
+            return Details()
+        query = "SELECT width, height, taken, fingerprint FROM details WHERE content = ?"
+        found = self._all(query, (content,), int, int, (str, type(None)), bytes)
+        if not found:
+            return Details()
+        width, height, taken, fingerprint = found[0]
+        if len(fingerprint) not in (0, FINGERPRINT_BYTES):
+            raise _damaged(self.path, f"a fingerprint has {len(fingerprint)} bytes")
+        return Details(width, height, self._time(taken), fingerprint)
 
     def listing(self) -> Iterator[ListedFile]:
         """All files that are pictures."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from deixis.adapters.search_model import Cells, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
-from deixis.search.catalogue import Catalogue, Details
+from deixis.search.catalogue import Catalogue, Details, ListedFile
 from deixis.search.filters import Filter, file_time
 from deixis.search.generations import current_generation
 from deixis.search.stores.exact import Ids, NearestRows
@@ -81,10 +82,14 @@ class Collection:
         taken = self._catalogue.details(picture).taken
         return taken or min(map(file_time, self._catalogue.file_times(picture)), default="")
 
+    def files(self) -> Iterator[ListedFile]:
+        """All files that are pictures; `taken` is the time of the file where the camera did not note one."""
+        for file in self._catalogue.listing():
+            yield file if file.taken else file._replace(taken=file_time(file.modified))
+
     def _listed(self, only: Filter) -> Ids:
         dates: dict[int, tuple[str, bytes]] = {}
-        for content, path, _, modified, taken in self._catalogue.listing():
-            date = taken or file_time(modified)
+        for content, path, _, _, date in self.files():
             if only.passes_date(date) and only.passes_path(path):
                 dates[content] = min(dates.get(content, (date, path)), (date, path))
         newest = sorted(dates, key=lambda content: dates[content][1])

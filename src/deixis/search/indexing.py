@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from PIL.Image import Image as Picture
 
 from deixis.adapters.search_model import Cells, Pictures, Rows, SearchModel
 from deixis.errors import DeixisError, InputError
@@ -33,6 +34,8 @@ from deixis.search.stores.vector_stores import (
 from deixis.search.tidying import tidied
 from deixis.search.vectors import append_pictures
 from deixis.search.walking import Found, Walk, is_under
+from deixis.vision.fingerprints import SIDE as FINGERPRINT_SIDE
+from deixis.vision.fingerprints import fingerprint
 from deixis.vision.picture_files import NEVER, Stamp, read_file, shown
 from deixis.vision.reading import decode_picture, read_header
 
@@ -278,7 +281,7 @@ class _Update:
             picture = decode_picture(data, name=shown(found.path), at_least=self._at_least)
         except InputError as fault:
             return Looked(found, stamp, None, None, fault.problem)
-        return Looked(found, stamp, sha256, self._model.prepare(picture), None, _details(data, found.path))
+        return Looked(found, stamp, sha256, self._model.prepare(picture), None, _details(data, found.path, picture))
 
     def _add(self, looked: Looked) -> None:
         self._files.append(looked._replace(pixels=None))
@@ -328,11 +331,14 @@ class _Update:
         self._progress(self._done, total)
 
 
-def _details(data: bytes, path: bytes) -> Details:
+def _details(data: bytes, path: bytes, picture: Picture | None = None) -> Details:
+    """What is kept of a picture beside its embedding; `picture` is it decoded, where that was needed anyway."""
+    name = shown(path)
     try:
-        return Details(*read_header(data, name=shown(path)))
+        picture = picture or decode_picture(data, name=name, at_least=FINGERPRINT_SIDE)
+        return Details(*read_header(data, name=name), fingerprint(picture))
     except InputError:
-        return Details(0, 0, "")
+        return Details()
 
 
 def _in_order(pool: ThreadPoolExecutor, look: Callable[[Found], Looked], files: Iterable[Found]) -> Iterator[Looked]:
