@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from fastapi import FastAPI
 from PIL import Image as Pillow
 
 from deixis.model import Description, Grounding, Model
+from deixis.search.collection import KEY_BYTES
 from deixis.search.indexing import index_folders
 from deixis.web.search_app import search_app
 from deixis.web.search_desk import Desk
@@ -100,6 +102,4 @@ class SearchSite:
 
     def key(self, name: str) -> str:
         """The key of a picture by its file's name."""
-        path = str(self.pictures / f"{name}.png")
-        hits = self.get("/api/search", q="red", count=200).json()["hits"]
-        return next(hit["picture"] for hit in hits if hit["path"] == path)
+        return hashlib.sha256((self.pictures / f"{name}.png").read_bytes()).hexdigest()[: 2 * KEY_BYTES]

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import time
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,11 +20,11 @@ from typer.testing import CliRunner
 
 from deixis.cli import app as command_line
 from deixis.errors import DeixisError
-from deixis.web import search_routes
+from deixis.web import picture_routes, search_routes
 from deixis.web.entrance import WRONG_BURST, Entrance
 from deixis.web.search_state import LARGEST_PICTURE
 from deixis.web.security import HEADERS, Hosts, is_loopback
-from tests.search.fakes import COLOURS, paint
+from tests.search.fakes import COLOURS, ColourModel, paint
 from tests.web.search_site import SIZE, SearchSite
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -88,8 +89,10 @@ def test_every_answer_carries_the_policy(site: SearchSite) -> None:
         "/",
         f"/pictures/{key}",
         "/map",
+        "/duplicates",
         "/api",
         "/api/search?q=red",
+        f"/api/pictures/{key}/original",
         f"/api/pictures/{key}/thumbnail",
         "/none",
     ):
@@ -103,17 +106,18 @@ def test_every_answer_carries_the_policy(site: SearchSite) -> None:
 
 
 def test_without_the_token_nothing_is_told(guarded: SearchSite) -> None:
-    routes = [route for route in search_routes.router.routes if isinstance(route, APIRoute)]
-    assert len(routes) >= 10
+    both = (*search_routes.router.routes, *picture_routes.router.routes)
+    routes = [route for route in both if isinstance(route, APIRoute)]
+    assert len(routes) >= 18
     key = "0" * 32
     for route in routes:
-        path = route.path.replace("{picture}", key).replace("{size}", "thumbnail")
+        path = route.path.replace("{picture}", key).replace("{size}", "thumbnail").replace("{name}", key)
         for method in route.methods:
             headers = {"Content-Type": "image/png"} if method == "POST" else {}
             assert guarded.client.request(method, path, headers=headers).status_code == 401, path
     for path in ("/metrics", "/api/openapi.json"):
         assert guarded.client.get(path).status_code == 401
-    for path in ("/", "/map", "/api", f"/pictures/{key}"):
+    for path in ("/", "/map", "/duplicates", "/api", f"/pictures/{key}"):
         told = guarded.client.get(path)
         assert told.status_code == 303
         assert told.headers["location"] == "/enter"
@@ -165,8 +169,17 @@ TRAVERSALS = ["../../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%00", "/etc/pass
 
 @pytest.mark.parametrize("name", TRAVERSALS)
 def test_a_picture_goes_by_its_key_and_by_nothing_else(site: SearchSite, name: str) -> None:
-    for path in (f"/pictures/{name}", f"/api/pictures/{name}", f"/api/pictures/{name}/thumbnail", f"/static/{name}"):
-        assert site.client.get(path).status_code in (404, 422), path
+    paths = (
+        "/pictures/{}",
+        "/api/pictures/{}",
+        "/api/pictures/{}/thumbnail",
+        "/api/pictures/{}/original",
+        "/static/{}",
+    )
+    for path in (*paths, "/api/downloads/{}"):
+        assert site.client.get(path.format(name)).status_code in (404, 422), path
+    assert site.client.post(f"/api/pictures/{name}/reveal", json={}).status_code in (403, 404, 405, 415, 422)
+    assert site.client.post("/api/downloads", json={"pictures": [name]}).status_code == 422
     assert site.get("/api/similar", picture=name).status_code in (404, 422)
     assert site.get("/api/ground", picture=name, text="red").status_code in (404, 422)
 
@@ -201,11 +214,54 @@ def test_only_what_was_indexed_is_shown(tmp_path: Path) -> None:
         os.rename(site.pictures / "moved", tmp_path / "outside" / "moved")
         (site.pictures / "moved").symlink_to(tmp_path / "outside" / "moved")
         for name in ("changed", "linked", "secret", "away"):
-            for path in (f"/api/pictures/{keys[name]}/thumbnail", f"/api/pictures/{keys[name]}"):
+            picture = f"/api/pictures/{keys[name]}"
+            for path in (f"{picture}/thumbnail", picture, f"{picture}/original", f"{picture}/original?download=1"):
                 told = site.client.get(path)
                 assert told.status_code == 404, name
                 assert str(tmp_path) not in told.text
         assert site.client.get(f"/api/pictures/{keys['red']}/thumbnail").status_code == 200
+        address = site.client.post("/api/downloads", json={"pictures": list(keys.values())}).json()["address"]
+        with zipfile.ZipFile(io.BytesIO(site.client.get(address).content)) as archive:
+            assert archive.namelist() == ["red.png", "not included.txt"]
+            missing = archive.read("not included.txt").decode()
+        assert [name for name in keys if f"{name}.png" not in missing] == ["red"]
+
+
+def test_files_are_revealed_only_at_the_machine_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, bool]] = []
+    monkeypatch.setattr("typer.launch", lambda path, locate: shown.append((path, locate)) or int("blue" in path))
+    site = SearchSite(tmp_path)
+    with site.serve(is_local=True):
+        address = f"/api/pictures/{site.key('red')}/reveal"
+        assert site.get("/api/status").json()["reveals"] is True
+        assert site.client.post(address, json={}).json() == {"path": str(site.pictures / "red.png")}
+        assert shown == [(str(site.pictures / "red.png"), True)]
+        for header in ("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"):
+            assert site.client.post(address, json={}, headers={header: "127.0.0.1"}).status_code == 403
+        # Another site's page can make a browser send a form or follow a link, and neither is enough.
+        assert site.client.post(address, content="x", headers={"Content-Type": "text/plain"}).status_code == 415
+        assert site.client.post(address, json={}, headers={"Origin": "http://evil.example"}).status_code == 403
+        assert site.client.get(address).status_code in (404, 405, 422)
+        assert site.client.post(f"/api/pictures/{'0' * 32}/reveal", json={}).status_code == 404
+        assert len(shown) == 1
+        told = site.client.post(f"/api/pictures/{site.key('blue')}/reveal", json={})
+        assert (told.status_code, told.json()["error"]) == (409, "no file manager opens here")
+    with site.serve():
+        assert site.get("/api/status").json()["reveals"] is False
+        assert site.client.post(address, json={}).status_code == 403
+    assert len(shown) == 2
+
+
+def test_only_a_server_for_this_machine_reveals_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SearchSite(tmp_path)
+    made: list[bool] = []
+    monkeypatch.setattr("deixis.search.engine.load_search_model", lambda name: ColourModel())
+    monkeypatch.setattr("deixis.web.serving.serve", lambda app, *rest: made.append(app.state.search.is_local))
+    index = ["serve", "--index", str(tmp_path / "index"), "--model", "none"]
+    for options in ([], ["--token", TOKEN], ["--allow-host", "photos.home"], ["--proxy", "127.0.0.1"]):
+        assert CliRunner().invoke(command_line, [*index, *options]).exception is None
+    assert CliRunner().invoke(command_line, [*index, "--host", "0.0.0.0", "--token", TOKEN]).exception is None
+    assert made == [True, False, False, False, False]
 
 
 def bomb(width: int, height: int) -> bytes:

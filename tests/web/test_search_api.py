@@ -94,14 +94,15 @@ def test_many_at_once_each_get_their_own_answer_in_fewer_batches(tmp_path: Path)
     try:
         go.clear()
         colours = [name for name in PAINTED if name in COLOURS] * 10
-        waiting = [desk.ask(desk.engine, parse_query(name), 1) for name in ["red", *colours]]
+        waiting = [desk.ask(desk.engine, parse_query(name), search_desk.Part(1)) for name in ["red", *colours]]
         while not site.model.batches[1:]:
             time.sleep(0.01)
         go.set()
         for name, answer in zip(["red", *colours], waiting, strict=True):
             (found,) = answer.result(10).found
             assert Path(desk.engine.collection.paths(found.picture)[0].decode()).stem == name
-        assert sum(site.model.batches) == 1 + 1 + len(colours)
+        # What was asked before need not be encoded again.
+        assert sum(site.model.batches) <= 1 + 1 + len(colours)
         assert len(site.model.batches) <= len(colours) // 3
     finally:
         desk.close()
@@ -119,7 +120,7 @@ def test_one_query_that_fails_spoils_no_other(tmp_path: Path) -> None:
     desk = search_desk.Desk(site.index, Picky())
     try:
         texts = ["red", "green", "poison", "blue", "white"]
-        waiting = [desk.ask(desk.engine, parse_query(text), 1) for text in texts]
+        waiting = [desk.ask(desk.engine, parse_query(text), search_desk.Part(1)) for text in texts]
         for text, answer in zip(texts, waiting, strict=True):
             if text == "poison":
                 with pytest.raises(DeixisError):
@@ -198,12 +199,9 @@ def test_pictures_come_small_upright_and_without_metadata(tmp_path: Path) -> Non
     with site.serve():
         found = site.get("/api/search", q="purple", count=200).json()["hits"]
         key = next(hit["picture"] for hit in found if hit["path"].endswith("turned.jpg"))
-        assert site.get(f"/api/pictures/{key}").json() == {
-            "picture": key,
-            "paths": [str(site.pictures / "turned.jpg")],
-            "width": 1000,
-            "height": 2000,
-        }
+        told = site.get(f"/api/pictures/{key}").json()
+        assert (told["picture"], told["paths"]) == (key, [str(site.pictures / "turned.jpg")])
+        assert (told["width"], told["height"]) == (1000, 2000)
         for size, longest in (("thumbnail", 400), ("screen", 1600)):
             told = site.get(f"/api/pictures/{key}/{size}")
             assert told.headers["content-type"] == "image/jpeg"
@@ -241,7 +239,7 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
 
 def test_describing_tells_captions_and_where_their_phrases_are(site: SearchSite) -> None:
     told = site.get("/api/describe", picture=site.key("red")).json()
-    assert [each["text"] for each in told["captions"]] == ["red and blue <b>", "white , red"]
+    assert [each["text"] for each in told["captions"]] == ["Red and blue <b>.", "White, red."]
     # Each phrase once.
     assert [(each["text"], each["box"]) for each in told["regions"]] == [
         ("red", [0, 0, 60, 80]),

@@ -9,10 +9,13 @@ import base64
 import io
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image as Pillow
 
@@ -111,7 +114,9 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     page.wait_for_function("() => document.getElementById('told').textContent.includes('“red”')")
     told = page.inner_text("#told")
     assert visitor.found()[0] == "red"
-    assert told.startswith(f"{len(visitor.found())} picture")
+    matches = site.get("/api/search", q="red").json()["matches"]
+    assert told.startswith(f"{matches} picture")
+    assert len(visitor.found()) == matches
     assert "red" not in visitor.found("#rest")
     assert page.inner_text("#found .tile:first-child .score").endswith(
         f"{site.get('/api/search', q='red').json()['hits'][0]['score']:.2f}"
@@ -133,8 +138,9 @@ def test_results_come_while_one_types_and_what_is_absent_is_said(browser: Any, s
     page.fill("#words", '"red')
     page.wait_for_function("() => document.getElementById('told').textContent.includes('not closed')")
     page.fill("#words", "")
-    page.wait_for_function("() => document.getElementById('told').textContent === ''")
+    page.wait_for_function("() => document.getElementById('told').textContent.includes('newest first')")
     page.reload()
+    page.wait_for_selector(".tile")
     assert visitor.faults == ["Failed to load resource: the server responded with a status of 400 (Bad Request)"]
 
 
@@ -145,9 +151,9 @@ def test_everything_can_be_done_with_the_keyboard(browser: Any, site: SearchSite
     page.wait_for_selector("#found .score")
     page.keyboard.press("ArrowDown")
     tiles = page.locator(".tile")
-    assert page.evaluate("document.activeElement === document.querySelector('.tile')")
+    assert page.evaluate("document.activeElement === document.querySelector('.tile .open')")
     page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement === document.querySelectorAll('.tile')[1]")
+    assert page.evaluate("document.activeElement === document.querySelectorAll('.tile .open')[1]")
     page.keyboard.press("ArrowDown")
     below = page.evaluate("document.activeElement.getBoundingClientRect().top")
     assert below > tiles.nth(1).bounding_box()["y"]
@@ -215,14 +221,14 @@ def test_a_hit_opens_with_the_words_of_the_query_pointed_at(browser: Any, site: 
     page = visitor.page
     visitor.open("/")
     visitor.search('"red" "blue" -green')
-    page.locator(".tile").first.click()
+    page.locator(".tile .open").first.click()
     page.wait_for_selector(".marks div")
     assert page.input_value("#sentence") == "red, blue"
     assert page.inner_text("#back").endswith('“"red" "blue" -green”')
     page.wait_for_selector("#captions button")
-    assert page.inner_text("#captions li:first-child") == "red and blue <b>"
+    assert page.inner_text("#captions li:first-child") == "Red and blue <b>."
     page.click("#captions button")
-    page.wait_for_function("() => document.getElementById('sentence').value === 'red and blue <b>'")
+    page.wait_for_function("() => document.getElementById('sentence').value === 'Red and blue <b>.'")
     page.click("#regions button >> text=white")
     page.wait_for_function("() => document.querySelector('.marks div')?.textContent === 'white'")
     page.wait_for_selector("#near .tile")
@@ -254,6 +260,12 @@ def test_a_picture_that_is_dropped_or_chosen_finds_others_like_it(
     assert visitor.found()[0] == "teal"
     assert page.is_visible("#example")
     assert not page.is_visible("#drop")
+    # The picture is kept in the browser, so a reload searches by it again.
+    assert "sent=" in page.url
+    page.reload()
+    page.wait_for_selector("#found .score")
+    assert visitor.found()[0] == "teal"
+    assert page.is_visible("#example")
     visitor.search("green")
     assert "“green”" in page.inner_text("#told")
     page.click("#example-away")
@@ -264,6 +276,226 @@ def test_a_picture_that_is_dropped_or_chosen_finds_others_like_it(
     page.evaluate(drop, [base64.b64encode(b"no picture").decode(), "image/png"])
     page.wait_for_function("() => document.getElementById('told').textContent.includes('not a picture')")
     assert [fault for fault in visitor.faults if "400" not in fault] == []
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SearchSite]:
+    """Some hundred pictures of two folders and years, wide and tall ones."""
+    made = SearchSite(tmp_path_factory.mktemp("library"))
+    chance = np.random.default_rng(1)
+    for number in range(320):
+        colour = tuple(int(each) for each in chance.integers(0, 256, 3))
+        size = [(90, 60), (60, 90), (180, 60)][number % 3]
+        path = made.pictures / ("2019" if number % 2 else "2021") / f"photo-{number:03}.png"
+        paint(path, colour, size)
+        noon = datetime(2019 if number % 2 else 2021, 1 + number % 12, 1, 12).timestamp() + number
+        os.utime(path, (noon, noon))
+    made.update()
+    with made.serve(is_local=True) as served:
+        yield served
+
+
+def scroll_until(visitor: Visitor, count: int) -> None:
+    """Scroll down until so many pictures are listed."""
+    page = visitor.page
+    for _ in range(60):
+        if page.locator(".tile").count() >= count:
+            return
+        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_timeout(150)
+    raise AssertionError(f"{page.locator('.tile').count()} pictures are listed")
+
+
+@pytest.mark.parametrize("screen", ["desktop-light", "phone-dark"])
+def test_the_list_goes_on_and_back_shows_it_as_it_was_left(browser: Any, library: SearchSite, screen: str) -> None:
+    visitor = Visitor(browser, library, **SCREENS[screen])
+    page = visitor.page
+    visitor.open("/")
+    total = len(library.desk.engine.collection)
+    page.wait_for_selector(".tile")
+    assert page.inner_text("#told") == f"{total} pictures, newest first"
+    scroll_until(visitor, total)
+    assert len(set(visitor.found())) == total
+    visitor.search("green")
+    scroll_until(visitor, 250)
+    tiles = page.locator(".tile").count()
+    page.evaluate("scrollTo(0, 1500)")
+    page.wait_for_timeout(100)
+    pictures = page.eval_on_selector_all(".tile", "all => all.map(each => each.dataset.picture)")
+    at = page.evaluate(
+        "() => [...document.querySelectorAll('.tile')].findIndex((t) => t.getBoundingClientRect().top > 150)"
+    )
+    page.locator(".tile .open").nth(at).click()
+    # Arrow keys go through the list, and the browser's Back still leads to it.
+    page.wait_for_selector("#next:not([hidden])")
+    for key, place in (("ArrowRight", at + 1), ("ArrowLeft", at), ("ArrowRight", at + 1)):
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/pictures/{pictures[place]}?q=green")
+        page.wait_for_selector("#previous:not([hidden])")
+    page.keyboard.press("Escape")
+    page.wait_for_url("**/?q=green")
+    page.wait_for_function("count => document.querySelectorAll('.tile').length >= count", arg=tiles)
+    assert page.evaluate("scrollY") == pytest.approx(1500, abs=2)
+    focused = page.evaluate("document.activeElement.closest('.tile')?.dataset.picture")
+    assert focused == pictures[at + 1]
+    shown = page.eval_on_selector_all(".tile", "all => all.map(each => each.dataset.picture)")
+    assert shown[:tiles] == pictures[:tiles]
+    # A picture far down is seen again, too.
+    page.locator(".tile .open").nth(at).click()
+    page.wait_for_selector("#next:not([hidden])")
+    page.go_back()
+    page.wait_for_function("count => document.querySelectorAll('.tile').length >= count", arg=tiles)
+    assert page.evaluate("scrollY") == pytest.approx(1500, abs=2)
+    assert visitor.faults == []
+
+
+def test_filters_and_more_like_this(browser: Any, library: SearchSite) -> None:
+    visitor = Visitor(browser, library)
+    page = visitor.page
+    visitor.open("/")
+    page.wait_for_selector(".tile")
+    page.click("#filters summary")
+    page.fill("#filter-folder", "/2019")
+    page.wait_for_function(
+        "() => document.getElementById('told').textContent === '160 pictures with these filters, newest first'"
+    )
+    page.fill("#filter-since", "2019-11-01")
+    page.fill("#filter-name", "photo-1*")
+    page.wait_for_url("**/?folder=%2F2019&name=photo-1*&since=2019-11-01")
+    expected = library.get("/api/pictures", folder="/2019", name="photo-1*", since="2019-11-01").json()["total"]
+    page.wait_for_function("count => document.querySelectorAll('.tile').length === count", arg=expected)
+    assert 0 < expected < 20
+    assert page.inner_text("#filters-count").strip() == "(3)"
+    page.reload()
+    page.wait_for_function("count => document.querySelectorAll('.tile').length === count", arg=expected)
+    assert page.input_value("#filter-folder") == "/2019"
+    page.click("#filters-clear")
+    page.wait_for_function("() => document.querySelectorAll('.tile').length > 20")
+    options = page.eval_on_selector_all("#folders option", "all => all.map((each) => each.value)")
+    assert options == ["/pictures/", "/pictures/2019/", "/pictures/2021/"]
+    page.locator(".tile").nth(3).hover()
+    like = page.get_attribute(".tile >> nth=3", "data-picture")
+    page.locator(".tile .like").nth(3).click()
+    page.wait_for_url(f"**/?like={like}")
+    page.wait_for_selector("#found .score")
+    assert page.is_visible("#example")
+    assert like not in page.eval_on_selector_all(".tile", "all => all.map((each) => each.dataset.picture)")
+    page.go_back()
+    page.wait_for_selector(f".tile[data-picture='{like}']")
+    assert visitor.faults == []
+
+
+def test_selected_pictures_are_copied_and_downloaded(browser: Any, library: SearchSite) -> None:
+    visitor = Visitor(browser, library)
+    visitor.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visitor.page
+    visitor.open("/?q=red")
+    page.wait_for_selector("#found .score")
+    paths = page.eval_on_selector_all(".tile", "all => all.map((each) => each.dataset.path)")
+    page.click("#select")
+    page.locator(".tile .open").nth(0).click()
+    page.locator(".tile .open").nth(3).click(modifiers=["Shift"])
+    page.locator(".tile .pick").nth(1).click()
+    assert page.inner_text("#selected [data-count]") == "3 selected"
+    # They stay selected in another search.
+    visitor.search("blue")
+    page.wait_for_timeout(300)
+    assert page.inner_text("#selected [data-count]") == "3 selected"
+    page.click("[data-do=copy]")
+    page.wait_for_function("() => document.getElementById('notice').textContent.includes('3 paths')")
+    assert page.evaluate("navigator.clipboard.readText()").split("\n") == [paths[0], paths[2], paths[3]]
+    with page.expect_download() as downloading:
+        page.click("[data-do=zip]")
+    assert downloading.value.suggested_filename == "3 pictures.zip"
+    with zipfile.ZipFile(downloading.value.path()) as archive:
+        assert sorted(archive.namelist()) == sorted(Path(paths[number]).name for number in (0, 2, 3))
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#selected", state="hidden")
+    # Outside of selecting, a click opens.
+    page.locator(".tile .open").first.click()
+    page.wait_for_url("**/pictures/*")
+    assert visitor.faults == []
+
+
+def test_a_picture_can_be_opened_saved_and_shown_in_its_folder(
+    browser: Any, library: SearchSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr("typer.launch", lambda path, locate: launched.append(path) or 0)
+    visitor = Visitor(browser, library)
+    page = visitor.page
+    visitor.open(f"/pictures/{library.key('red')}")
+    page.wait_for_selector("#near .tile")
+    with page.expect_download() as downloading:
+        page.click("text=Download")
+    saved = downloading.value
+    assert saved.suggested_filename == "red.png"
+    assert Path(saved.path()).read_bytes() == (library.pictures / "red.png").read_bytes()
+    with visitor.context.expect_page() as opening:
+        page.click("text=Open original")
+    opening.value.wait_for_load_state()
+    assert opening.value.url.endswith("/original")
+    page.click("#reveal")
+    page.wait_for_timeout(500)
+    assert launched == [str(library.pictures / "red.png")]
+    assert page.inner_text("#date").startswith("File of ")
+    assert visitor.faults == []
+
+
+def test_a_search_shows_that_it_is_under_way(browser: Any, library: SearchSite) -> None:
+    visitor = Visitor(browser, library)
+    page = visitor.page
+    visitor.open("/")
+    page.wait_for_selector(".tile")
+
+    def slowly(route: Any) -> None:
+        page.wait_for_selector("main[aria-busy=true]")
+        route.continue_()
+
+    page.route("**/api/search?**", slowly)
+    visitor.search("red")
+    page.wait_for_selector("main[aria-busy=false]")
+    assert visitor.found()
+
+
+def test_tall_pictures_are_shown_whole(browser: Any, library: SearchSite) -> None:
+    visitor = Visitor(browser, library)
+    page = visitor.page
+    visitor.open("/")
+    page.wait_for_selector(".tile")
+    page.wait_for_load_state("networkidle")
+    shapes = page.eval_on_selector_all(
+        ".tile img",
+        """all => all.filter((image) => image.naturalWidth).map((image) =>
+            [image.naturalWidth / image.naturalHeight, image.clientWidth / image.clientHeight])""",
+    )
+    assert len(shapes) > 10
+    assert min(whole for whole, _ in shapes) < 0.7
+    for whole, shown in shapes:
+        # Only panoramas are cut off at their ends.
+        assert shown == pytest.approx(min(whole, 2), rel=0.03)
+
+
+def test_duplicates_are_shown_and_all_but_the_largest_selected(browser: Any, tmp_path: Path) -> None:
+    made = SearchSite(tmp_path)
+    chance = np.random.default_rng(5)
+    for number in range(3):
+        blobs = Pillow.fromarray(chance.integers(0, 256, (6, 8, 3), np.uint8)).resize((400, 300))
+        blobs.save(made.pictures / f"large-{number}.png")
+        blobs.resize((200, 150)).save(made.pictures / f"small-{number}.jpg")
+    made.update()
+    with made.serve() as site:
+        visitor = Visitor(browser, site)
+        page = visitor.page
+        visitor.open("/duplicates")
+        page.wait_for_selector(".group")
+        assert page.inner_text("#told") == "3 groups of files"
+        assert page.evaluate(INSPECTION) == []
+        page.click("#others")
+        assert page.inner_text("#selected [data-count]") == "3 selected"
+        chosen = page.eval_on_selector_all(".chosen", "all => all.map((each) => each.dataset.path)")
+        assert {Path(path).name for path in chosen} == {"small-0.jpg", "small-1.jpg", "small-2.jpg"}
+        assert visitor.faults == []
 
 
 def test_the_map_shows_lights_up_and_opens(browser: Any, site: SearchSite) -> None:
@@ -337,7 +569,7 @@ INSPECTION = """() => {
     };
     for (const each of document.querySelectorAll("body *")) {
         const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-        if (!own || !each.checkVisibility() || each.matches(".unseen, .unseen *, option, .score")) continue;
+        if (!own || !each.checkVisibility() || each.matches(".unseen, .unseen *, option, .score, .like")) continue;
         const style = getComputedStyle(each);
         const [one, other] = [luminance(channels(style.color)), luminance(behind(each))].sort((a, b) => b - a);
         const ratio = (one + 0.05) / (other + 0.05);

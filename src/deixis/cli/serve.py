@@ -77,7 +77,9 @@ def serve(
     with busy("Opening the index"):
         desk = Desk(where, load_search_model(search_model) if search_model else None)
         sight = _sight(model)
-    app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), entrance=entrance)
+    # Whoever sets a token, a name or a proxy serves others.
+    is_local = is_loopback(host) and not (token or allow_host or proxy)
+    app = search_app(desk, sight, hosts=Hosts(host, allow_host or ()), entrance=entrance, is_local=is_local)
 
     def ready(address: str) -> None:
         pictures = len(desk.engine.collection)

@@ -1,8 +1,8 @@
 """Pictures of an index for a browser: shrunken copies, and only of bytes that were indexed.
 
 A picture is found by its key. Its file must lie, with all links resolved, in a folder that was indexed, and still hold
-what it held then: whatever was put in its place is shown to nobody. What a browser gets is drawn anew from the pixels,
-upright and without metadata.
+what it held then: whatever was put in its place is shown to nobody. What a page shows is drawn anew from the pixels,
+upright and without metadata; only who asks for the original gets the file itself.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterator
+from io import BufferedReader
 from typing import Literal, NamedTuple
 
 from PIL import Image as Pillow
 
+from deixis.corpus.pictures import PICTURE_LIMIT
 from deixis.errors import DeixisError, InputError
+from deixis.files import open_regular
 from deixis.search.collection import Collection
+from deixis.search.filters import Filter
 from deixis.search.walking import is_under
 from deixis.vision.picture_files import read_file, shown
 from deixis.vision.reading import decode_picture, read_size
@@ -27,10 +32,23 @@ SIDES: dict[Size, int] = {"thumbnail": 400, "screen": 1600}
 QUALITY = 85
 #: Bytes of shrunken pictures kept in memory: some five thousand thumbnails.
 KEPT_BYTES = 128 << 20
+#: Bytes of an original that are read at a time.
+PART_BYTES = 1 << 20
+GONE = "this picture is gone or has changed since it was indexed; index again: deixis index"
 
 
 class NoPicture(DeixisError):
     """There is no such picture, or not any more."""
+
+
+class ListedPicture(NamedTuple):
+    """A picture of a list: its key, a file, when it was taken, and its size, 0 × 0 where that is not known."""
+
+    key: str
+    path: str
+    date: str
+    width: int
+    height: int
 
 
 class PictureFile(NamedTuple):
@@ -63,20 +81,67 @@ def picture_of(collection: Collection, key: str) -> int:
     return picture
 
 
+def listed_picture(collection: Collection, picture: int, only: Filter) -> ListedPicture | None:
+    """A picture for a list, with the first of its files that passes the filter; None if it is gone."""
+    key, paths = collection.key(picture), [path for path in collection.paths(picture) if only.passes_path(path)]
+    if not key or not paths:
+        return None
+    width, height = collection.details(picture)[:2]
+    return ListedPicture(key, shown(paths[0]), collection.date(picture), width, height)
+
+
 def picture_file(collection: Collection, key: str) -> PictureFile:
     """The first of a picture's files that is still what was indexed."""
-    roots = [os.path.realpath(root) for root in collection.roots]
-    for path in collection.paths(picture_of(collection, key)):
-        real = os.path.realpath(path)
-        if not any(is_under(real, root) for root in roots):
-            continue
+    for path, real in _places(collection, key):
         try:
             data, _ = read_file(real)
         except InputError:
             continue
         if hashlib.sha256(data).hexdigest().startswith(key):
             return PictureFile(shown(path), data)
-    raise NoPicture("this picture is gone or has changed since it was indexed; index again: deixis index")
+    raise NoPicture(GONE)
+
+
+class Original(NamedTuple):
+    """The file of a picture, opened at its beginning; whoever asked for it closes it."""
+
+    path: bytes
+    size: int
+    stream: BufferedReader
+
+    def parts(self) -> Iterator[bytes]:
+        """Its bytes, a part at a time, and no more than there were when it was opened."""
+        left = self.size
+        while left > 0 and (part := self.stream.read(min(PART_BYTES, left))):
+            left -= len(part)
+            yield part
+
+
+def open_original(collection: Collection, key: str) -> Original:
+    """The same as `picture_file` without holding its bytes in memory."""
+    for path, real in _places(collection, key):
+        try:
+            stream = open_regular(real, follow_links=False)
+        except InputError:
+            continue
+        try:
+            size = os.fstat(stream.fileno()).st_size
+            if size <= PICTURE_LIMIT and hashlib.file_digest(stream, "sha256").hexdigest().startswith(key):
+                stream.seek(0)
+                return Original(path, size, stream)
+        except OSError:
+            pass
+        stream.close()
+    raise NoPicture(GONE)
+
+
+def _places(collection: Collection, key: str) -> Iterator[tuple[bytes, bytes]]:
+    """The paths of a picture's files that lie in folders that were indexed, and the same with links resolved."""
+    roots = [os.path.realpath(root) for root in collection.roots]
+    for path in collection.paths(picture_of(collection, key)):
+        real = os.path.realpath(path)
+        if any(is_under(real, root) for root in roots):
+            yield path, real
 
 
 def size_of(file: PictureFile) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Request, R
 
 from deixis.vision.drawing.palette import PALETTE, Colour, text_on
 from deixis.vision.picture_files import shown
-from deixis.web import search_routes
+from deixis.web import picture_routes, search_routes
 from deixis.web.entrance import Entrance, admitted
 from deixis.web.indexed_pictures import NoPicture, picture_of
 from deixis.web.search_desk import Busy, Desk
@@ -19,9 +19,6 @@ from deixis.web.security import Hosts
 from deixis.web.server_metrics import Measured, Metrics
 from deixis.web.shell import body, make_app, page, reply
 from deixis.web.sight import Sight, Unable
-
-#: Pictures on the first page before anything is asked.
-SOME = 24
 
 
 async def _led_to_the_door(request: Request) -> None:
@@ -36,7 +33,12 @@ open_routes = APIRouter()
 
 
 def search_app(
-    desk: Desk, sight: Sight | None = None, *, hosts: Hosts | None = None, entrance: Entrance | None = None
+    desk: Desk,
+    sight: Sight | None = None,
+    *,
+    hosts: Hosts | None = None,
+    entrance: Entrance | None = None,
+    is_local: bool = False,
 ) -> FastAPI:
     """The application of an index.
 
@@ -45,6 +47,7 @@ def search_app(
         sight: points at phrases and describes.
         hosts: the names that it may be asked for under; None for those of this machine alone.
         entrance: who may come in; None for everybody who can reach the server.
+        is_local: whether only this machine reaches it, without a proxy: then it shows files in the file manager.
     """
     statuses = {NoPicture: 404, Unable: 409, Busy: 429}
     guarding = {"hosts": hosts or Hosts("127.0.0.1"), "largest_picture": LARGEST_PICTURE}
@@ -53,9 +56,9 @@ def search_app(
     metrics.watch("deixis_pictures", "Pictures of the index.", lambda: len(desk.engine.collection))
     metrics.watch("deixis_waiting", "Queries that wait.", lambda: desk.waiting)
     app.add_middleware(Measured, metrics=metrics)
-    app.state.search, app.state.metrics = SearchState(desk, sight or Sight()), metrics
+    app.state.search, app.state.metrics = SearchState(desk, sight or Sight(), is_local=is_local), metrics
     app.state.entrance = entrance or Entrance(None)
-    for router in (open_routes, pages, search_routes.router):
+    for router in (open_routes, pages, search_routes.router, picture_routes.router):
         app.include_router(router)
     document_search(app)
     return app
@@ -98,10 +101,7 @@ async def door(request: Request) -> Response:
 
 @pages.get("/")
 async def home(request: Request) -> Response:
-    collection = state_of(request).desk.engine.collection
-    step = max(1, len(collection) // SOME)
-    some = [key for picture in collection.ids[::step][:SOME].tolist() if (key := collection.key(picture))]
-    return _page(request, "search/search.html", some=some)
+    return _page(request, "search/search.html")
 
 
 @pages.get("/pictures/{picture}")
@@ -110,6 +110,11 @@ async def picture(request: Request, picture: Annotated[str, Path(pattern=KEY)]) 
     paths = [shown(path) for path in collection.paths(picture_of(collection, picture))]
     palette = " ".join(f"{_hexadecimal(colour)}/{_hexadecimal(text_on(colour))}" for colour in PALETTE)
     return _page(request, "search/picture.html", picture=picture, paths=paths, palette=palette)
+
+
+@pages.get("/duplicates")
+async def duplicates(request: Request) -> Response:
+    return _page(request, "search/duplicates.html")
 
 
 @pages.get("/map")

@@ -17,17 +17,26 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import NamedTuple
 
+import numpy as np
+
 from deixis.adapters.search_model import Rows, SearchModel
 from deixis.errors import DeixisError
-from deixis.search.engine import SearchEngine, Terms, example_terms, rounded_down
+from deixis.search.engine import Ranking, SearchEngine, Terms, example_terms, rounded_down
+from deixis.search.filters import Filter
 from deixis.search.queries import Query
 from deixis.search.relevance import likelihoods
+from deixis.web.shelf import Shelf
 
 #: Queries that a thread takes at a time, and how many of them, of about the same length, it answers together: more at
 #: once gain nothing, and all wait for the longest.
 TAKEN, BATCH = 16, 8
 #: Queries that may wait; more are refused at once.
 WAITING = 1000
+#: Pictures that are ranked for a first page; further pages, and queries with many matches, rank more of them, each time
+#: `DEEPER` times as many, up to `DEEPEST`.
+FIRST, DEEPER, DEEPEST = 300, 4, 20_000
+#: Bytes of rankings that are kept, since further pages of them may be asked for.
+KEPT_BYTES = 32 << 20
 #: Seconds between two looks at the index; one that takes long to open is opened anew less often.
 LOOK, REST = 1.0, 5.0
 
@@ -45,12 +54,38 @@ class Found(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What was found, best first, and the engine whose pictures they are."""
+    """A part of what was found, best first, and the engine whose pictures they are."""
 
     engine: SearchEngine
     found: list[Found]
+    #: How many pictures match, those of other parts included.
+    matches: int
+    #: Whether more follow.
+    more: bool
 
 
+class Part(NamedTuple):
+    """Which part of the pictures is wanted: so many from a place on, of those that pass a filter."""
+
+    most: int
+    start: int = 0
+    only: Filter = Filter()
+    #: A picture that is left out: the example itself.
+    without: int | None = None
+
+
+class _Ranked(NamedTuple):
+    """A ranking as far as it was made; `depth` is the count that was asked of the engine."""
+
+    ranking: Ranking
+    depth: int
+
+    @property
+    def bytes(self) -> int:
+        return self.ranking.ids.nbytes + self.ranking.odds.nbytes
+
+
+_Key = tuple[int, str | None, bytes | None, Filter]
 Answering = Future[Answered]
 
 
@@ -59,9 +94,13 @@ class Question(NamedTuple):
     query: Query | None
     #: The row of a picture that what is found should resemble.
     example: Rows | None
-    #: How many pictures are wanted.
-    most: int
+    part: Part
     answer: Answering
+
+    def key(self) -> _Key:
+        """What the ranking depends on."""
+        text = None if self.query is None else self.query.text
+        return id(self.engine), text, None if self.example is None else self.example.tobytes(), self.part.only
 
     def length(self) -> int:
         """How much there is to encode."""
@@ -82,6 +121,7 @@ class Desk:
         self._before: SearchEngine | None = None
         #: Why the newest state of the index is not served; empty where it is.
         self.problem = ""
+        self._rankings: Shelf[_Key, _Ranked] = Shelf(KEPT_BYTES, lambda ranked: ranked.bytes)
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._closed = Event()
         answering = [Thread(target=self._answer_all, daemon=True) for _ in range(os.cpu_count() or 1)]
@@ -89,7 +129,7 @@ class Desk:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, engine: SearchEngine, query: Query | None, count: int, example: Rows | None = None) -> Answering:
+    def ask(self, engine: SearchEngine, query: Query | None, part: Part, example: Rows | None = None) -> Answering:
         """The best pictures for a query, for what resembles a picture, or for both.
 
         Args:
@@ -98,7 +138,7 @@ class Desk:
         if self.waiting >= WAITING:
             raise Busy("too many are asking; try again in a moment")
         answer: Answering = Future()
-        self._questions.put(Question(engine, query, example, count, answer))
+        self._questions.put(Question(engine, query, example, part, answer))
         return answer
 
     @property
@@ -140,7 +180,7 @@ class Desk:
 
     def _answer(self, engine: SearchEngine, batch: Sequence[Question]) -> None:
         try:
-            answers = _answers(engine, batch)
+            answers = self._answers(engine, batch)
         except Exception as fault:
             if len(batch) > 1:
                 # Whose fault it is tells itself one by one.
@@ -151,6 +191,36 @@ class Desk:
             return
         for question, answer in zip(batch, answers, strict=True):
             question.answer.set_result(answer)
+
+    def _answers(self, engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
+        kept = [self._rankings.find(question.key()) for question in batch]
+        # One picture more says whether there are more.
+        wanted = [part.start + part.most + 2 for part in (question.part for question in batch)]
+        lacking = [
+            number
+            for number, (ranked, count) in enumerate(zip(kept, wanted, strict=True))
+            if ranked is None or len(ranked.ranking.ids) < count
+        ]
+        terms = dict(zip(lacking, _terms(engine, [batch[number] for number in lacking]), strict=True))
+        new = [number for number in lacking if kept[number] is None]
+        within = [engine.passing(batch[number].part.only) for number in new]
+        rankings = engine.rank([terms[number] for number in new], FIRST, within)
+        for number, own, ranking in zip(new, within, rankings, strict=True):
+            # A filter leaves few enough pictures to rank them all.
+            depth = DEEPEST if own is not None else FIRST
+            while _mostly_matches(ranking) and depth < min(DEEPEST, len(engine.collection)):
+                depth *= DEEPER
+                (ranking,) = engine.rank([terms[number]], depth)
+            kept[number] = _Ranked(ranking, depth)
+        answers = []
+        for number, question in enumerate(batch):
+            ranked = kept[number]
+            assert ranked is not None
+            if number in terms:
+                ranked = _extended(engine, terms[number], ranked, wanted[number])
+                self._rankings.put(question.key(), ranked)
+            answers.append(_answered(question, ranked.ranking))
+        return answers
 
     def _keep_up(self) -> None:
         wait = LOOK
@@ -175,6 +245,8 @@ class Desk:
                 raise
             engine = SearchEngine(index)
         before, self._before, self.engine = self._before, self.engine, _ready(engine)
+        # Another engine may come to have the id of one that is gone.
+        self._rankings = Shelf(KEPT_BYTES, lambda ranked: ranked.bytes)
         if before is not None:
             # Nobody has asked it anything since the last change.
             before.collection.close()
@@ -187,7 +259,7 @@ def _ready(engine: SearchEngine) -> SearchEngine:
     return engine
 
 
-def _answers(engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
+def _terms(engine: SearchEngine, batch: Sequence[Question]) -> list[Terms]:
     words = [question for question in batch if question.query is not None]
     encoded = iter(engine.terms([each.query for each in words if each.query], [each.example for each in words]))
     terms: list[Terms] = []
@@ -197,11 +269,33 @@ def _answers(engine: SearchEngine, batch: Sequence[Question]) -> list[Answered]:
         else:
             assert question.example is not None
             terms.append(example_terms(question.example))
-    rankings = engine.rank(terms, max(question.most for question in batch))
-    answers = []
-    for question, ranking in zip(batch, rankings, strict=True):
-        ids, odds = ranking.ids[: question.most], ranking.odds[: question.most]
-        scores = likelihoods(odds)
-        found = zip(ids.tolist(), scores.tolist(), (odds >= 0).tolist(), strict=True)
-        answers.append(Answered(engine, [Found(picture, rounded_down(score), own) for picture, score, own in found]))
-    return answers
+    return terms
+
+
+def _mostly_matches(ranking: Ranking) -> bool:
+    return 2 * int((ranking.odds >= 0).sum()) > len(ranking.ids)
+
+
+def _extended(engine: SearchEngine, terms: Terms, ranked: _Ranked, wanted: int) -> _Ranked:
+    """A ranking of at least so many pictures, where there are as many; what it had stays where it was."""
+    ranking, depth = ranked
+    while len(ranking.ids) < wanted and depth < min(DEEPEST, len(engine.collection)):
+        depth *= DEEPER
+        (deeper,) = engine.rank([terms], depth)
+        new = ~np.isin(deeper.ids, ranking.ids)
+        ranking = Ranking(
+            np.concatenate([ranking.ids, deeper.ids[new]]), np.concatenate([ranking.odds, deeper.odds[new]])
+        )
+    return _Ranked(ranking, depth)
+
+
+def _answered(question: Question, ranking: Ranking) -> Answered:
+    ids, odds, (most, start, _, without) = ranking.ids, ranking.odds, question.part
+    if without is not None:
+        kept = ids != without
+        ids, odds = ids[kept], odds[kept]
+    part = slice(start, start + most)
+    scores = likelihoods(odds[part]).tolist()
+    found = zip(ids[part].tolist(), scores, (odds[part] >= 0).tolist(), strict=True)
+    hits = [Found(picture, rounded_down(score), matches) for picture, score, matches in found]
+    return Answered(question.engine, hits, int((odds >= 0).sum()), len(ids) > start + most)

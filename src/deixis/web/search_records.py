@@ -14,6 +14,8 @@ from deixis.web.openapi import described, document, problems
 #: The key of a picture: the first half of its content's SHA-256.
 KEY = r"^[0-9a-f]{32}$"
 Key = Annotated[str, Meta(pattern=KEY)]
+#: Pictures of one download.
+MOST_DOWNLOADED = 5000
 Share = Annotated[float, Meta(ge=0, le=1)]
 #: x1, y1, x2, y2 in the pixels of the picture as it is on the disk, upright.
 Box = tuple[float, float, float, float]
@@ -22,6 +24,11 @@ Box = tuple[float, float, float, float]
 class Hit(msgspec.Struct, frozen=True):
     picture: Key
     path: str
+    #: When it was taken, as in 2024-07-14T15:20:31.
+    date: str
+    #: Pixels of the upright picture; 0 where they are not known.
+    width: int
+    height: int
     #: How surely it matches; 0.5 is where the list of matches ends.
     score: Share
     #: Whether it is a match.
@@ -34,6 +41,10 @@ class Answer(msgspec.Struct, frozen=True):
     query: str
     hits: list[Hit]
     absent: bool
+    #: How many pictures match, those that `offset` and `count` leave out included.
+    matches: int
+    #: Whether more pictures follow.
+    more: bool
     #: Words that the model does not know; with one of them nothing is a match.
     unknown_words: list[str]
     #: The query with known words in their place, where there are some like them.
@@ -81,12 +92,81 @@ class Described(msgspec.Struct, frozen=True):
     regions: list[RegionPhrase]
 
 
+class Listed(msgspec.Struct, frozen=True):
+    picture: Key
+    path: str
+    #: When it was taken, as in 2024-07-14T15:20:31.
+    date: str
+    #: Pixels of the upright picture; 0 where they are not known.
+    width: int
+    height: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Pictures, those taken last first; `total` counts all that pass the filters."""
+
+    pictures: list[Listed]
+    total: int
+    more: bool
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """A folder with pictures, with a slash at its end; those of folders in it are counted, too."""
+
+    folder: str
+    files: int
+
+
+class Folders(msgspec.Struct, frozen=True):
+    folders: list[Folder]
+
+
 class PictureInfo(msgspec.Struct, frozen=True):
     picture: Key
     #: The files that hold it.
     paths: list[str]
     width: int
     height: int
+    #: When it was taken, as in 2024-07-14T15:20:31.
+    date: str
+    #: Whether the date is the camera's; otherwise it is the time of the file.
+    dated_by_camera: bool
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Pictures to be downloaded together."""
+
+    pictures: Annotated[list[Key], Meta(min_length=1, max_length=MOST_DOWNLOADED)]
+
+
+class Download(msgspec.Struct, frozen=True):
+    """Where the pictures can be fetched from, for a while."""
+
+    address: str
+
+
+class Revealed(msgspec.Struct, frozen=True):
+    """The file that is shown in the file manager."""
+
+    path: str
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A file of a group of duplicates."""
+
+    picture: Key
+    path: str
+    bytes: int
+    date: str
+    width: int
+    height: int
+
+
+class Duplicates(msgspec.Struct, frozen=True):
+    """Groups of files that show the same, the largest picture of each first; `total` counts all groups."""
+
+    groups: list[list[Copy]]
+    total: int
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -101,6 +181,8 @@ class Status(msgspec.Struct, frozen=True):
     #: Whether the server can point at phrases, and describe pictures.
     grounds: bool
     describes: bool
+    #: Whether it can show a file in the file manager of this machine.
+    reveals: bool
     #: Why the newest state of the index is not served; empty where it is.
     problem: str
 
@@ -109,13 +191,16 @@ class Health(msgspec.Struct, frozen=True):
     status: str
 
 
-RECORDS = (Answer, Grounding, Described, PictureInfo, Status, Health, CollectionMap)
+RECORDS = (
+    *(Answer, Listing, Folders, Grounding, Described, PictureInfo, Selection, Download, Revealed, Duplicates),
+    *(Status, Health, CollectionMap),
+)
 
 _PROBLEMS = {
     400: "It cannot be answered; `error` says why.",
     401: "The server wants a token.",
-    403: "The request comes from another site's page.",
-    404: "There is no such picture, or it has changed since it was indexed.",
+    403: "The request comes from another site's page, or may only come from the server's own machine.",
+    404: "There is no such picture or download, or it has changed since it was indexed.",
     408: "The picture did not come in time.",
     409: "The server has no model that could do it.",
     413: "The picture is too large.",

@@ -1,24 +1,24 @@
-"""The HTTP API of an index: search, likeness, grounding, description, the map."""
+"""The HTTP API of an index: search, likeness, grounding, description, the map. `picture_routes` has the pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated
 
-import msgspec
 import numpy as np
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from PIL.Image import Image as Picture
 
 from deixis import __version__
+from deixis.search.filters import DATE, Filter
 from deixis.search.queries import Query as ParsedQuery
 from deixis.search.queries import parse_query
 from deixis.vision.picture_files import shown
 from deixis.vision.reading import decode_picture, read_size
 from deixis.web.collection_map import CollectionMap
 from deixis.web.entrance import admitted
-from deixis.web.indexed_pictures import Size, picture_file, picture_of, size_of
-from deixis.web.search_desk import Answered
+from deixis.web.indexed_pictures import listed_picture, picture_file, picture_of, size_of
+from deixis.web.search_desk import DEEPEST, Answered, Part
 from deixis.web.search_records import (
     KEY,
     Answer,
@@ -27,55 +27,71 @@ from deixis.web.search_records import (
     Grounded,
     Grounding,
     Hit,
-    PictureInfo,
     RegionPhrase,
     Status,
     picture_body,
     replies,
 )
-from deixis.web.search_state import MOST_PIXELS, SearchState, answer_of, state_of
+from deixis.web.search_state import SearchState, answer_of, state_of
 from deixis.web.shell import reply
 
 router = APIRouter(prefix="/api", dependencies=[Depends(admitted)], default_response_class=Response)
 
-#: A key never means another picture.
-FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-
 Words = Annotated[str, Query(min_length=1, max_length=500, description="What to look for.")]
 MoreWords = Annotated[str, Query(max_length=500, description="Words that it should show, too.")]
 Count = Annotated[int, Query(ge=1, le=200, description="Pictures at most.")]
+Offset = Annotated[int, Query(ge=0, le=DEEPEST, description="Pictures to leave out: those of earlier pages.")]
+Date = Annotated[
+    str, Query(pattern=f"^({DATE[1:-1]})?$", description="A day, month or year: 2024-07-14, 2024-07, 2024.")
+]
 PictureKey = Annotated[str, Query(pattern=KEY, description="The key of an indexed picture.")]
 Sentence = Annotated[str, Query(min_length=1, max_length=1000, description="A sentence about the picture.")]
 
 
+def chosen(
+    folder: Annotated[str, Query(max_length=1000, description="A part of the path of its folder.")] = "",
+    name: Annotated[str, Query(max_length=200, description="A part of its file's name, or a pattern: IMG_*.jpg.")] = "",
+    since: Date = "",
+    until: Date = "",
+) -> Filter:
+    """A dependency: what pictures must be."""
+    return Filter(folder, name, since, until)
+
+
+Only = Annotated[Filter, Depends(chosen)]
+
+
 @router.get("/search", responses=replies(Answer, 400, 422, 429))
-async def search(request: Request, q: Words, count: Count = 24) -> Response:
+async def search(request: Request, q: Words, only: Only, count: Count = 24, offset: Offset = 0) -> Response:
     """Pictures by words. Quoted phrases must all be there; a minus, or "and not", says what must not."""
     query = parse_query(q)
-    state = state_of(request)
-    return reply(_answer(await answer_of(state.desk.ask(state.desk.engine, query, count)), query))
+    desk = state_of(request).desk
+    return reply(_answer(await answer_of(desk.ask(desk.engine, query, Part(count, offset, only))), query, only))
 
 
 @router.get("/similar", responses=replies(Answer, 400, 404, 422, 429))
-async def similar(request: Request, picture: PictureKey, q: MoreWords = "", count: Count = 24) -> Response:
+async def similar(
+    request: Request, picture: PictureKey, only: Only, q: MoreWords = "", count: Count = 24, offset: Offset = 0
+) -> Response:
     """Pictures that resemble an indexed one, and show the words; without that picture itself."""
-    state, query = state_of(request), _more(q)
-    engine = state.desk.engine
-    (row,) = engine.collection.rows_of(np.array([picture_of(engine.collection, picture)], np.int64))
-    answer = _answer(await answer_of(state.desk.ask(engine, query, count + 1, row)), query)
-    others = [hit for hit in answer.hits if hit.picture != picture][:count]
-    absent = not any(hit.relevant for hit in others)
-    return reply(msgspec.structs.replace(answer, hits=others, absent=absent))
+    desk, query = state_of(request).desk, _more(q)
+    engine = desk.engine
+    example = picture_of(engine.collection, picture)
+    (row,) = engine.collection.rows_of(np.array([example], np.int64))
+    part = Part(count, offset, only, example)
+    return reply(_answer(await answer_of(desk.ask(engine, query, part, row)), query, only))
 
 
 @router.post("/similar", responses=replies(Answer, 400, 408, 413, 415, 422, 429, 503), openapi_extra=picture_body())
-async def similar_to_sent(request: Request, q: MoreWords = "", count: Count = 24) -> Response:
+async def similar_to_sent(
+    request: Request, only: Only, q: MoreWords = "", count: Count = 24, offset: Offset = 0
+) -> Response:
     """Pictures that resemble one that is sent, and show the words."""
     state, query = state_of(request), _more(q)
     sent = await state.receive(request)
     engine = state.desk.engine
-    row = await state.decoding(lambda: engine.embed_bytes(sent.data, sent.name, MOST_PIXELS))
-    return reply(_answer(await answer_of(state.desk.ask(engine, query, count, row)), query))
+    row = await state.embedded(engine, sent)
+    return reply(_answer(await answer_of(state.desk.ask(engine, query, Part(count, offset, only), row)), query, only))
 
 
 @router.get("/ground", responses=replies(Grounding, 400, 404, 409, 422, 429))
@@ -112,31 +128,6 @@ async def describe_sent(request: Request) -> Response:
     return await _description(state, sent.key, sent.decoded)
 
 
-@router.get("/pictures/{picture}", responses=replies(PictureInfo, 404, 422))
-async def picture_info(request: Request, picture: Annotated[str, Path(pattern=KEY)]) -> Response:
-    """The files that hold an indexed picture, and its size."""
-    state = state_of(request)
-    collection = state.desk.engine.collection
-    (width, height), _ = await _indexed(state, picture)
-    paths = [shown(path) for path in collection.paths(picture_of(collection, picture))]
-    return reply(PictureInfo(picture, paths, width, height))
-
-
-@router.get(
-    "/pictures/{picture}/{size}",
-    responses=replies(PictureInfo, 404, 422) | {200: {"description": "A JPEG.", "content": {"image/jpeg": {}}}},
-)
-async def picture(request: Request, picture: Annotated[str, Path(pattern=KEY)], size: Size) -> Response:
-    """An indexed picture, shrunken: 400 pixels on the longer side for lists, 1,600 for a screen."""
-    state = state_of(request)
-    collection = state.desk.engine.collection
-    picture_of(collection, picture)
-    data = state.pictures.kept(picture, size)
-    if data is None:
-        data = await state.decoding(lambda: state.pictures.shrunken(collection, picture, size))
-    return Response(data, media_type="image/jpeg", headers=FOR_EVER)
-
-
 @router.get("/map", responses=replies(CollectionMap, 400))
 async def collection_map(request: Request) -> Response:
     """Where the pictures lie in the model's space, laid out in a plane; the first time it takes seconds."""
@@ -163,6 +154,7 @@ def status_of(state: SearchState) -> Status:
         cells=collection.identity.cells,
         grounds=sight.can_ground,
         describes=sight.can_describe,
+        reveals=state.is_local,
         problem=state.desk.problem,
     )
 
@@ -172,18 +164,17 @@ def _more(words: str) -> ParsedQuery | None:
     return parse_query(words, needs_words=False) if words.strip() else None
 
 
-def _answer(answered: Answered, query: ParsedQuery | None) -> Answer:
+def _answer(answered: Answered, query: ParsedQuery | None, only: Filter) -> Answer:
     collection = answered.engine.collection
     # What has gone from the index meanwhile is left out.
     hits = [
-        Hit(key, shown(paths[0]), found.score, found.relevant)
+        Hit(*listed, found.score, found.relevant)
         for found in answered.found
-        if (key := collection.key(found.picture)) and (paths := collection.paths(found.picture))
+        if (listed := listed_picture(collection, found.picture, only)) is not None
     ]
-    absent = not any(hit.relevant for hit in hits)
-    if query is None:
-        return Answer("", hits, absent, [], "")
-    return Answer(query.text, hits, absent, *answered.engine.unknown(query))
+    told = ([], "") if query is None else answered.engine.unknown(query)
+    text = "" if query is None else query.text
+    return Answer(text, hits, not answered.matches, answered.matches, answered.more, *told)
 
 
 async def _indexed(state: SearchState, key: str) -> tuple[tuple[int, int], Callable[[], Picture]]:
@@ -203,6 +194,6 @@ async def _grounding(
 
 async def _description(state: SearchState, key: str, load: Callable[[], Picture]) -> Response:
     told = await answer_of(state.sight.describe(key, load))
-    captions = [Caption(each.text, each.score) for each in told.captions]
+    captions = [Caption(each.sentence, each.score) for each in told.captions]
     regions = [RegionPhrase(each.box, each.phrase, each.score) for each in told.phrases]
     return reply(Described(*told.size, captions, regions))

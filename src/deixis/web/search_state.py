@@ -12,11 +12,16 @@ from typing import TypeVar
 from fastapi import HTTPException, Request
 from PIL.Image import Image as Picture
 
+from deixis.adapters.search_model import Rows
 from deixis.search.collection import KEY_BYTES
+from deixis.search.engine import SearchEngine
 from deixis.vision.reading import decode_picture
 from deixis.web.collection_map import Mapper
+from deixis.web.downloads import Downloads
+from deixis.web.found_duplicates import FoundDuplicates
 from deixis.web.indexed_pictures import IndexedPictures
 from deixis.web.search_desk import Desk
+from deixis.web.shelf import Shelf
 from deixis.web.sight import Sight
 
 Answer = TypeVar("Answer")
@@ -26,14 +31,22 @@ LARGEST_PICTURE, MOST_PIXELS = 32 << 20, 64_000_000
 #: Bytes of pictures that are being received at once. A client that stops sending holds only what it has sent, and for
 #: so many seconds; how long a whole picture may take, the guard says.
 RECEIVED_BYTES, STALLED_SECONDS = 256 << 20, 10.0
+#: Embeddings of pictures that were sent, which are kept.
+EMBEDDED = 1000
 
 
 class SearchState:
-    """One served index."""
+    """One served index.
 
-    def __init__(self, desk: Desk, sight: Sight) -> None:
-        self.desk, self.sight = desk, sight
-        self.pictures, self.mapper = IndexedPictures(), Mapper()
+    Args:
+        is_local: whether only this machine reaches the server, so that it may show files in the file manager.
+    """
+
+    def __init__(self, desk: Desk, sight: Sight, *, is_local: bool = False) -> None:
+        self.desk, self.sight, self.is_local = desk, sight, is_local
+        self.pictures, self.mapper, self.downloads = IndexedPictures(), Mapper(), Downloads()
+        self.duplicates = FoundDuplicates()
+        self._embedded: Shelf[tuple[str, str], Rows] = Shelf(EMBEDDED)
         # Decoding lets other threads run; more at once than there are processors would only take memory.
         self._decoding = ThreadPoolExecutor(os.cpu_count() or 1, "decoding")
         self._drawing = ThreadPoolExecutor(1, "map")
@@ -45,6 +58,15 @@ class SearchState:
 
     async def drawing(self, work: Callable[[], Answer]) -> Answer:
         return await answer_of(self._drawing.submit(work))
+
+    async def embedded(self, engine: SearchEngine, sent: SentPicture) -> Rows:
+        """The embedding of a picture that was sent; further pages of an answer send it again."""
+        key = engine.model.identity.weights_sha256, sent.key
+
+        def embed() -> Rows:
+            return self._embedded.get(key, lambda: engine.embed_bytes(sent.data, sent.name, MOST_PIXELS))
+
+        return await self.decoding(embed)
 
     async def receive(self, request: Request) -> SentPicture:
         """The picture that a request sends, which goes to no disk."""

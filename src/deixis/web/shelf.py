@@ -32,10 +32,15 @@ class Shelf(Generic[Key, Value]):
         if (found := self.find(key)) is not None:
             return found
         value = make()
+        self.put(key, value)
+        return value
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value, in place of an earlier one of this key."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = value
-                self._taken += self._size(value)
+            if key in self._kept:
+                self._taken -= self._size(self._kept.pop(key))
+            self._kept[key] = value
+            self._taken += self._size(value)
             while self._taken > self._room and len(self._kept) > 1:
                 self._taken -= self._size(self._kept.popitem(last=False)[1])
-        return value

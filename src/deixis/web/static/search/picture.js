@@ -1,6 +1,7 @@
-// A picture: the phrases of a sentence on it as one types, what is said of it, and others like it.
+// A picture: the phrases of a sentence on it as one types, what is said of it, its neighbours, and others like it.
 
-import { ask, make } from "../shell.js";
+import { ask, make, tell, typing } from "../shell.js";
+import { List, listParameters, titleOf } from "./list.js";
 import { show, unhurried, walk } from "./results.js";
 
 const page = document.getElementById("picture");
@@ -9,7 +10,9 @@ const colours = palette.split(" ").map((pair) => pair.split("/"));
 const marks = document.getElementById("marks");
 const sentence = document.getElementById("sentence");
 const said = document.getElementById("said");
-const words = new URLSearchParams(location.search).get("q") ?? "";
+/** The list that the picture was opened from. */
+const list = new List(listParameters(location.search));
+const words = list.parameters.get("q") ?? "";
 
 function paint(element, number) {
   const [colour, on] = colours[number % colours.length];
@@ -78,7 +81,8 @@ function tellPhrases(text, phrases) {
   let place = 0;
   phrases.forEach((each, number) => {
     parts.push(characters.slice(place, each.start).join(""));
-    const sure = each.presence === null ? "" : `${Math.round(100 * each.presence)} %`;
+    // Rounded down: what is not found is not shown with 50 %.
+    const sure = each.presence === null ? "" : `${Math.floor(100 * each.presence)} %`;
     if (isThere(each)) {
       const label = sure ? `${each.phrase}, there with ${sure}` : each.phrase;
       const button = make("button", { type: "button", "aria-label": label }, each.phrase, make("small", {}, sure));
@@ -153,20 +157,94 @@ function say(text) {
 async function near() {
   const grid = document.getElementById("near");
   const found = await ask(`/api/similar?${new URLSearchParams({ picture, count: 12 })}`);
-  show(grid, found.hits, words);
+  show(grid, found.hits, new URLSearchParams({ like: picture }).toString());
   if (!found.hits.length) document.getElementById("near-told").textContent = "There is no other picture.";
 }
 
-async function size() {
+async function details() {
   const told = await ask(`/api/pictures/${picture}`);
   document.getElementById("size").textContent = `${told.width} × ${told.height} pixels`;
+  const date = new Date(told.date);
+  const day = date.toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric" });
+  const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  document.getElementById("date").textContent = told.dated_by_camera ? `Taken on ${day}, ${time}` : `File of ${day}, ${time}`;
 }
 
-if (words) {
-  const back = document.getElementById("back");
-  back.href = `/?q=${encodeURIComponent(words)}`;
-  back.textContent = `← Back to “${words}”`;
+/** Go back to the list as it was left; Back itself where the list is one step behind. */
+function goBack() {
+  sessionStorage.setItem("deixis-back", list.address);
+  if (sessionStorage.getItem("deixis-from") === list.address && history.length > 1) history.back();
+  else location.assign(list.address);
 }
+
+/** Go to a neighbour in this page's place, so that Back leads to the list. */
+function turn(link) {
+  if (link && !link.hidden) location.replace(link.href);
+}
+
+/** Load the list until it holds this picture and the one after it, as far as that is reasonable. */
+async function place() {
+  const at = () => list.hits.findIndex((hit) => hit.picture === picture);
+  if (!list.restore() && !list.along) return -1;
+  while (list.more && (at() < 0 ? list.hits.length < 200 : at() === list.hits.length - 1)) await list.load();
+  list.keep();
+  return at();
+}
+
+async function neighbours() {
+  const at = await place();
+  if (at < 0) return;
+  const total = list.told.total ?? list.told.matches;
+  const where = at < total ? `${at + 1} of ${total.toLocaleString("en")}` : `No. ${at + 1}`;
+  document.getElementById("position").textContent = where;
+  for (const [id, hit] of [["previous", list.hits[at - 1]], ["next", list.hits[at + 1]]]) {
+    const link = document.getElementById(id);
+    link.hidden = !hit;
+    if (!hit) continue;
+    link.href = `/pictures/${hit.picture}${list.along ? `?${list.along}` : ""}`;
+    // So that it is there when one goes to it.
+    new Image().src = `/api/pictures/${hit.picture}/screen`;
+  }
+}
+
+async function reveal() {
+  try {
+    await ask(`/api/pictures/${picture}/reveal`, {});
+  } catch (problem) {
+    tell(problem.message);
+  }
+}
+
+async function copyPath() {
+  const path = document.querySelector(".path code").textContent;
+  const copied = await navigator.clipboard?.writeText(path).then(() => true, () => false);
+  tell(copied ? "The path is on the clipboard." : "This browser does not let us copy: select the path and press Ctrl C.");
+}
+
+const back = document.getElementById("back");
+back.href = list.address;
+back.textContent = `← Back to ${titleOf(list.parameters)}`;
+back.addEventListener("click", (event) => {
+  event.preventDefault();
+  goBack();
+});
+for (const id of ["previous", "next"]) {
+  document.getElementById(id).addEventListener("click", (event) => {
+    event.preventDefault();
+    turn(event.currentTarget);
+  });
+}
+document.getElementById("reveal")?.addEventListener("click", reveal);
+document.getElementById("copy").addEventListener("click", copyPath);
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  if (event.key === "Escape" && typing(event)) event.target.blur();
+  else if (event.key === "Escape") goBack();
+  else if (typing(event) || event.target.closest?.(".tile")) return;
+  else if (event.key === "ArrowLeft") turn(document.getElementById("previous"));
+  else if (event.key === "ArrowRight") turn(document.getElementById("next"));
+});
+sessionStorage.setItem("deixis-seen", picture);
 const image = document.getElementById("image");
 image.decode().then(() => {
   image.parentElement.style.setProperty("--ratio", image.naturalWidth / image.naturalHeight);
@@ -180,4 +258,4 @@ sentence?.addEventListener("input", () => point());
 if (sentence && words) say(asSentence(words));
 if (page.dataset.describes === "true") describe();
 walk(page);
-await Promise.allSettled([near(), size()]);
+await Promise.allSettled([neighbours(), near(), details()]);

@@ -2,34 +2,61 @@
 
 import { make } from "../shell.js";
 
-const name = (path) => path.split(/[/\\]/).pop();
+/** The widest and the narrowest tile; what is beyond is cut off at its ends. */
+const [NARROWEST, WIDEST] = [0.56, 2];
+/** So many pictures are loaded at once; others when they come near the screen. */
+const AT_ONCE = 12;
 
-/** The tile of a picture that was found; `words` go along to its page. */
-export function tile(hit, words = "") {
-  const address = `/pictures/${hit.picture}${words ? `?q=${encodeURIComponent(words)}` : ""}`;
-  // Rounded down: what is no match is not shown as 0.50.
-  const score = (Math.floor(100 * hit.score) / 100).toFixed(2);
-  return make(
-    "a",
-    { class: "tile", href: address, title: hit.path, "aria-label": `${name(hit.path)}, score ${score}` },
-    make("img", { src: `/api/pictures/${hit.picture}/thumbnail`, alt: "", loading: "lazy" }),
-    make("span", { class: hit.relevant ? "score yes" : "score", "aria-hidden": "true" }, score),
-  );
+export const nameOf = (path) => path.split(/[/\\]/).pop();
+
+function shape(element, ratio) {
+  element.style.setProperty("--ratio", Math.min(WIDEST, Math.max(NARROWEST, ratio)).toFixed(3));
 }
 
-/** Show hits in a grid; tiles that stay are kept, so that they do not flicker. */
-export function show(grid, hits, words) {
-  const before = new Map([...grid.children].map((each) => [each.dataset.picture, each]));
-  grid.replaceChildren(...hits.map((hit) => {
-    const made = tile(hit, words);
-    const old = before.get(hit.picture)?.querySelector("img");
-    if (old) made.querySelector("img").replaceWith(old);
-    made.dataset.picture = hit.picture;
+/** A score for people. Rounded down: what is no match is not shown as 0.50. */
+export const shownScore = (score) => (Math.floor(100 * score + 1e-9) / 100).toFixed(2);
+
+/** The tile of a picture; `along` are the parameters of its list, which go along to its page. */
+export function tile(hit, along = "", eager = false) {
+  const name = nameOf(hit.path);
+  const score = hit.score === undefined ? "" : shownScore(hit.score);
+  const image = make("img", {
+    src: `/api/pictures/${hit.picture}/thumbnail`, alt: "", loading: eager ? "eager" : "lazy", decoding: "async",
+  });
+  const made = make(
+    "div",
+    { class: "tile", title: hit.path },
+    make("a", {
+      class: "open", href: `/pictures/${hit.picture}${along ? `?${along}` : ""}`,
+      "aria-label": score ? `${name}, score ${score}` : name,
+    }, image),
+    make("a", { class: "like", href: `/?like=${hit.picture}`, title: "More like this", "aria-label": `More like ${name}` }, "≈"),
+    make("label", { class: "pick", title: "Select" }, make("input", { type: "checkbox", "aria-label": `Select ${name}` })),
+  );
+  if (score) made.append(make("span", { class: hit.relevant ? "score yes" : "score", "aria-hidden": "true" }, score));
+  if (hit.width && hit.height) shape(made, hit.width / hit.height);
+  else image.addEventListener("load", () => shape(made, image.naturalWidth / image.naturalHeight));
+  image.addEventListener("error", () => {
+    made.classList.add("gone");
+    image.replaceWith(make("span", {}, "Gone or changed since it was indexed"));
+  });
+  made.dataset.picture = hit.picture;
+  made.dataset.path = hit.path;
+  return made;
+}
+
+/** Show hits in a grid; pictures that stay are kept, so that they do not flicker. */
+export function show(grid, hits, along) {
+  const before = new Map([...grid.children].map((each) => [each.dataset.picture, each.querySelector("img")]));
+  grid.replaceChildren(...hits.map((hit, number) => {
+    const made = tile(hit, along, number < AT_ONCE);
+    const old = before.get(hit.picture);
+    if (old?.complete && old.naturalWidth) made.querySelector("img").replaceWith(old);
     return made;
   }));
 }
 
-/** Arrow keys go from tile to tile, as they lie on the screen. */
+/** Move among the tiles of a page with the arrow keys. */
 export function walk(root) {
   root.addEventListener("keydown", (event) => {
     const from = event.target.closest?.(".tile");
@@ -39,18 +66,19 @@ export function walk(root) {
     const next = way[0] ? tiles[tiles.indexOf(from) + way[0]] : above(tiles, from, way[1]);
     if (!next) return;
     event.preventDefault();
-    next.focus();
+    next.querySelector(".open").focus();
   });
 }
 
 function above(tiles, from, way) {
   const here = from.getBoundingClientRect();
+  const middle = here.left + here.width / 2;
   let best = null;
   let distance = Infinity;
   for (const other of tiles) {
     const there = other.getBoundingClientRect();
     const down = way * (there.top - here.top);
-    const apart = down + Math.abs(there.left - here.left);
+    const apart = 3 * down + Math.abs(there.left + there.width / 2 - middle);
     if (down > here.height / 2 && apart < distance) [best, distance] = [other, apart];
   }
   return best;

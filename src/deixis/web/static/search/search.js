@@ -1,34 +1,56 @@
 // The search page: results come while one types; a picture that is dropped, pasted or chosen finds others like it.
 
 import { ask, make, tell, typing } from "../shell.js";
-import { show, unhurried, walk } from "./results.js";
+import { FILTERS, List, listParameters } from "./list.js";
+import { show, tile, unhurried, walk } from "./results.js";
+import { choose, refresh, selectable } from "./selection.js";
+import { keepSent, sentPicture } from "./sent.js";
 
+const main = document.querySelector("main");
 const words = document.getElementById("words");
 const found = document.getElementById("found");
 const rest = document.getElementById("rest");
 const told = document.getElementById("told");
-const more = document.getElementById("more");
 const restTitle = document.getElementById("rest-title");
+const end = document.getElementById("end");
 const example = document.getElementById("example");
-const PAGE = 24;
-const MOST = 200;
-const start = [...found.children];
-let picture = null;
-let count = PAGE;
+const preview = document.getElementById("example-picture");
+const filters = document.getElementById("filters");
+const fields = Object.fromEntries(FILTERS.map((name) => [name, document.getElementById(`filter-${name}`)]));
+/** The picture that others are found by: `like` (an indexed one) or `sent`, and its name. */
+let by = null;
+let list = new List(listParameters(location.search));
+let loading = false;
 
-function plural(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+const plural = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const filtered = () => FILTERS.filter((name) => list.parameters.has(name)).length;
+
+/** The list that the fields of the page ask for. */
+function asked() {
+  const given = new URLSearchParams(FILTERS.map((name) => [name, fields[name].value]));
+  given.set("q", words.value);
+  if (by) given.set(...by);
+  return new List(listParameters(given));
+}
+
+function busy(on) {
+  main.setAttribute("aria-busy", on);
 }
 
 /** What came back, in words: how many match, or that nothing here does. */
-function report(answer) {
-  const matching = answer.hits.filter((hit) => hit.relevant).length;
-  const all = matching === answer.hits.length && matching >= count ? "More than " : "";
-  const what = words.value.trim() ? `“${words.value.trim()}”` : "the picture";
-  told.classList.toggle("absent", answer.absent);
+function report() {
+  const { told: answer, parameters } = list;
+  const within = filtered() ? " with these filters" : "";
+  told.classList.toggle("absent", Boolean(list.asks && answer.absent));
+  if (!list.asks) {
+    told.textContent = answer.total ? `${plural(answer.total, "picture")}${within}, newest first`
+      : filtered() ? "No picture passes these filters." : "";
+    return;
+  }
+  const what = parameters.get("q") ? `“${parameters.get("q")}”` : "the picture";
   told.replaceChildren(answer.absent
-    ? `Nothing here matches ${what}.${answer.hits.length ? " The nearest pictures are below." : ""}`
-    : `${all}${plural(matching, "picture")} ${matching === 1 ? "matches" : "match"} ${what}.`);
+    ? `Nothing here matches ${what}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
+    : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? "matches" : "match"} ${what}${within}.`);
   if (answer.unknown_words.length) {
     told.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
   }
@@ -42,37 +64,98 @@ function report(answer) {
   }
 }
 
-function clear() {
-  told.textContent = "";
+/** Where the matches end: what follows is less likely, also a match that is found later. */
+function ends(hits) {
+  const first = hits.findIndex((hit) => hit.relevant === false);
+  return first < 0 ? hits.length : first;
+}
+
+function showAll() {
+  const place = ends(list.hits);
+  show(found, list.hits.slice(0, place), list.along);
+  show(rest, list.hits.slice(place), list.along);
+  ended();
+}
+
+function append(hits) {
+  const place = rest.children.length ? 0 : ends(hits);
+  found.append(...hits.slice(0, place).map((hit) => tile(hit, list.along)));
+  rest.append(...hits.slice(place).map((hit) => tile(hit, list.along)));
+  ended();
+}
+
+function ended() {
+  restTitle.hidden = !rest.children.length || list.told.absent;
+  end.hidden = !list.more;
+  document.getElementById("none").hidden = list.asks || filtered() > 0 || list.hits.length > 0;
+  refresh();
+}
+
+function problemOf(problem) {
   told.classList.remove("absent");
-  found.replaceChildren(...start);
-  rest.replaceChildren();
-  more.hidden = restTitle.hidden = true;
+  told.textContent = problem.message.charAt(0).toUpperCase() + problem.message.slice(1);
 }
 
 const search = unhurried(async (signal) => {
-  const asked = words.value.trim();
-  history.replaceState(null, "", asked ? `/?q=${encodeURIComponent(asked)}` : "/");
-  if (!asked && !picture) {
-    clear();
-    return;
-  }
-  const query = new URLSearchParams({ count, ...(asked && { q: asked }) });
-  let answer;
+  const next = asked();
+  history.replaceState(null, "", next.address);
+  showFilters(next);
+  busy(true);
   try {
-    answer = await ask(picture ? `/api/similar?${query}` : `/api/search?${query}`, picture ?? undefined, signal);
+    await next.load(signal);
   } catch (problem) {
     if (signal.aborted) throw problem;
-    told.classList.remove("absent");
-    told.textContent = problem.message.charAt(0).toUpperCase() + problem.message.slice(1);
+    busy(false);
+    problemOf(problem);
     return;
   }
-  report(answer);
-  show(found, answer.hits.filter((hit) => hit.relevant), asked);
-  show(rest, answer.hits.filter((hit) => !hit.relevant), asked);
-  restTitle.hidden = answer.absent || !rest.children.length;
-  more.hidden = answer.hits.length < count || count >= MOST;
+  list = next;
+  busy(false);
+  report();
+  showAll();
+  list.keep();
+  grow();
 });
+
+/** Load more pictures where the end of the list is near the screen. */
+async function grow() {
+  const near = () => end.getBoundingClientRect().top < innerHeight + 1200;
+  while (!loading && list.more && !end.hidden && near()) {
+    const own = list;
+    loading = true;
+    try {
+      const hits = await own.load();
+      if (own === list) append(hits);
+      own.keep();
+    } catch (problem) {
+      own.more = false;
+      problemOf(problem);
+    } finally {
+      loading = false;
+    }
+  }
+}
+
+/** Show the picture that others are found by. */
+async function showExample() {
+  example.hidden = !by;
+  const brush = preview.getContext("2d");
+  brush.clearRect(0, 0, preview.width, preview.height);
+  if (!by) return;
+  let picture;
+  if (by[0] === "like") {
+    picture = new Image();
+    picture.src = `/api/pictures/${by[1]}/thumbnail`;
+    await picture.decode().catch(() => { picture = null; });
+  } else {
+    const kept = await sentPicture(by[1]);
+    picture = kept && await createImageBitmap(kept).catch(() => null);
+  }
+  if (!picture) return;
+  const [width, height] = [picture.naturalWidth ?? picture.width, picture.naturalHeight ?? picture.height];
+  const side = Math.min(width, height);
+  brush.drawImage(picture, (width - side) / 2, (height - side) / 2, side, side, 0, 0, preview.width, preview.height);
+}
 
 /** Search by a picture file. It is made small here, where the browser can read it, so that little is sent. */
 async function take(file) {
@@ -81,10 +164,7 @@ async function take(file) {
     tell("That is not a picture.");
     return;
   }
-  picture = file;
-  const preview = document.getElementById("example-picture");
-  const brush = preview.getContext("2d");
-  brush.clearRect(0, 0, preview.width, preview.height);
+  let picture = file;
   try {
     const bitmap = await createImageBitmap(file);
     const scale = Math.min(1, 768 / Math.max(bitmap.width, bitmap.height));
@@ -93,37 +173,50 @@ async function take(file) {
     drawing.fillStyle = "#fff";
     drawing.fillRect(0, 0, small.width, small.height);
     drawing.drawImage(bitmap, 0, 0, small.width, small.height);
-    const side = Math.min(bitmap.width, bitmap.height);
-    brush.drawImage(bitmap, (bitmap.width - side) / 2, (bitmap.height - side) / 2, side, side, 0, 0, preview.width, preview.height);
     picture = await new Promise((done) => { small.toBlob((made) => done(made ?? file), "image/jpeg", 0.92); });
   } catch {
     // The server may be able to read what the browser cannot.
   }
-  example.hidden = false;
-  count = PAGE;
+  by = ["sent", await keepSent(picture)];
+  await showExample();
   search();
 }
 
-words.addEventListener("input", () => {
-  count = PAGE;
+function showFilters(from) {
+  const count = FILTERS.filter((name) => from.parameters.has(name)).length;
+  document.getElementById("filters-count").textContent = count ? ` (${count})` : "";
+  document.getElementById("filters-clear").hidden = !count;
+}
+
+/** Offer the folders of the index, by their paths from the indexed folder on. */
+async function offerFolders() {
+  const [{ folders }, status] = await Promise.all([ask("/api/folders"), ask("/api/status")]);
+  document.getElementById("folders").replaceChildren(...folders.map(({ folder, files }) => {
+    const root = status.folders.filter((each) => folder.startsWith(each)).sort((a, b) => b.length - a.length)[0] ?? "";
+    const above = root.replace(/[/\\]?[^/\\]*$/, "");
+    return make("option", { value: folder.slice(above.length) }, plural(files, "picture"));
+  }));
+}
+
+words.addEventListener("input", search);
+for (const field of Object.values(fields)) field.addEventListener("input", search);
+document.getElementById("filters-clear").addEventListener("click", () => {
+  for (const field of Object.values(fields)) field.value = "";
   search();
 });
+filters.addEventListener("toggle", () => { if (filters.open) offerFolders(); });
 document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
-  (found.querySelector(".tile") ?? rest.querySelector(".tile"))?.focus();
+  document.querySelector(".grid .open")?.focus();
 });
 document.getElementById("file").addEventListener("change", (event) => {
   take(event.target.files[0]);
   event.target.value = "";
 });
 document.getElementById("example-away").addEventListener("click", () => {
-  picture = null;
-  example.hidden = true;
+  by = null;
+  showExample();
   words.focus();
-  search();
-});
-more.addEventListener("click", () => {
-  count = Math.min(MOST, count + 2 * PAGE);
   search();
 });
 document.addEventListener("keydown", (event) => {
@@ -135,7 +228,7 @@ document.addEventListener("keydown", (event) => {
     words.focus();
   } else if (event.key === "ArrowDown" && document.activeElement === words) {
     event.preventDefault();
-    document.querySelector(".grid .tile")?.focus();
+    document.querySelector(".grid .open")?.focus();
   }
 });
 document.addEventListener("paste", (event) => {
@@ -155,6 +248,46 @@ document.addEventListener("drop", (event) => {
   take(event.dataTransfer.files[0]);
 });
 
-walk(document.querySelector("main"));
-words.value = new URLSearchParams(location.search).get("q") ?? words.value;
-if (words.value) search();
+/** Show the list of the address: as it was left where one comes back to it, else anew. */
+async function arrive() {
+  words.value = list.parameters.get("q") ?? "";
+  for (const name of FILTERS) fields[name].value = list.parameters.get(name) ?? "";
+  const given = ["sent", "like"].find((name) => list.parameters.has(name));
+  by = given ? [given, list.parameters.get(given)] : null;
+  filters.open = filtered() > 0;
+  showFilters(list);
+  showExample();
+  const [navigation] = performance.getEntriesByType("navigation");
+  const back = navigation?.type === "back_forward" || sessionStorage.getItem("deixis-back") === list.address;
+  sessionStorage.removeItem("deixis-back");
+  if (!back || !list.restore()) {
+    search();
+    return;
+  }
+  report();
+  showAll();
+  scrollTo(0, list.scroll);
+  const seen = sessionStorage.getItem("deixis-seen");
+  const last = seen && document.querySelector(`.tile[data-picture="${CSS.escape(seen)}"] .open`);
+  if (last) {
+    last.focus({ preventScroll: true });
+    last.scrollIntoView({ block: "nearest" });
+  }
+  grow();
+}
+
+history.scrollRestoration = "manual";
+// The page of a picture that is opened here goes back by one step.
+main.addEventListener("click", (event) => {
+  const opens = event.target.closest?.(".open") && !event.defaultPrevented;
+  if (opens && !event.ctrlKey && !event.metaKey && !event.shiftKey) sessionStorage.setItem("deixis-from", list.address);
+});
+addEventListener("pagehide", () => {
+  list.scroll = scrollY;
+  if (list.told) list.keep();
+});
+addEventListener("scroll", grow, { passive: true });
+addEventListener("resize", grow);
+walk(main);
+selectable(() => document.querySelectorAll("#found .tile"));
+arrive();
