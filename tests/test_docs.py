@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,34 @@ def test_every_command_that_is_named_exists(document: Path) -> None:
             else words[:1]
         )
         assert named in known, f"{document.name}: deixis {line}"
+
+
+def _examples() -> list[tuple[str, str]]:
+    """Every command line in a block of a page or in a command's own help, with the name of where it is."""
+    found = []
+    for document in DOCUMENTS:
+        for block in re.findall(r"```(?:bash|text)\n(.*?)```", document.read_text(encoding="utf-8"), flags=re.DOTALL):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(document.name, line.removeprefix("$ ")) for line in lines]
+    # Usage lines of the reference, and several commands in one line, are no examples.
+    return [(name, line) for name, line in found if line.startswith("deixis ") and "[OPTIONS]" not in line]
+
+
+@pytest.mark.parametrize(("document", "line"), _examples())
+def test_the_options_and_arguments_of_every_example_exist(document: str, line: str) -> None:
+    """The line is parsed, not run: files need not exist."""
+    line = re.sub(r"\$\([^)]*\)", "X", line).partition(" > ")[0].partition(" && ")[0]
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command = command.commands[words.pop(0)]
+    if hasattr(command, "commands"):  # `deixis evaluate RUN` is short for `deixis evaluate run RUN`
+        assert command.name == "evaluate", line
+        command = command.commands["run"]
+    context = command.context_class(command, info_name=document)
+    values, left, _ = command.make_parser(context).parse_args(list(words))
+    missing = [each.name for each in command.params if each.required and each.name not in values]
+    assert (left, missing) == ([], []), line
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
