@@ -12,9 +12,10 @@ from deixis.corpus import Box, Chain, Corpus, make_image
 from deixis.errors import DeixisError, InputError
 from deixis.features import extract
 from deixis.features import mapper as mapper_room
-from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, FileRecipe
+from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, FileRecipe, RegionRecipe, made_by, stored_settings
 from deixis.features.kept import features_for, kept_folder
-from deixis.features.region_boxes import MergedBoxes
+from deixis.features.region_boxes import MergedBoxes, NearChains
+from deixis.vision.edge_boxes import EdgeBoxesSettings
 from tests.features.fakes import FakeMapper, make_corpus
 
 
@@ -117,3 +118,37 @@ def test_merged_boxes_are_one_a_chain_in_the_order_of_chains() -> None:
     found = MergedBoxes()(image, Pillow.new("RGB", (50, 50)), 2000)
     assert found.tolist() == [[2, 2, 4, 30], [0, 0, 20, 25], [0, 0, 5, 5]]
     assert MergedBoxes()(make_image("none"), Pillow.new("RGB", (5, 5)), 2000).shape == (0, 4)
+
+
+def test_settings_that_were_added_later_do_not_rename_older_stores() -> None:
+    plain = FeatureRecipe(crops="whole", regions=RegionRecipe(boxes="edge-boxes"))
+    assert set(stored_settings(plain)["regions"]) == {"boxes", "count", "features", "context", "coordinates"}
+    chosen = FeatureRecipe(
+        crops="whole", regions=RegionRecipe(boxes="edge-boxes", edge_boxes=EdgeBoxesSettings(beta=0.65))
+    )
+    provenance = {**stored_settings(plain), "version": 1}
+    assert made_by(plain, provenance)
+    assert not made_by(chosen, provenance)
+    assert made_by(chosen, stored_settings(chosen))
+    assert not made_by(plain, stored_settings(chosen))
+    near = FeatureRecipe(crops="whole", regions=RegionRecipe(boxes="edge-boxes", near_chains=0.7))
+    assert not made_by(plain, stored_settings(near))
+
+
+def test_boxes_near_a_chain_are_kept() -> None:
+    image = make_image(
+        "a", width=100, height=100, boxes=[Box(0, 0, 20, 20), Box(30, 0, 50, 20)], chains=[Chain("1", (0, 1))]
+    )
+
+    class Three:
+        def __init__(self) -> None:
+            self.provenance = {"boxes": "three", "saw_boxes": False}
+
+        def __call__(self, image, picture, count):
+            return np.array([[0, 0, 48, 20], [0, 0, 20, 20], [60, 60, 80, 80]], np.float32)[:count]
+
+    source = NearChains(Three(), 0.7)
+    assert source(image, Pillow.new("RGB", (100, 100)), 3).tolist() == [[0, 0, 48, 20]]
+    assert source.provenance["saw_boxes"]
+    # The picture may be a smaller copy of the original.
+    assert len(source(image, Pillow.new("RGB", (50, 50)), 3)) == 0

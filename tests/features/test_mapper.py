@@ -21,12 +21,11 @@ from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe
 from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
 from deixis.features.picture_loading import read
 from deixis.features.region_boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
-from deixis.vision.backbones import NetworkBackbone, NetworkInput
-from deixis.vision.crops import crop_box
+from deixis.vision.backbones import NetworkBackbone, NetworkInput, as_bytes
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
 from deixis.vision.proposals import Proposals
 from deixis.vision.reading import read_picture
-from deixis.vision.regions import roi_align
+from deixis.vision.regions import box_crops, roi_align
 from deixis.vision.weights import state_sha256
 
 CHANNELS = 24
@@ -140,8 +139,8 @@ def test_regions_by_a_pass_a_box(corpus: Corpus, backbone: NetworkBackbone, tmp_
     picture = read_picture(corpus, corpus["p3"])
     boxes = corpus["p3"].scaled_boxes(*picture.size)[:2]
     for row, box in zip(store.regions("p3"), boxes, strict=True):
-        cut = crop_box(picture, (box.x1, box.y1, box.x2, box.y2), backbone.side)
-        close(row, backbone.vectors(torch.from_numpy(np.array(cut)).permute(2, 0, 1)[None])[0])
+        corners = torch.tensor([[box.x1, box.y1, box.x2, box.y2]])
+        close(row, backbone.vectors(box_crops(as_bytes(picture), corners, backbone.side))[0])
 
 
 def test_large_photos_are_decoded_small_and_keep_their_size(backbone: NetworkBackbone, tmp_path: Path) -> None:
@@ -243,16 +242,6 @@ def test_learned_boxes_are_there_before_they_are_cut_out(
     expected = learned.propose(read_picture(corpus, corpus["p0"]), 2).boxes * 2
     np.testing.assert_allclose(store.boxes("p0"), expected, atol=1e-3)
     assert store.regions("p0").shape == (2, CHANNELS)
-
-
-def test_what_needs_the_device_to_read_is_not_read_in_processes(
-    backbone: NetworkBackbone, learned: LearnedProposals
-) -> None:
-    cut_out = FeatureRecipe(regions=RegionRecipe(count=2, features="crops"))
-    aligned = FeatureRecipe(crops="whole", regions=RegionRecipe(count=2))
-    assert not BackboneMapper(cut_out, backbone, LearnedBoxes(learned), "cuda").read_apart
-    assert BackboneMapper(cut_out, backbone, ProposedBoxes(learned), "cuda").read_apart
-    assert BackboneMapper(aligned, backbone, LearnedBoxes(learned), "cuda").read_apart
 
 
 def test_boxes_alone_are_the_boxes_of_a_later_extraction(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from deixis.vision.crops import centre_crop, crop_box, fit, squash, ten_crops
+from deixis.vision.crops import centre_crop, fit, squash, ten_crops
 
 
 def coordinates(width: int, height: int) -> Pillow.Image:
@@ -73,12 +73,3 @@ def test_fit_keeps_aspect_and_cost() -> None:
         assert abs(np.log(fitted.width * fitted.height / 384**2)) < 0.12
     assert fit(Pillow.new("RGB", (5000, 3)), 128, 32).size == (256, 64)
     assert fit(Pillow.new("RGB", (1, 4000)), 16, 32).size == (32, 32)
-
-
-def test_a_box_is_cut_before_it_is_resized() -> None:
-    picture = Pillow.new("RGB", (50, 40), "white")
-    picture.paste("red", (10, 10, 20, 30))
-    assert crop_box(picture, (10, 10, 20, 30), 33).getcolors() == [(33 * 33, (255, 0, 0))]
-    assert crop_box(picture, (-5, -5, 500, 500), 8).getpixel((7, 7)) == (255, 255, 255)
-    for point in ((50.0, 40.0), (0.0, 0.0), (12.0, 12.0)):
-        assert crop_box(picture, (*point, *point), 4).size == (4, 4)

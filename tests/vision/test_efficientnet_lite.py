@@ -113,3 +113,18 @@ def test_a_changed_release_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     (package / "models" / variant.file).write_bytes(b"something else")
     with pytest.raises(InputError, match="is not the released file"):
         released_weights("efficientnet-lite0")
+
+
+def test_dilation_adds_cells_and_keeps_those_in_between() -> None:
+    torch.manual_seed(0)
+    plain, dilated = (EfficientNetLite(VARIANTS["efficientnet-lite0"]).eval() for _ in range(2))
+    dilated.load_state_dict(plain.state_dict())
+    dilated.dilate()
+    picture = torch.randn(1, 3, 512, 512)
+    with torch.no_grad():
+        coarse, fine = plain.pyramid(picture)[-1], dilated.pyramid(picture)[-1]
+    assert coarse.shape[-2:] == (16, 16)
+    assert fine.shape[-2:] == (32, 32)
+    # The receptive field of the dilated blocks is 11 cells; borders are padded differently.
+    torch.testing.assert_close(fine[..., 1::2, 1::2][..., 7:9, 7:9], coarse[..., 7:9, 7:9], atol=1e-4, rtol=1e-3)
+    assert dilated.map_origin(512) + 16 == plain.map_origin(512)

@@ -15,7 +15,7 @@ from deixis.corpus.boxes import iou_matrix
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.vision.drawing.pages import draw_proposals
-from deixis.vision.edge_boxes import EdgeBoxes, gradient_edges, thinned
+from deixis.vision.edge_boxes import EdgeBoxes, EdgeBoxesSettings, gradient_edges, thinned
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.grid_proposals import GridProposals, lattice
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals, save_proposer
@@ -349,3 +349,23 @@ def test_exported_it_proposes_the_same(scene, tmp_path, monkeypatch):
     before = graph.stat().st_mtime_ns
     LearnedProposals.load(BUNDLED, exported=True)
     assert graph.stat().st_mtime_ns == before
+
+
+@needs_opencv
+def test_beta_of_edge_boxes_limits_their_overlap(scene) -> None:
+    _, picture = scene
+    largest, counts = {}, {}
+    for beta in (0.5, 0.9):
+        method = load_method("edge-boxes", edge_boxes=EdgeBoxesSettings(beta=beta, longer_side=240))
+        boxes, scores = method.propose(picture, 60)
+        assert (np.diff(scores) <= 0).all()
+        overlap = iou_matrix(boxes, boxes)
+        np.fill_diagonal(overlap, 0)
+        largest[beta], counts[beta] = overlap.max(), (overlap > 0.7).sum()
+        assert method.settings["overlap"] == beta
+        assert method.settings["longer_side"] == 240
+    assert largest[0.5] <= 0.52
+    assert largest[0.9] > 0.7
+    assert counts[0.9] > counts[0.5] == 0
+    with pytest.raises(DeixisError, match="edge-boxes only"):
+        load_method("grid", edge_boxes=EdgeBoxesSettings())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
@@ -13,6 +12,7 @@ from deixis.vision.regions import (
     Maps,
     box_coordinates,
     box_crops,
+    region_bins,
     region_vectors,
     roi_align,
     roi_align_each,
@@ -138,12 +138,29 @@ def test_the_same_number_of_boxes_a_picture_gives_the_same(memory_format: torch.
 def test_box_crops_show_what_the_box_holds() -> None:
     picture = Pillow.new("RGB", (60, 40), "white")
     picture.paste("red", (10, 5, 30, 25))
-    boxes = torch.tensor(
-        [[10.0, 5.0, 30.0, 25.0], [35.0, 0.0, 60.0, 40.0], [60.0, 40.0, 60.0, 40.0], [12.2, 7.0, 12.2, 7.0]]
+    pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    boxes = torch.tensor([[10.0, 5.0, 30.0, 25.0], [35.0, 0.0, 60.0, 40.0], [60.0, 40.0, 60.0, 40.0]])
+    red, white, corner = box_crops(pixels, boxes, 8)
+    assert red[:, 1:-1, 1:-1].unique(dim=1).flatten(1).unique(dim=1).tolist() == [[255.0], [0.0], [0.0]]
+    assert white.unique().tolist() == [255.0]
+    assert corner.shape == (3, 8, 8)
+    assert corner.isfinite().all()
+
+
+def test_box_crops_are_resized_like_pictures() -> None:
+    random = np.random.default_rng(0)
+    noise = Pillow.fromarray(random.integers(0, 256, (12, 15, 3), np.uint8)).resize(
+        (300, 240), Pillow.Resampling.BICUBIC
     )
-    red, white, corner, point = box_crops(picture, boxes, 8)
-    assert red.getcolors() == [(64, (255, 0, 0))]
-    assert white.getcolors() == [(64, (255, 255, 255))]
-    assert corner.size == point.size == (8, 8)
-    assert point.getpixel((4, 4)) == (255, 0, 0)
-    assert math.prod(red.size) == 64
+    box = (40, 30, 240, 170)
+    cut = np.array(noise.crop(box).resize((64, 64), Pillow.Resampling.BILINEAR), np.float32)
+    own = box_crops(torch.from_numpy(np.array(noise)).permute(2, 0, 1), torch.tensor([box]).float(), 64)[0]
+    assert np.abs(own.permute(1, 2, 0).numpy() - cut).mean() < 1.5
+
+
+def test_bins_of_regions_are_those_of_roi_align() -> None:
+    generator = torch.Generator().manual_seed(0)
+    maps = Maps(torch.randn(2, 5, 6, 8, generator=generator), 16.0, (3.0, 5.0))
+    boxes = [torch.tensor([[4.0, 8.0, 70.0, 60.0], [0.0, 0.0, 128.0, 96.0]]), torch.tensor([[20.0, 5.0, 40.0, 90.0]])]
+    expected = roi_align(maps, torch.cat(boxes), torch.tensor([0, 0, 1]), bins=3)
+    torch.testing.assert_close(region_bins(maps, boxes, 3), expected.permute(0, 2, 3, 1).flatten(1))

@@ -9,9 +9,17 @@ side = 384                 # size of that pass, about side × side pixels
 boxes = "drawn"            # ground-truth boxes; "chains": merged per chain; a proposal method; the file of a trained
                            # proposer (.safetensors); or a feature store with boxes of these pictures
 count = 100                # at most this many per picture
-features = "align"         # RoIAlign on the map of the same pass; "crops": one pass per box (Entities paper), slow
+features = "align"         # RoIAlign on the map of the same pass; "crops": one pass per box (Entities paper), slow;
+                           # "head": the region head of a trained detector (two-branch paper), backbone "detector:FILE"
+bins = 1                   # "align": a region is this many bins per side, one after another
 context = false            # append the vector of the whole picture
 coordinates = false        # append x1/W, y1/H, x2/W, y2/H and the share of the picture
+near_chains = 0.0          # keep only boxes with at least this IoU with the merged box of a chain (training positives)
+
+[regions.edge_boxes]       # parameters of "edge-boxes", by the names of its paper; without it: chosen on validation
+beta = 0.75                # boxes with a larger IoU are not both kept
+gamma = 2.0
+longer_side = 0            # pixels; 0: pictures keep their size
 
 [file]                     # for a file of features (.npy, .npz, .safetensors), instead of [regions]
 ids = "ids.txt"            # an image id or file name per row; leave it out if rows follow the corpus' images
@@ -29,7 +37,8 @@ from msgspec import Meta
 
 from deixis.errors import DeixisError
 from deixis.files import read_toml
-from deixis.vision import TOWER
+from deixis.vision import DETECTOR, TOWER
+from deixis.vision.edge_boxes import EdgeBoxesSettings
 
 #: The backbone of a recipe that stores boxes only.
 NO_BACKBONE = "none"
@@ -40,9 +49,23 @@ FILES = (".npy", ".npz", ".safetensors")
 class RegionRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boxes: str = "learned"
     count: Annotated[int, Meta(ge=1, le=2000)] = 100
-    features: Literal["align", "crops"] = "align"
+    features: Literal["align", "crops", "head"] = "align"
     context: bool = False
     coordinates: bool = False
+    bins: Annotated[int, Meta(ge=1, le=14)] = 1
+    near_chains: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    edge_boxes: EdgeBoxesSettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.bins > 1 and self.features != "align":
+            raise ValueError(f"bins: only for features = 'align', not {self.features!r}")
+        if self.edge_boxes is not None and self.boxes != "edge-boxes":
+            raise ValueError(f"edge_boxes: parameters of boxes = 'edge-boxes', not of {self.boxes!r}")
+
+
+#: Settings that were added later. They are left out where they have their default, so that features that were stored
+#: before still belong to their recipe.
+_ADDED = {field.name: field.default for field in msgspec.structs.fields(RegionRecipe)[-3:]}
 
 
 class FileRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +96,7 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def from_file(self) -> bool:
         """Whether the features come from a file."""
-        return self.backbone.endswith(FILES) and not self.backbone.startswith(TOWER)
+        return self.backbone.endswith(FILES) and not self.backbone.startswith((TOWER, DETECTOR))
 
     @property
     def cropped(self) -> Literal["centre", "ten", "squash"] | None:
@@ -83,20 +106,38 @@ class FeatureRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def one_pass(self) -> bool:
         """Whether the whole picture goes through the network at once."""
-        return self.cropped is None or (self.regions is not None and self.regions.features == "align")
+        return self.cropped is None or (self.regions is not None and self.regions.features != "crops")
+
+
+def stored_settings(recipe: FeatureRecipe) -> dict[str, Any]:
+    """The settings of a recipe as JSON values, as stores record them and as their names are hashed."""
+    settings: dict[str, Any] = msgspec.to_builtins(recipe)
+    if recipe.regions is not None:
+        settings["regions"] = {
+            name: value for name, value in settings["regions"].items() if name not in _ADDED or value != _ADDED[name]
+        }
+    return settings
 
 
 def made_by(recipe: FeatureRecipe, provenance: Mapping[str, Any]) -> bool:
     """Whether features of this provenance match a recipe. There may be more regions: the best come first."""
-    asked: dict[str, Any] = {"backbone": recipe.backbone, "crops": recipe.crops}
+    asked: dict[str, Any] = {"crops": recipe.crops}
+    if recipe.backbone.startswith(DETECTOR):
+        # Stores name the kind of a detector and the hash of its weights, not its file.
+        if not str(provenance.get("backbone", "")).startswith(DETECTOR):
+            return False
+    else:
+        asked["backbone"] = recipe.backbone
     if recipe.side:
         asked["side"] = recipe.side
     if recipe.regions is None:
         return asked.items() <= provenance.items()
     regions = provenance.get("regions") or {}
-    own = msgspec.structs.asdict(recipe.regions)
+    own = stored_settings(recipe)["regions"]
     count = own.pop("count")
-    return asked.items() <= provenance.items() and own.items() <= regions.items() and count <= regions.get("count", 0)
+    same = all(regions.get(name) == value for name, value in own.items())
+    same = same and not any(name in regions and name not in own for name in _ADDED)
+    return asked.items() <= provenance.items() and same and count <= regions.get("count", 0)
 
 
 BUILT_IN = {

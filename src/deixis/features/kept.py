@@ -15,11 +15,11 @@ import msgspec
 from deixis.corpus import Corpus
 from deixis.errors import InputError
 from deixis.features.extraction import extract, sample_hash
-from deixis.features.feature_recipe import FeatureRecipe
+from deixis.features.feature_recipe import FeatureRecipe, stored_settings
 from deixis.features.layout import MANIFEST, PLAN
 from deixis.features.store import FeatureStore
 from deixis.files import cache_folder, in_turn
-from deixis.vision import TOWER
+from deixis.vision import DETECTOR, TOWER
 
 
 def features_for(
@@ -92,9 +92,9 @@ def _made_otherwise(store: FeatureStore, recipe: FeatureRecipe) -> bool:
 
 def kept_folder(corpus: Corpus, recipe: FeatureRecipe) -> Path:
     """The folder of the store of a corpus and a recipe; files named in the recipe are hashed by content."""
-    digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(recipe))
+    digest = hashlib.sha256(corpus.fingerprint.encode() + b"\n" + msgspec.json.encode(stored_settings(recipe)))
     boxes, ids = recipe.regions.boxes if recipe.regions else "", recipe.file.ids if recipe.file else ""
-    for name in (recipe.backbone.removeprefix(TOWER), boxes, ids):
+    for name in (recipe.backbone.removeprefix(TOWER).removeprefix(DETECTOR), boxes, ids):
         for path in (Path(name), Path(name) / PLAN):
             if path.is_file():
                 # Files of features may be larger than memory.

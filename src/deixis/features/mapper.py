@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,14 +21,15 @@ from torch.backends import cudnn
 
 from deixis.corpus import Image
 from deixis.errors import DeixisError
-from deixis.features.feature_recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe
+from deixis.features.feature_recipe import NO_BACKBONE, FeatureRecipe, RegionRecipe, stored_settings
 from deixis.features.layout import ArraySpec
 from deixis.features.region_boxes import BoxSource, LearnedBoxes, load_boxes
 from deixis.features.store_writing import Features
-from deixis.vision import TOWER
-from deixis.vision.backbones import Backbone, as_bytes, load_backbone, mean_vectors, stacked
+from deixis.vision import DETECTOR, TOWER
+from deixis.vision.backbones import Backbone, DetectorBackbone, as_bytes, load_backbone, mean_vectors, stacked
+from deixis.vision.detector import WIDTH
 from deixis.vision.reading import decode_picture, read_size
-from deixis.vision.regions import Maps, box_coordinates, box_crops, region_vectors, with_context
+from deixis.vision.regions import Maps, box_coordinates, box_crops, region_bins, region_vectors, with_context
 
 #: Increase it when a change gives other features for the same recipe.
 VERSION = 1
@@ -37,6 +37,8 @@ VERSION = 1
 PASS = {"cpu": 1, "cuda": 64}
 #: Pictures of any shape per batch on a GPU, so that many of them have the same shape.
 MIXED = 256
+#: Regions of a picture that are cut out and go through the backbone together.
+CROPS = 100
 #: `crops = "grid"` divides a map into this many rows and columns, and averages the cells of each part.
 GRID = 3
 
@@ -45,7 +47,7 @@ _DTYPES = {"float16": torch.float16, "float32": torch.float32}
 
 @dataclass(frozen=True)
 class PreparedPicture:
-    """A picture as bytes: `crops` and `box_crops` `(n, 3, side, side)`, `whole` and `squashed` `(3, height, width)`."""
+    """A picture as bytes: `crops` `(n, 3, side, side)`; `whole`, `squashed` and `pixels` `(3, height, width)`."""
 
     #: Width and height of the original, and of the decoded picture, in whose pixels `boxes` `(boxes, 4)` are.
     size: tuple[int, int]
@@ -55,7 +57,8 @@ class PreparedPicture:
     squashed: Tensor | None = None
     crops: Tensor | None = None
     whole: Tensor | None = None
-    box_crops: Tensor | None = None
+    #: The decoded picture, from which regions are cut.
+    pixels: Tensor | None = None
     #: Whether it may be batched with pictures of other shapes.
     mixes: bool = False
 
@@ -112,7 +115,7 @@ class BoxMapper:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        settings: dict[str, Any] = msgspec.to_builtins(self._recipe)
+        settings = stored_settings(self._recipe)
         del settings["file"]
         if self._recipe.regions:
             settings["regions"] |= self._box_source.provenance
@@ -151,12 +154,12 @@ class BoxMapper:
             for picture in self._with_boxes(batch)
         ]
 
-    def _boxed(self, image: Image, picture: Pillow.Image, *, at_once: bool = False) -> PreparedPicture:
-        """A picture with its boxes, or with the input for finding them later unless they are needed `at_once`."""
+    def _boxed(self, image: Image, picture: Pillow.Image) -> PreparedPicture:
+        """A picture with its boxes, or with the input for finding them later."""
         size = (image.width, image.height) if image.width and image.height else picture.size
         if self._recipe.regions is None:
             return PreparedPicture(size, picture.size)
-        if isinstance(self._box_source, LearnedBoxes) and not at_once:
+        if isinstance(self._box_source, LearnedBoxes):
             return PreparedPicture(size, picture.size, squashed=self._box_source.squashed(picture))
         boxes = self._box_source(image, picture, self._recipe.regions.count)
         return PreparedPicture(size, picture.size, boxes)
@@ -189,14 +192,15 @@ class BackboneMapper(BoxMapper):
         if self._cuts_out:
             # The crops of one picture are a batch by themselves, and large in memory.
             self.batch_size = 1
-            # Learned boxes are found on the device while a picture is read, and forked processes cannot use a GPU.
-            self.read_apart = self.read_apart and not isinstance(box_source, LearnedBoxes)
         vector = backbone.channels if recipe.cropped else backbone.map_channels
         if recipe.crops == "grid":
             vector *= GRID**2
         self.arrays["image"] = ArraySpec((vector,), recipe.dtype)
         if recipe.regions:
-            length = backbone.map_channels if recipe.regions.features == "align" else backbone.channels
+            if (recipe.regions.features == "head") != isinstance(backbone, DetectorBackbone):
+                raise DeixisError("regions.features = 'head' and a backbone 'detector:FILE' go together")
+            aligned = backbone.map_channels * recipe.regions.bins**2
+            length = {"align": aligned, "crops": backbone.channels, "head": WIDTH}[recipe.regions.features]
             length += vector * recipe.regions.context + 5 * recipe.regions.coordinates
             self.arrays["regions"] = ArraySpec((length,), recipe.dtype, ragged=True)
 
@@ -204,25 +208,25 @@ class BackboneMapper(BoxMapper):
     def provenance(self) -> dict[str, Any]:
         return {
             **super().provenance,
-            # Of a tower its kind and not its path: the hash of the weights identifies it.
-            "backbone": self._backbone.name if self._recipe.backbone.startswith(TOWER) else self._recipe.backbone,
+            # Of trained weights their kind and not their path: the hash of the weights identifies them.
+            "backbone": self._backbone.name if self._trained else self._recipe.backbone,
             "side": self._recipe.side or self._backbone.side,
             "weights_sha256": self._backbone.weights_sha256,
-            **({"resampling": "bilinear"} if self._recipe.backbone.startswith(TOWER) else {}),
+            **({"resampling": "bilinear"} if self._trained else {}),
+            **({"backbone_saw_boxes": True} if isinstance(self._backbone, DetectorBackbone) else {}),
         }
+
+    @property
+    def _trained(self) -> bool:
+        return self._recipe.backbone.startswith((TOWER, DETECTOR))
 
     def prepare_picture(self, image: Image, picture: Pillow.Image) -> PreparedPicture:
         recipe, backbone = self._recipe, self._backbone
-        boxed = self._boxed(image, picture, at_once=self._cuts_out)
-        cut_out = None
-        if self._cuts_out and len(boxed.found):
-            crops = box_crops(picture, torch.from_numpy(boxed.found), backbone.side)
-            cut_out = torch.stack([as_bytes(crop) for crop in crops])
         return replace(
-            boxed,
+            self._boxed(image, picture),
             crops=backbone.preprocess(picture, recipe.cropped) if recipe.cropped else None,
             whole=backbone.whole(picture, recipe.side) if recipe.one_pass else None,
-            box_crops=cut_out,
+            pixels=as_bytes(picture) if self._cuts_out else None,
             mixes=self._mixes,
         )
 
@@ -257,10 +261,24 @@ class BackboneMapper(BoxMapper):
     ) -> list[NDArray[Any]]:
         """The features `(regions, dim)` of each picture's regions."""
         counts = [len(picture.found) for picture in batch]
-        if maps is not None and recipe.features == "align":
-            rows = region_vectors(maps, [picture.boxes_on_whole() for picture in batch])
+        if maps is not None and recipe.features != "crops":
+            boxes = [picture.boxes_on_whole() for picture in batch]
+            if isinstance(self._backbone, DetectorBackbone):
+                rows = self._backbone.region_vectors(maps, boxes)
+            elif recipe.bins > 1:
+                rows = region_bins(maps, boxes, recipe.bins)
+            else:
+                rows = region_vectors(maps, boxes)
         else:
-            parts = [self._backbone.vectors(picture.box_crops) for picture in batch if picture.box_crops is not None]
+            # Half precision, in which features are stored, is twice as fast on a GPU.
+            with torch.autocast("cuda", torch.float16, enabled=self._device == "cuda"):
+                parts = [
+                    self._backbone.vectors(box_crops(picture.pixels.to(self._device), boxes, self._backbone.side))
+                    for picture in batch
+                    if picture.pixels is not None
+                    for boxes in torch.split(torch.from_numpy(picture.found), CROPS)
+                    if len(boxes)
+                ]
             rows = torch.cat([vectors.new_empty(0, self._backbone.channels), *parts])
         if recipe.context:
             rows = with_context(rows, vectors, counts)
@@ -306,16 +324,18 @@ def make_mapper(recipe: FeatureRecipe, *, device: str = "cpu", only_reads: bool 
         raise DeixisError("there is no CUDA device; use --device cpu")
     place = "cpu" if only_reads else device
     # Before the backbone is loaded, since the file of a proposer may be missing.
-    box_source = load_boxes(recipe.regions.boxes if recipe.regions else "drawn", device=place, exported=not only_reads)
+    regions = recipe.regions or RegionRecipe(boxes="drawn")
+    box_source = load_boxes(
+        regions.boxes,
+        edge_boxes=regions.edge_boxes,
+        near_chains=regions.near_chains,
+        device=place,
+        exported=not only_reads,
+    )
     if recipe.backbone == NO_BACKBONE:
         return BoxMapper(recipe, box_source, device)
     backbone = load_backbone(recipe.backbone, device=place, exported=not only_reads)
-    mapper = BackboneMapper(recipe, backbone, box_source, device)
-    if only_reads and device == "cuda" and mapper._cuts_out and isinstance(box_source, LearnedBoxes):
-        raise DeixisError(
-            "crops of learned boxes on a GPU need --engine local: the boxes are found while pictures are read"
-        )
-    return mapper
+    return BackboneMapper(recipe, backbone, box_source, device)
 
 
 @dataclass(frozen=True)

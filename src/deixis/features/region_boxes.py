@@ -12,10 +12,11 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from deixis.corpus import Image
-from deixis.corpus.boxes import box_array, merge
+from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import InputError
 from deixis.features.store import FeatureStore
 from deixis.vision.backbones import stacked
+from deixis.vision.edge_boxes import EdgeBoxesSettings
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import METHODS, ProposalMethod, load_method
 from deixis.vision.proposer import squashed
@@ -96,7 +97,8 @@ class StoredBoxes:
         origin = self._store.plan.provenance.get("regions")
         if not {"boxes", "size"} <= self._store.plan.arrays.keys() or not isinstance(origin, dict):
             raise InputError(folder, "is a feature store without boxes")
-        told = {name: origin[name] for name in ("boxes", "saw_boxes", "settings") if name in origin}
+        known = ("boxes", "saw_boxes", "settings", "edge_boxes", "near_chains")
+        told = {name: origin[name] for name in known if name in origin}
         self.provenance: Mapping[str, Any] = {**told, "box_store": self._store.fingerprint}
 
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
@@ -105,13 +107,39 @@ class StoredBoxes:
         return np.asarray(boxes * np.tile(np.divide(picture.size, original), 2), np.float32)
 
 
-def load_boxes(name: str, *, device: str = "cpu", exported: bool = False) -> BoxSource:
+class NearChains:
+    """The boxes of a source that overlap the merged box of a chain by at least `overlap`: more training positives."""
+
+    def __init__(self, source: BoxSource, overlap: float) -> None:
+        self._source, self._overlap, self._merged = source, overlap, MergedBoxes()
+        self.provenance: Mapping[str, Any] = {**source.provenance, "saw_boxes": True}
+
+    def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
+        boxes = self._source(image, picture, count)
+        merged = self._merged(image, picture, len(image.chains))
+        near = (iou_matrix(merged, boxes) >= self._overlap).any(0)
+        return np.asarray(boxes[near], np.float32)
+
+
+def load_boxes(
+    name: str,
+    *,
+    edge_boxes: EdgeBoxesSettings | None = None,
+    near_chains: float = 0.0,
+    device: str = "cpu",
+    exported: bool = False,
+) -> BoxSource:
     """The boxes that a recipe names: `drawn`, `chains`, a proposal method, its file, or a feature store."""
+    source = _source(name, edge_boxes, device, exported)
+    return NearChains(source, near_chains) if near_chains else source
+
+
+def _source(name: str, edge_boxes: EdgeBoxesSettings | None, device: str, exported: bool) -> BoxSource:
     if name == "drawn":
         return DrawnBoxes()
     if name == "chains":
         return MergedBoxes()
     if name not in METHODS and Path(name).is_dir():
         return StoredBoxes(name)
-    method = load_method(name, device=device, exported=exported)
+    method = load_method(name, edge_boxes=edge_boxes, device=device, exported=exported)
     return LearnedBoxes(method) if isinstance(method, LearnedProposals) else ProposedBoxes(method)

@@ -5,3 +5,5 @@ No network is imported here, so that reading or drawing a picture does not wait 
 
 #: Prefix of a backbone that is the file of a trained tower.
 TOWER = "tower:"
+#: Prefix of a backbone that is the file of a trained detector.
+DETECTOR = "detector:"

@@ -17,8 +17,10 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from deixis.errors import DeixisError
-from deixis.vision import TOWER
+from deixis.vision import DETECTOR, TOWER
 from deixis.vision.crops import BILINEAR, centre_crop, fit, squash, ten_crops
+from deixis.vision.detector import STRIDE as DETECTOR_STRIDE
+from deixis.vision.detector import RegionDetector, load_detector, region_features
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite, load_efficientnet_lite
 from deixis.vision.onnx_export import cached_function
 from deixis.vision.regions import Maps
@@ -26,6 +28,9 @@ from deixis.vision.tower import PictureTower, load_tower
 from deixis.vision.weights import state_sha256
 
 DEFAULT = "efficientnet-lite2"
+#: Suffix of a network whose map has stride 16 (`EfficientNetLite.dilate`): the output of the last block, with fewer
+#: channels than that of the last convolution, so that regions can be divided into bins.
+STRIDE_16 = "-stride16"
 Crops = Literal["centre", "ten", "squash"]
 
 
@@ -175,8 +180,8 @@ def load_backbone(
     """A pretrained network by name.
 
     Args:
-        name: `efficientnet-lite0`, `-lite1` or `-lite2`, a trained tower (`tower:` and its file), or a network of an
-            optional package, `package:network`.
+        name: `efficientnet-lite0`, `-lite1` or `-lite2`, each also with `-stride16`; a trained tower (`tower:` and its
+            file) or detector (`detector:` and its file); or a network of an optional package, `package:network`.
         weights: a file of other weights; by default the published ones.
         device: where it runs, `cpu` or `cuda`.
         exported: on a CPU, run the networks of Deixis itself with onnxruntime. They are exported once, which takes
@@ -184,8 +189,13 @@ def load_backbone(
     """
     if name in VARIANTS:
         return efficientnet_lite_backbone(name, load_efficientnet_lite(name, weights), device, exported)
+    if name.removesuffix(STRIDE_16) in VARIANTS:
+        plain = name.removesuffix(STRIDE_16)
+        return dilated_backbone(plain, load_efficientnet_lite(plain, weights), device)
     if name.startswith(TOWER):
         return tower_backbone(load_tower(name.removeprefix(TOWER)), device, exported)
+    if name.startswith(DETECTOR):
+        return DetectorBackbone(load_detector(name.removeprefix(DETECTOR)), device)
     from deixis.vision.extra_backbones import FAMILIES
 
     family, _, network = name.partition(":")
@@ -215,6 +225,51 @@ def efficientnet_lite_backbone(
         stride=network.stride,
         origin=network.map_origin,
     )
+
+
+def dilated_backbone(name: str, network: EfficientNetLite, device: str = "cpu") -> NetworkBackbone:
+    """Wrap an EfficientNet-Lite with a map of stride 16, which is fused and so taken over."""
+    weights_sha256, side = state_sha256(network), VARIANTS[name].side
+    network.fuse()
+    network.dilate()
+    return NetworkBackbone(
+        name + STRIDE_16,
+        network,
+        NetworkInput(side, side / (side + 32), (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
+        vectors=lambda batch: network.pyramid(batch)[-1].mean((-2, -1)),
+        maps=lambda batch: network.pyramid(batch)[-1],
+        weights_sha256=weights_sha256,
+        device=device,
+        stride=network.stride,
+        origin=network.map_origin,
+    )
+
+
+class DetectorBackbone(NetworkBackbone):
+    """A trained detector; `region_vectors` are those of its region head."""
+
+    def __init__(self, detector: RegionDetector, device: str = "cpu") -> None:
+        self.detector = detector
+        super().__init__(
+            f"{DETECTOR}{detector.backbone_name}",
+            detector,
+            NetworkInput(detector.side, 1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0), BILINEAR, crops="squash"),
+            vectors=lambda batch: detector.map(batch).mean((-2, -1)),
+            maps=detector.map,
+            weights_sha256=state_sha256(detector),
+            device=device,
+            stride=DETECTOR_STRIDE,
+        )
+
+    def whole(self, picture: Pillow.Image, side: int | None = None) -> Tensor:
+        # Multiples of the last level's stride, so that all levels cover the same picture.
+        return as_bytes(fit(picture, side or self.side, self.detector.backbone.stride, self.input.resampling))
+
+    def region_vectors(self, maps: Maps, boxes: Sequence[Tensor]) -> Tensor:
+        """The head's features `(all boxes, channels)` of each picture's boxes `(boxes, 4)` in input pixels."""
+        rows, columns = maps.values.shape[-2:]
+        size = torch.tensor([columns, rows, columns, rows]) * self.stride
+        return region_features(self.detector, maps.values, [own / size for own in boxes])
 
 
 def tower_backbone(tower: PictureTower, device: str = "cpu", exported: bool = False) -> NetworkBackbone:

@@ -45,19 +45,6 @@ def fit(picture: Pillow.Image, side: int, multiple: int, resampling: Pillow.Resa
     return picture.resize((width, height), resampling)
 
 
-def crop_box(
-    picture: Pillow.Image,
-    box: tuple[float, float, float, float],
-    side: int,
-    resampling: Pillow.Resampling = BICUBIC,
-) -> Pillow.Image:
-    """A box of the picture (x1, y1, x2, y2, rounded to at least one pixel), resized to a square."""
-    left, top = min(max(round(box[0]), 0), picture.width - 1), min(max(round(box[1]), 0), picture.height - 1)
-    right, bottom = min(max(round(box[2]), left + 1), picture.width), min(max(round(box[3]), top + 1), picture.height)
-    # Crop first: resizing with a box would mix in the pixels around it.
-    return picture.crop((left, top, right, bottom)).resize((side, side), resampling)
-
-
 def _square(
     picture: Pillow.Image, across: float, down: float, side: int, share: float, resampling: Pillow.Resampling
 ) -> Pillow.Image:

@@ -10,6 +10,7 @@ import importlib.util
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -98,7 +99,7 @@ class EfficientNetLite(nn.Module):
 
     def __init__(self, variant: Variant) -> None:
         super().__init__()
-        self._shift = variant.shift
+        self._shift, self._strided_kernels = variant.shift, _STRIDED_KERNELS
         self._activate = nn.ReLU6()
         self._conv_stem = _SameConv2d(3, _STEM, 3, stride=2)
         self._bn0 = _norm(_STEM)
@@ -147,13 +148,27 @@ class EfficientNetLite(nn.Module):
                 levels.append(x)
         return levels
 
+    def dilate(self) -> None:
+        """Halve the stride of the last level, to 16: its strided convolution gets stride 1, later ones a dilation of 2.
+
+        Every second cell of the last level then has the value that it had before, except near the borders.
+        """
+        convolutions = [cast(nn.Conv2d, block._depthwise_conv) for block in self._blocks]
+        last = max(number for number, convolution in enumerate(convolutions) if convolution.stride[0] > 1)
+        for number, convolution in enumerate(convolutions):
+            if number >= last:
+                dilation = 1 if number == last else 2
+                convolution.stride, convolution.dilation = (1, 1), (dilation, dilation)
+                convolution.padding = (dilation * (convolution.kernel_size[0] // 2),) * 2
+        self.stride, self._strided_kernels = 16, _STRIDED_KERNELS[:-1]
+
     def map_origin(self, size: int) -> float:
         """The centre of the first cell's receptive field along an axis of `size` pixels.
 
         TensorFlow's padding depends on whether a size is odd, which moves the centre by up to a whole cell.
         """
         centre, stride = 0.5, 1
-        for kernel in _STRIDED_KERNELS:
+        for kernel in self._strided_kernels:
             before = max((-(-size // 2) - 1) * 2 + kernel - size, 0) // 2
             centre += stride * ((kernel - 1) / 2 - before)
             size, stride = -(-size // 2), stride * 2

@@ -29,9 +29,11 @@ def load_opencv() -> Any:
     return cv2
 
 
-def working_copy(picture: Pillow.Image) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+def working_copy(
+    picture: Pillow.Image, longer_side: int = LONGER_SIDE
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """RGB `(height, width, 3)` at the working size, and the factors `(4,)` that scale boxes back."""
-    scale = LONGER_SIDE / max(picture.size)
+    scale = longer_side / max(picture.size)
     size = max(8, round(picture.width * scale)), max(8, round(picture.height * scale))
     copy = picture if picture.size == size else picture.resize(size, Pillow.Resampling.BILINEAR)
     return np.asarray(copy), np.divide(picture.size, size)[[0, 1, 0, 1]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from PIL import Image as Pillow
 
 from deixis.corpus.boxes import Boxes, suppress
 from deixis.errors import DeixisError
+
+if TYPE_CHECKING:
+    from deixis.vision.edge_boxes import EdgeBoxesSettings
 
 #: Names of the methods; the file of a trained proposer (.safetensors) is also accepted.
 METHODS = ("learned", "edge-boxes", "selective-search", "selective-search-quality", "grid")
@@ -48,18 +51,26 @@ def diversified(boxes: Boxes, scores: NDArray[np.floating], overlap: float, coun
 
 
 def load_method(
-    name: str | Path, *, edge_model: str | Path | None = None, device: str = "cpu", exported: bool = False
+    name: str | Path,
+    *,
+    edge_model: str | Path | None = None,
+    edge_boxes: EdgeBoxesSettings | None = None,
+    device: str = "cpu",
+    exported: bool = False,
 ) -> ProposalMethod:
     """A method by name, or a trained proposer by its file.
 
     Args:
         name: one of `METHODS`, or a path that ends in .safetensors.
         edge_model: the structured forest of `edge-boxes`.
+        edge_boxes: parameters of `edge-boxes`; by default those chosen on validation pictures.
         device: where the learned proposer runs.
         exported: on a CPU, run it with onnxruntime: takes seconds to start, then about twice as fast.
     """
     if edge_model is not None and name != "edge-boxes":
         raise DeixisError(f"an edge model is for edge-boxes only, not {name}")
+    if edge_boxes is not None and name != "edge-boxes":
+        raise DeixisError(f"parameters of EdgeBoxes are for edge-boxes only, not {name}")
     # Imported on demand: PyTorch and OpenCV take a second each.
     if name == "learned" or str(name).endswith(".safetensors"):
         from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
@@ -68,7 +79,7 @@ def load_method(
     if name == "edge-boxes":
         from deixis.vision.edge_boxes import EdgeBoxes
 
-        return EdgeBoxes(edge_model)
+        return EdgeBoxes(edge_model, edge_boxes)
     if name in ("selective-search", "selective-search-quality"):
         from deixis.vision.selective_search import SelectiveSearch
 

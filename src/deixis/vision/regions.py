@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from PIL import Image as Pillow
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-
-from deixis.vision.crops import crop_box
 
 #: Bins per side, and samples per bin and axis, as in detectors.
 BINS, SAMPLES = 7, 2
@@ -87,6 +84,23 @@ def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, sam
     return torch.cat([rows[: len(own)] for rows, own in zip(vectors, boxes, strict=True)])
 
 
+def region_bins(maps: Maps, boxes: Sequence[Tensor], bins: int, *, samples: int = SAMPLES) -> Tensor:
+    """The bins of `roi_align`, row by row, as one vector per box: `(all boxes, bins² · channels)`.
+
+    Args:
+        maps: of the whole batch.
+        boxes: the boxes `(boxes, 4)` of each picture of the batch, in input pixels.
+        bins, samples: as in `roi_align`.
+    """
+    vectors = []
+    for values, own in zip(maps.values, boxes, strict=True):
+        across, down = _weights(Maps(values[None], maps.stride, maps.origin), own, bins, samples)
+        cells = values.permute(1, 2, 0)  # (rows, columns, channels)
+        bands = torch.einsum("bir,rkc->bikc", down, cells)
+        vectors.append(torch.einsum("bjk,bikc->bijc", across, bands).flatten(1))
+    return torch.cat(vectors)
+
+
 def box_coordinates(boxes: Tensor, width: float, height: float) -> Tensor:
     """x1/W, y1/H, x2/W, y2/H and the box's share of the picture, `(boxes, 5)`."""
     relative = boxes / boxes.new_tensor([width, height, width, height])
@@ -100,9 +114,20 @@ def with_context(vectors: Tensor, whole: Tensor, counts: Sequence[int]) -> Tenso
     return torch.cat([vectors, whole.repeat_interleave(repeats, 0)], 1)
 
 
-def box_crops(picture: Pillow.Image, boxes: Tensor, side: int) -> list[Pillow.Image]:
-    """Each box, cropped and resized to the network's input, as in the Entities paper: one pass per box, slow."""
-    return [crop_box(picture, (x1, y1, x2, y2), side) for x1, y1, x2, y2 in boxes.tolist()]
+def box_crops(picture: Tensor, boxes: Tensor, side: int) -> Tensor:
+    """Each box, cut out and resized to the network's input, as in the Entities paper: `(boxes, 3, side, side)` floats.
+
+    Cutting out is RoIAlign on the pixels: bilinear samples, two per pixel and axis of the result, so that boxes up to
+    twice as large as the input are not aliased.
+
+    Args:
+        picture: bytes `(3, height, width)`.
+        boxes: `(boxes, 4)` in the picture's pixels.
+    """
+    pixels = picture.float()
+    across, down = _weights(Maps(pixels[None], 1.0, (0.5, 0.5)), boxes, side, SAMPLES)
+    bands = torch.einsum("bir,crk->bick", down, pixels)
+    return torch.einsum("bjk,bick->bcij", across, bands)
 
 
 def _weights(maps: Maps, boxes: Tensor, bins: int, samples: int) -> tuple[Tensor, Tensor]:

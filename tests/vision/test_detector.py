@@ -1,0 +1,67 @@
+"""The region classifier: targets of its training, its file, and the features of its head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from deixis.errors import InputError
+from deixis.training.tools.detector_training import UNITS, region_targets, sample_regions
+from deixis.vision.backbones import DetectorBackbone
+from deixis.vision.detector import WIDTH, RegionDetector, load_detector, save_detector
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+
+
+@pytest.fixture(scope="module")
+def detector() -> RegionDetector:
+    torch.manual_seed(0)
+    return RegionDetector(EfficientNetLite(VARIANTS["efficientnet-lite0"]), "efficientnet-lite0", 3, 64).eval()
+
+
+def test_a_saved_detector_gives_the_same_features(detector: RegionDetector, tmp_path: Path) -> None:
+    save_detector(detector, tmp_path / "d.safetensors")
+    loaded = load_detector(tmp_path / "d.safetensors")
+    pictures, boxes = torch.randn(2, 3, 64, 96), torch.tensor([[[0.1, 0.2, 0.7, 0.9]], [[0.0, 0.0, 1.0, 1.0]]])
+    with torch.no_grad():
+        expected, found = (net.regions(net.map(pictures), boxes) for net in (detector, loaded))
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+    (tmp_path / "d.safetensors").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="trained detector"):
+        load_detector(tmp_path / "d.safetensors")
+
+
+def test_features_of_a_region_do_not_depend_on_the_others(detector: RegionDetector) -> None:
+    backbone = DetectorBackbone(detector)
+    maps = backbone.maps(torch.randint(0, 256, (2, 3, 64, 96), dtype=torch.uint8))
+    boxes = [torch.tensor([[4.0, 4.0, 60.0, 50.0], [0.0, 0.0, 96.0, 64.0]]), torch.tensor([[10.0, 8.0, 40.0, 64.0]])]
+    together = backbone.region_vectors(maps, boxes)
+    assert together.shape == (3, WIDTH)
+    alone = backbone.region_vectors(maps, [boxes[0][1:], boxes[1]])
+    torch.testing.assert_close(together[1:], alone)
+
+
+def test_regions_have_the_class_of_the_box_that_they_overlap() -> None:
+    boxes = torch.tensor([[[0.1, 0.1, 0.5, 0.5], [0.6, 0.6, 0.9, 0.9], [0.0, 0.0, 0.0, 0.0]]])
+    classes = torch.tensor([[2, 0, 0]])
+    regions = torch.tensor([[[0.1, 0.1, 0.5, 0.4], [0.6, 0.6, 0.9, 0.9], [0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.05, 0.05]]])
+    labels, offsets, foreground = region_targets(regions, boxes, classes)
+    assert labels.tolist() == [[3, 1, 0, 0]]
+    assert foreground.tolist() == [[True, True, False, False]]
+    assert offsets[0, 1:].abs().max() < 1e-5
+    # The first region must move down by a sixth of its height, and grow by a third.
+    expected = torch.tensor([0.0, 1 / 6, 0.0, torch.log(torch.tensor(4 / 3)).item()]) / torch.tensor(UNITS)
+    torch.testing.assert_close(offsets[0, 0], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_sampled_regions_are_boxes_with_and_without_a_class() -> None:
+    generator = torch.Generator().manual_seed(0)
+    boxes = torch.tensor([[[0.2, 0.2, 0.7, 0.6]], [[0.0, 0.0, 0.0, 0.0]]])
+    regions = sample_regions(boxes, generator)
+    assert regions.min() >= 0
+    assert regions.max() <= 1
+    assert (regions[..., 2:] >= regions[..., :2]).all()
+    _, _, foreground = region_targets(regions, boxes, torch.zeros(2, 1, dtype=torch.long))
+    assert 5 < foreground[0].sum() < len(foreground[0])
+    assert not foreground[1].any()
