@@ -204,3 +204,27 @@ def test_pictures_that_are_left_out_are_told_of(training: TrainingSet, tmp_path:
     )
     assert left_out([whole]) == ""
     assert left_out([whole, few]) == (f"4 pictures are left out: {ids[0]} broken; {ids[1]} broken; {ids[2]} broken; …")
+
+
+def test_further_positives_are_positives_and_nothing_else(
+    training: TrainingSet, stores: tuple[FeatureStore, FeatureStore], tmp_path: Path
+) -> None:
+    text = fit_text_features(TextRecipe("tfidf"), training_captions(training))
+    present = [image for image in training if image.id in stores[0]]
+
+    def shrunk(image: Image) -> list[list[float]]:
+        return [
+            [x1, y1, x2 - 0.1 * (x2 - x1), y2] for x1, y1, x2, y2 in merged_boxes(image)
+        ]  # IoU 0.9 with the chain's box
+
+    pool = make_store(tmp_path / "pool", training.corpus.with_images(present), shrunk, seed=3)
+    plain, more = (phrase_data(training, *stores, text, positives=own) for own in (None, pool))
+    added = sum(len(merged_boxes(image)) for image in present if image.id in plain.image_ids)
+    assert len(more.regions) == len(plain.regions) + added
+    assert (more.positive_offsets.diff() >= plain.positive_offsets.diff() + 1).all()
+    assert torch.equal(more.negative_offsets, plain.negative_offsets)
+    for pair in range(0, len(more.pair_chain), 7):
+        rows = more.positive_rows[more.positive_offsets[pair] : more.positive_offsets[pair + 1]]
+        overlap = iou_matrix(more.region_boxes[more.pair_region[pair]][None].numpy(), more.region_boxes[rows].numpy())
+        assert overlap.min() >= 0.7
+        assert (more.region_image[rows] == more.pair_image[pair]).all()

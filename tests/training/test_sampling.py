@@ -24,7 +24,7 @@ from deixis.papers.two_branch.reference import (
     regions_with_one_phrase,
 )
 from deixis.training import sampling
-from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe, shuffled
 from tests.training.generated_pairs import (
     GeneratedPhrases,
     GeneratedSentences,
@@ -458,3 +458,26 @@ def test_a_picture_without_negative_regions_still_makes_batches(neighbourhood: A
 
 def test_the_examples_in_the_docstrings() -> None:
     assert doctest.testmod(sampling) == (0, 2)
+
+
+def test_an_epoch_of_given_steps_takes_several_passes() -> None:
+    def make(epoch: int, base: np.ndarray, following: np.ndarray, random: np.random.Generator) -> list[int]:
+        return base.tolist()
+
+    batches = shuffled(10, 4, 0, 1, make, steps=6)
+    assert len(batches) == 6
+    sets = list(batches)
+    assert [len(each) for each in sets] == [4] * 6
+    drawn = [pair for each in sets for pair in each]
+    # Two whole passes, in which every pair occurs once, and a part of a third.
+    assert sorted(drawn[:10]) == sorted(drawn[10:20]) == list(range(10))
+    assert drawn[:10] != drawn[10:20]
+    assert list(shuffled(10, 4, 0, 1, make, steps=6)) == sets
+
+
+def test_batches_of_exemplars_are_made_of_the_kept_pairs() -> None:
+    data = generated_phrases(3, 6, 9)
+    kept = np.arange(0, len(data.pair_string), 2)
+    sampler = PhraseSampler(data, PhraseSamplerRecipe(batch=5, neighbourhood="random"), 0, kept=kept)
+    drawn = [pair for batch in sampler.triplets(1) for pair in batch.pairs.tolist()]
+    assert sorted(drawn) == kept.tolist()

@@ -17,8 +17,8 @@ from deixis.training.recipe_reference import reference
 from deixis.training.run_models import load_run, read_recipe
 from deixis.training.run_protocols import Evaluation
 
-#: Names of the sizes that the first result of a run has beside its figures (`Kind.training_sizes`).
-TRAINING_SIZES = ("training_pairs", "batch")
+#: Names of what the first result of a run says of its training beside its figures (`Kind.training_sizes`).
+TRAINING_SIZES = ("training_pairs", "batch", "chosen")
 
 
 def evaluate_run(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,7 +18,9 @@ from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, check_components, text_features
 from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
+from deixis.training.pair_data import POSITIVE
 from deixis.training.recipe import regions_of
+from deixis.vision.edge_boxes import EdgeBoxesSettings
 
 #: More merged boxes than any picture has, so that none is left out and all recipes share one store.
 ALL_CHAINS = 2000
@@ -52,29 +56,56 @@ def initial_vectors(recipe: TextRecipe, training: TrainingSet, text: TextFeature
 
 def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
     """Features of proposals, and of all merged ground-truth boxes by the same backbone."""
-    merged = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS)
+    merged = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS, edge_boxes=None)
     return [proposals, msgspec.structs.replace(proposals, regions=merged)]
 
 
+class PositivePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A larger set of boxes from which only training positives are taken: those near a chain's merged box.
+
+    The papers' 200 proposals have about ten positives per phrase; ours have fewer, whatever β is.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=2000)] = 1000
+    edge_boxes: EdgeBoxesSettings = EdgeBoxesSettings(beta=0.9)
+
+
+def positive_recipe(proposals: FeatureRecipe, pool: PositivePool) -> FeatureRecipe:
+    """Features of the boxes of a pool that overlap a chain enough to be its positives."""
+    near = msgspec.structs.replace(
+        regions_of(proposals),
+        boxes="edge-boxes",
+        count=pool.count,
+        edge_boxes=pool.edge_boxes,
+        near_chains=POSITIVE,
+    )
+    return msgspec.structs.replace(proposals, regions=near)
+
+
 def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:
-    """The feature store for `image` (whole pictures), `chains` (merged ground-truth boxes) or `proposals`.
+    """The feature store for `image` (whole pictures), `chains` (merged ground-truth boxes), `proposals` or `positives`.
 
     The first of several. For `image`, stores without regions come first.
     """
-    boxes = [(store.plan.provenance.get("regions") or {}).get("boxes", "") for store in stores]
     if role == "image":
         found = sorted(stores, key=lambda store: "regions" in store.plan.arrays)
     else:
-        found = [
-            store
-            for store, kind in zip(stores, boxes, strict=True)
-            if kind and (kind == "chains") == (role == "chains")
-        ]
+        found = [store for store in stores if _role(store) == role]
     if not found:
         needed = {
             "image": "whole pictures (--features with any recipe)",
             "chains": "merged ground-truth boxes (the feature recipe `chains`)",
             "proposals": "proposals (a feature recipe with [regions])",
+            "positives": "further positives (a feature recipe with regions.near_chains)",
         }[role]
         raise DeixisError(f"this recipe needs a feature store of {needed}; give it with --features STORE")
     return found[0]
+
+
+def _role(store: FeatureStore) -> str:
+    regions = store.plan.provenance.get("regions") or {}
+    if not regions.get("boxes"):
+        return "image"
+    if regions["boxes"] == "chains":
+        return "chains"
+    return "positives" if regions.get("near_chains") else "proposals"

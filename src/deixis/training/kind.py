@@ -66,7 +66,7 @@ class Kind(ABC, Generic[R]):
         """The protocols that apply to a finished run, in the order of their results."""
 
     def training_sizes(self, run: Path) -> dict[str, Any]:
-        """How much a run was trained on, for its first result: `training_pairs`, or mean counts of a `batch`."""
+        """How a run was trained, for its first result: `training_pairs`, mean counts of a `batch`, `chosen` values."""
         return {}
 
     def published_batch(self, recipe: R) -> Mapping[str, str] | None:

@@ -50,7 +50,8 @@ class PhraseData:
     """Region-phrase pairs: every mention with a box, and the regions of its image. Build it with `phrase_data`.
 
     Rows of `regions` are ordered by image: first the merged ground-truth box of each chain that has boxes, in the order
-    of `image.chains`, then the proposals, best first. Images without a pair are left out.
+    of `image.chains`, then the proposals, best first, then further positives if there are any. Images without a pair
+    are left out.
     """
 
     strings: Tensor  # (strings, dim) float, or ids (strings, longest) int64: each phrase string once
@@ -118,6 +119,7 @@ def phrase_data(
     proposals: FeatureStore | None,
     text: TextFeatures,
     *,
+    positives: FeatureStore | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     may_stay: bool = False,
@@ -129,21 +131,22 @@ def phrase_data(
         chains: features of the merged ground-truth boxes (the feature recipe `chains`).
         proposals: features of proposals, of the same backbone; None: only the ground-truth boxes.
         text: fitted text features.
+        positives: features of further regions of the same backbone, used only as positives of the chains they overlap.
         device: where the tensors go.
         dtype: of the regions; by default that of the store, so that batches are cast. Strings are float32.
         may_stay: leave the regions in main memory if the device has no room for them.
     """
-    stores = (chains,) if proposals is None else (chains, proposals)
+    stores = tuple(store for store in (chains, proposals, positives) if store is not None)
     present = _with_features(source, *stores)
     mentions = _Mentions.of(present)
     images = [present[number] for number in mentions.images]
     merged = [_merged_boxes(image) for image in images]
-    regions, boxes, offsets = _read_regions(images, merged, stores, device, dtype, may_stay)
+    regions, boxes, offsets, further = _read_regions(images, merged, stores, device, dtype, may_stay)
     drawn = np.array([len(own) for own in merged], np.int64)
     chain_region = np.concatenate(
         [start + np.arange(count) for start, count in zip(offsets[:-1], drawn, strict=True)] or [np.empty(0, np.int64)]
     )
-    positives, negatives = (of_items(rows, mentions.chain) for rows in _overlapping(boxes, offsets, drawn))
+    positive, negative = (of_items(rows, mentions.chain) for rows in _overlapping(boxes, offsets, drawn, further))
 
     def send(array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(device)
@@ -159,10 +162,10 @@ def phrase_data(
         region_boxes=send(boxes),
         image_offsets=send(offsets),
         drawn=send(drawn),
-        positive_rows=send(positives.values),
-        positive_offsets=send(positives.offsets),
-        negative_rows=send(negatives.values),
-        negative_offsets=send(negatives.offsets),
+        positive_rows=send(positive.values),
+        positive_offsets=send(positive.offsets),
+        negative_rows=send(negative.values),
+        negative_offsets=send(negative.offsets),
         image_ids=tuple(image.id for image in images),
         phrases=tuple(mentions.strings),
         without_box=mentions.without_box,
@@ -258,14 +261,16 @@ def _read_regions(
     device: str | torch.device,
     dtype: torch.dtype | None,
     may_stay: bool,
-) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64]]:
+) -> tuple[Tensor, NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Regions `(rows, channels)` of images, their boxes `(rows, 4)`, and the offsets of each image's rows.
 
-    The first store has the regions of the ground-truth boxes, in the order of `merged`.
+    The first store has the regions of the ground-truth boxes, in the order of `merged`. The last array is the number of
+    rows of each image from a third store.
     """
     chains, shapes = stores[0], [store.plan.arrays["regions"].shape for store in stores]
-    if shapes[0] != shapes[-1]:
-        raise DeixisError(f"{chains.folder} has regions of shape {shapes[0]}, {stores[1].folder} of {shapes[1]}")
+    for store, other in zip(stores, shapes, strict=True):
+        if other != shapes[0]:
+            raise DeixisError(f"{chains.folder} has regions of shape {shapes[0]}, {store.folder} of {other}")
     numbers = [store.numbers(image.id for image in images) for store in stores]
     counts = [cast(RaggedArray, store["regions"]).lengths[own] for store, own in zip(stores, numbers, strict=True)]
     for image, own, count in zip(images, merged, counts[0].tolist(), strict=True):
@@ -295,21 +300,25 @@ def _read_regions(
         parts = [cast(RaggedArray, s["regions"]).gather(n[chosen]) for s, n in zip(stores, numbers, strict=True)]
         rows = np.concatenate([part.values for part in parts])[order]
         regions[first:last] = torch.from_numpy(rows).to(place, regions.dtype)
-    return regions, boxes, offsets
+    return regions, boxes, offsets, counts[2] if len(counts) > 2 else np.zeros(len(images), np.int64)
 
 
 def _overlapping(
-    boxes: NDArray[np.float32], offsets: NDArray[np.int64], drawn: NDArray[np.int64]
+    boxes: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    drawn: NDArray[np.int64],
+    further: NDArray[np.int64],
 ) -> tuple[Ragged, Ragged]:
-    """The positive and the negative rows of every chain."""
+    """The positive and the negative rows of every chain. The last `further` rows of an image are no negatives."""
     values: tuple[list[NDArray[np.int64]], ...] = ([], [])
     lengths: tuple[list[NDArray[np.int64]], ...] = ([], [])
-    for start, end, count in zip(offsets[:-1], offsets[1:], drawn, strict=True):
+    for start, end, count, last in zip(offsets[:-1], offsets[1:], drawn, further, strict=True):
         overlap = iou_matrix(boxes[start : start + count], boxes[start:end])
         itself = np.eye(count, end - start, dtype=bool)
         # Other chains' boxes are not positives: only proposals, and the chain's own box even if its area is 0.
         positive = (overlap >= POSITIVE) & (np.arange(end - start) >= count) | itself
-        for kind, chosen in enumerate((positive, (overlap < NEGATIVE) & ~itself)):
+        negative = (overlap < NEGATIVE) & ~itself & (np.arange(end - start) < end - start - last)
+        for kind, chosen in enumerate((positive, negative)):
             values[kind].append(start + np.nonzero(chosen)[1])
             lengths[kind].append(chosen.sum(1))
     positives, negatives = (

@@ -143,7 +143,9 @@ def epoch_line(record: EpochRecord, epochs: int) -> str:
 
 
 #: Counts of a batch by samplers and losses (the two-branch paper, section 4.5).
-BATCH_COUNTS = frozenset({"pairs", "triplets", "images", "regions", "phrases", "phrases_without_negative"})
+BATCH_COUNTS = frozenset(
+    {"pairs", "triplets", "triplets_above_zero", "images", "regions", "phrases", "phrases_without_negative"}
+)
 BATCH_COUNTS |= {"images_without_second", "regions_without_second", "phrases_without_second"}
 
 

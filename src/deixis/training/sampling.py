@@ -200,14 +200,21 @@ def shuffled(
     epoch: int,
     make: Callable[[int, Indices, Indices, np.random.Generator], Batch],
     arrange: Callable[[np.random.Generator], Indices] | None = None,
+    steps: int | None = None,
 ) -> Batches[Batch]:
     """Each pair once per epoch, in random sets of `size`; `make` also gets the pairs after a set.
 
-    A last set of one pair is joined to the one before it, since batch norm needs two rows. `arrange` gives the order of
-    the pairs in place of a random one.
+    With `steps`, an epoch has that many sets, from as many passes over the pairs as that needs. A last set of one pair
+    is joined to the one before it, since batch norm needs two rows. `arrange` gives the order of the pairs in place of a
+    random one.
     """
     random = np.random.default_rng((seed, epoch))
     order = random.permutation(count) if arrange is None else arrange(random)
+    if steps is not None:
+        while len(order) < steps * size:
+            order = np.concatenate([order, random.permutation(count) if arrange is None else arrange(random)])
+        order = order[: steps * size]
+        count = len(order)
     starts = list(range(0, count, size))
     if len(starts) > 1 and count - starts[-1] == 1:
         starts.pop()

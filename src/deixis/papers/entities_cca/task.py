@@ -13,22 +13,25 @@ import msgspec
 import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from torch import Tensor
 
-from deixis.corpus import Corpus, TrainingSet, training_set
+from deixis.corpus import Corpus, Image, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.metrics.localization import phrase_key
+from deixis.metrics.localization import Localized, PhraseQuery, phrase_key
+from deixis.metrics.phrase_detection import evaluate_average_precision
+from deixis.metrics.protocols import SUPPRESSION, query_tokens
 from deixis.papers.entities_cca.cca import NormalizedCCA
 from deixis.papers.entities_cca.model import CCAModel
-from deixis.papers.entities_cca.resampling import resample
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
 from deixis.text.featurizers import TextRecipe, load_text_features
 from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted_text, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
 from deixis.training.recipe import FitRecipe
+from deixis.training.resampling import resample
 from deixis.training.run_protocols import (
     Evaluation,
     RunProtocol,
@@ -44,6 +47,8 @@ from deixis.training.validation import LocalizationCheck, retrieval_figures
 CCA = "cca.safetensors"
 #: Pairs added together: 4,096 of 18,000 float32 are 0.3 GB.
 BLOCK = 4096
+#: Validation pictures on which AP-NMS is computed for every ridge and power: every phrase runs on every picture.
+PRECISION_IMAGES = 150
 
 
 class AuxiliaryRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +73,8 @@ class CorrelationRecipe(FitRecipe, frozen=True, kw_only=True, forbid_unknown_fie
     ridges: Annotated[tuple[Annotated[float, Meta(ge=0)], ...], Meta(min_length=1)] = (0.01, 0.1, 1.0, 10.0)
     powers: Annotated[tuple[float, ...], Meta(min_length=1)] = (0.5, 1.0, 2.0, 4.0)
     auxiliary: AuxiliaryRecipe | None = None
+    #: The validation figure that chooses ridge and power of phrases: R@1, or AP-NMS on the first pictures of the split.
+    chosen_by: Literal["localization.r@1", "ap_nms"] = "localization.r@1"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +141,7 @@ class CorrelationFit:
         generator = np.random.default_rng(self.recipe.seed)
         pairs = resample(phrases, exemplars, generator) if exemplars else np.arange(len(phrases))
         blocks = _phrase_blocks(data, torch.from_numpy(pairs).to(self._device))
-        return self._fit(cca, blocks, self._localization(cca), "localization.r@1", say)
+        return self._fit(cca, blocks, self._localization(cca), self.recipe.chosen_by, say)
 
     def _fit(
         self,
@@ -173,10 +180,34 @@ class CorrelationFit:
         check = LocalizationCheck(data, self.recipe.regions)
 
         def figures() -> Mapping[str, float]:
-            strings = torch.from_numpy(cca.encode_y(data.strings)).to(self._device)
-            return check.figures(lambda rows: torch.from_numpy(cca.encode_x(rows)).to(self._device), strings)
+            strings = cca.encode_y(data.strings)
+            found = check.figures(
+                lambda rows: torch.from_numpy(cca.encode_x(rows)).to(self._device),
+                torch.from_numpy(strings).to(self._device),
+            )
+            if self.recipe.chosen_by == "ap_nms":
+                found["ap_nms"] = self._precision(cca, data, strings)
+            return found
 
         return figures
+
+    def _precision(self, cca: NormalizedCCA, data: PhraseData, strings: NDArray[np.float32]) -> float:
+        """AP-NMS of the first validation pictures, from embedded phrase strings `(strings, components)`."""
+        images = [self._validation[name] for name in data.image_ids[:PRECISION_IMAGES]]
+        index_of = {phrase: index for index, phrase in enumerate(data.phrases)}
+        first = (data.image_offsets[:-1] + data.drawn).tolist()
+        proposals: dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
+        for number, image in enumerate(images):
+            end = min(int(data.image_offsets[number + 1]), first[number] + self.recipe.regions)
+            rows = slice(first[number], end)
+            proposals[image.id] = data.region_boxes[rows].cpu().numpy(), cca.encode_x(data.regions[rows].float())
+
+        def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+            boxes, regions = proposals[image.id]
+            chosen = [index_of[tuple(query_tokens(query))] for query in queries]
+            return Localized(boxes, strings[chosen] @ regions.T)
+
+        return evaluate_average_precision(images, localize, unit="phrase", suppression=SUPPRESSION).mean
 
     def _retrieval(self, cca: NormalizedCCA) -> Callable[[], Mapping[str, float]]:
         data = self._sentences(self._validation)
@@ -226,7 +257,9 @@ class CCAKind(Kind[CorrelationRecipe]):
         return recipe.regions
 
     def training_sizes(self, run: Path) -> dict[str, Any]:
-        return {"training_pairs": read_model(run).report.figures.get("training_pairs")}
+        figures = read_model(run).report.figures
+        chosen = {name: figures[name] for name in ("ridge", "power") if name in figures}
+        return {"training_pairs": figures.get("training_pairs"), "chosen": chosen}
 
     def check_corpus(self, recipe: CorrelationRecipe, corpus: Corpus) -> None:
         check_caption_count(recipe.text, corpus)

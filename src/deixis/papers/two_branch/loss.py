@@ -110,6 +110,11 @@ def hardest_triplets(
     return ((margin + near)[:, :, None] - nearest[:, None]).relu()
 
 
+def kept_triplets(match: Tensor, negative: Tensor, hardest: int) -> Tensor:
+    """How many triplets `hardest_triplets` keeps, zeros included: each match with its nearest negatives, at most K."""
+    return (match.sum(1) * negative.sum(1).clamp(max=hardest)).sum()
+
+
 class RankingRecipe(Struct, tag="ranking", tag_field="kind", frozen=True, forbid_unknown_fields=True):
     """Eq. 6. The defaults are the bi-directional loss for phrases; for sentences (1, 1.5, 0, 0) and 10 hardest.
 
@@ -137,7 +142,8 @@ class RankingLoss(nn.Module):
     """Eq. 6 with the weights of a recipe. Sums with weight 0, or without masks in the batch, are skipped.
 
     Algorithm 1 gives K for the two cross-modal sums; the two sums of the constraints use the same K. The part
-    `triplets` counts the cross-modal triplets with a loss above 0 (the paper's means: 5,378 and 10,756 per batch).
+    `triplets` counts the cross-modal triplets that are kept, as the paper does (5,378 and 10,756 per batch on average),
+    `triplets_above_zero` those with a loss.
     """
 
     def __init__(self, recipe: RankingRecipe) -> None:
@@ -147,19 +153,22 @@ class RankingLoss(nn.Module):
     def forward(self, images: Tensor, texts: Tensor, contrast: Contrast, candidates: Tensor | None = None) -> Loss:
         margin, hardest = self.recipe.margin, self.recipe.hardest
         to_text, to_image, among_images, among_texts = self.recipe.weights
-        total, triplets = images.new_zeros(()), images.new_zeros(())
+        total, kept, above_zero = (images.new_zeros(()) for _ in range(3))
         parts: dict[str, Tensor] = {}
         distance = pairwise_distance(images, texts)
         if to_text:
-            hinges = hardest_triplets(distance, contrast.match_texts, contrast.negative_texts, margin, hardest)
+            masks = contrast.match_texts, contrast.negative_texts
+            hinges = hardest_triplets(distance, *masks, margin, hardest)
             parts["image_to_text"] = hinges.sum()
-            total, triplets = total + to_text * parts["image_to_text"], triplets + (hinges.detach() > 0).sum()
+            total, above_zero = total + to_text * parts["image_to_text"], above_zero + (hinges.detach() > 0).sum()
+            kept = kept + kept_triplets(*masks, hardest)
         if to_image:
             others = None if candidates is None else pairwise_distance(texts, candidates)
             masks = contrast.match_images, contrast.negative_images
             hinges = hardest_triplets(distance.T, *masks, margin, hardest, others)
             parts["text_to_image"] = hinges.sum()
-            total, triplets = total + to_image * parts["text_to_image"], triplets + (hinges.detach() > 0).sum()
+            total, above_zero = total + to_image * parts["text_to_image"], above_zero + (hinges.detach() > 0).sum()
+            kept = kept + kept_triplets(*masks, hardest)
         for name, weight, embeddings, same, different in (
             ("image_to_image", among_images, images, contrast.same_images, contrast.different_images),
             ("text_to_text", among_texts, texts, contrast.same_texts, contrast.different_texts),
@@ -167,7 +176,8 @@ class RankingLoss(nn.Module):
             if weight and same is not None and different is not None:
                 parts[name] = neighbourhood_loss(embeddings, same, different, margin=margin, hardest=hardest)
                 total = total + weight * parts[name]
-        return Loss(total, {name: value.detach() for name, value in parts.items()} | {"triplets": triplets})
+        counts = {"triplets": kept, "triplets_above_zero": above_zero}
+        return Loss(total, {name: value.detach() for name, value in parts.items()} | counts)
 
 
 class LogisticRecipe(Struct, tag="logistic", tag_field="kind", frozen=True, forbid_unknown_fields=True):

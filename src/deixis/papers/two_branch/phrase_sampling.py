@@ -6,7 +6,8 @@ without positive region augmentation there is none.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +32,8 @@ from deixis.training.sampling import (
 )
 from deixis.training.task import Batches
 
+Batch = TypeVar("Batch")
+
 
 class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """Steps of Algorithm 1, and two options that the paper does not have.
@@ -40,6 +43,10 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         neighbourhood: "sampling" is step 3.c, "random" its control.
         negatives: "batch" (not in the paper) also contrasts a phrase with target regions of pictures without it.
         candidates: number of random negative regions per pair; None (as in the paper): all.
+        exemplars: use at most this many random pairs per phrase, chosen once, as CCA does (10 gives the 130,000 pairs
+            of section 4.2); None: all pairs.
+        steps: mini-batches per epoch, from as many passes over the pairs as that needs (4,000 in section 4.3); None:
+            every pair once.
     """
 
     batch: Annotated[int, Meta(ge=2)] = 100
@@ -47,6 +54,8 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     neighbourhood: Neighbourhood = "none"
     negatives: Literal["picture", "batch"] = "picture"
     candidates: Annotated[int, Meta(ge=1)] | None = None
+    exemplars: Annotated[int, Meta(ge=1)] | None = None
+    steps: Annotated[int, Meta(ge=1)] | None = None
 
 
 class Phrases(Protocol):
@@ -93,9 +102,17 @@ class PhraseSampler:
 
     Args:
         token_ids: `(strings, longest)` for a recurrent text branch.
+        kept: indices of the pairs that batches are made from; by default all. The others still count as matches.
     """
 
-    def __init__(self, data: Phrases, recipe: PhraseSamplerRecipe, seed: int, token_ids: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        data: Phrases,
+        recipe: PhraseSamplerRecipe,
+        seed: int,
+        token_ids: Tensor | None = None,
+        kept: Indices | None = None,
+    ) -> None:
         self.recipe, self.seed, self.device = recipe, seed, data.pair_string.device
         self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
         self.string, image = as_indices(data.pair_string), as_indices(data.pair_image)
@@ -112,14 +129,24 @@ class PhraseSampler:
         else:
             self.positive_rows, self.positive_offsets = ground_truth, np.arange(len(ground_truth) + 1)
         self._index = np.empty(len(data.region_boxes), np.int64)
+        self._kept = np.arange(len(self.string)) if kept is None else kept
 
     def triplets(self, epoch: int) -> Batches[RankingBatch]:
         """For the embedding network."""
-        return shuffled(len(self.string), self.recipe.batch, self.seed, epoch, self._triplets)
+        return self._shuffled(epoch, self._triplets)
 
     def pairs(self, epoch: int) -> Batches[PairBatch]:
         """For the similarity network: each positive region of a phrase with one random negative of its picture."""
-        return shuffled(len(self.string), self.recipe.batch, self.seed, epoch, self._pairs)
+        return self._shuffled(epoch, self._pairs)
+
+    def _shuffled(
+        self, epoch: int, make: Callable[[int, Indices, Indices, np.random.Generator], Batch]
+    ) -> Batches[Batch]:
+        def make_of_kept(epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> Batch:
+            return make(epoch, self._kept[base], self._kept[following], random)
+
+        recipe = self.recipe
+        return shuffled(len(self._kept), recipe.batch, self.seed, epoch, make_of_kept, steps=recipe.steps)
 
     def _triplets(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> RankingBatch:
         targets, statistics = self._targets(base, following, random)

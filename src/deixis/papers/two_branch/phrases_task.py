@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import torch
 from msgspec import Meta
 from torch import Tensor
@@ -13,12 +14,14 @@ from torch import Tensor
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
+from deixis.metrics.localization import phrase_key
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
-from deixis.training.inputs import find_store, fitted_text, region_recipes
+from deixis.training.inputs import PositivePool, find_store, fitted_text, positive_recipe, region_recipes
 from deixis.training.pair_data import phrase_data
+from deixis.training.resampling import resample
 from deixis.training.run_protocols import Evaluation, RunProtocol, phrase_localization, phrase_presence
 from deixis.training.sampling import PairBatch, RankingBatch
 from deixis.training.task import Batches
@@ -29,12 +32,16 @@ class PhraseRecipe(TwoBranchRecipe, frozen=True, kw_only=True, forbid_unknown_fi
     #: Number of proposals per picture that are ranked, best first.
     regions: Annotated[int, Meta(ge=1)] = 200
     sampler: PhraseSamplerRecipe = PhraseSamplerRecipe()
+    #: More boxes to take positives from; None: the ranked proposals alone.
+    positive_pool: PositivePool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         constrained = isinstance(self.loss, RankingRecipe) and any(self.loss.weights[2:])
         if constrained and self.sampler.neighbourhood != "sampling":
             raise ValueError("loss.weights: λ₃ and λ₄ need sampler.neighbourhood = 'sampling'")
+        if self.positive_pool is not None and self.sampler.positives == "single":
+            raise ValueError("positive_pool: sampler.positives = 'single' uses the ground-truth box alone")
 
     @property
     def learns_from_boxes(self) -> bool:
@@ -52,15 +59,21 @@ class PhraseTask(TwoBranchTask):
         chains: FeatureStore,
         proposals: FeatureStore,
         device: torch.device,
+        positives: FeatureStore | None = None,
     ) -> None:
         text = fitted_text(recipe.text, training, corpus, device)
         super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device)
-        self.data = phrase_data(training, chains, proposals, text, device=device, may_stay=True)
+        self.data = phrase_data(training, chains, proposals, text, positives=positives, device=device, may_stay=True)
         self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)
         self.check = LocalizationCheck(self.held_out, recipe.regions)
         self.set_centre()
         token_ids = self.data.strings if recipe.model.recurrent else None
-        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, token_ids)
+        kept = None
+        if recipe.sampler.exemplars is not None:
+            keys = [phrase_key(" ".join(phrase)) for phrase in self.data.phrases]
+            phrases = [keys[string] for string in self.data.pair_string.tolist()]
+            kept = resample(phrases, recipe.sampler.exemplars, np.random.default_rng(recipe.seed))
+        self.sampler = PhraseSampler(self.data, recipe.sampler, recipe.seed, token_ids, kept)
 
     @property
     def visual(self) -> Tensor:
@@ -90,13 +103,16 @@ class PhrasesKind(TwoBranchKind[PhraseRecipe]):
     recipe_type = PhraseRecipe
 
     def features(self, recipe: PhraseRecipe, run: Path | None = None) -> list[FeatureRecipe]:
-        return region_recipes(recipe.feature_recipe)
+        pool = recipe.positive_pool
+        further = [] if pool is None or run is not None else [positive_recipe(recipe.feature_recipe, pool)]
+        return [*region_recipes(recipe.feature_recipe), *further]
 
     def task(
         self, recipe: PhraseRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> PhraseTask:
         chains, proposals = find_store(stores, "chains"), find_store(stores, "proposals")
-        return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device)
+        positives = None if recipe.positive_pool is None else find_store(stores, "positives")
+        return PhraseTask(recipe, training_set(corpus), corpus, chains, proposals, device, positives)
 
     def protocols(self, evaluation: Evaluation[PhraseRecipe]) -> Sequence[RunProtocol]:
         # `presence` scores every phrase with every region of all pictures, too many pairs for the similarity network.

@@ -1,4 +1,4 @@
-"""At most N exemplars of a phrase, so that "a man" does not outweigh all rare phrases (section 3.2, Table 4)."""
+"""At most N exemplars of a phrase, so that "a man" does not outweigh all rare phrases (Flickr30k Entities, 3.2)."""
 
 from __future__ import annotations
 
