@@ -249,7 +249,7 @@ def test_the_phrases_of_table_3_are_kept_however_rare():
     row = LocalizationRow(1, {1: 50.0}, 100.0)
     own = [f"own phrase {number}" for number in range(40)]
     printed = [row.label for row in paper_tables()["entities-cca/table3"].rows]
-    found = Localization(row, {}, dict.fromkeys([*own, *reversed(printed)], row), 64, 0, 0)
+    found = Localization(row, {}, dict.fromkeys([*own, *reversed(printed)], row), 64, 0, 0, {})
     kept = list(found.as_dict()["by_phrase"])
     assert (kept[:24], set(kept[24:])) == (own[:24], set(printed))
     assert list(replace(found, by_phrase={"man": row}).as_dict()["by_phrase"]) == ["man"]
@@ -318,3 +318,29 @@ def slow_average_precision(images, localize, key, key_of, query, rule):
         area += (recall - last) * max(precision for _, precision in curve[place:])
         last = recall
     return area
+
+
+def test_wrong_first_boxes_are_sorted_by_their_reason() -> None:
+    chains = [Chain(str(number + 1), (number,)) for number in range(2)]
+    boxes = [Box(0, 0, 20, 20), Box(50, 50, 90, 90)]
+    phrases = [Phrase(0, 2, "1", ("people",)), Phrase(3, 5, "2", ("animals",))]
+    caption = make_caption("a man sees a dog", phrases=phrases)
+    image = make_image("a", width=100, height=100, captions=[caption], boxes=boxes, chains=chains)
+    answers = {
+        "other_phrase": [50, 50, 90, 88],
+        "encloses": [0, 0, 60, 60],
+        "enclosed": [2, 2, 8, 8],
+        "overlap_0.3_to_0.5": [8, 0, 28, 20],
+        "overlap_0.1_to_0.3": [14, 0, 34, 20],
+        "overlap_below_0.1": [95, 0, 100, 5],
+    }
+    for reason, box in answers.items():
+
+        def localize(image, queries, first=box):
+            each = np.array([[first], [[50, 50, 90, 90]]], float)
+            return Localized(each, np.zeros((2, 1)))
+
+        found = evaluate_localization([image], localize)
+        assert found.overall.recall[1] == 50
+        assert {name for name, share in found.failures.items() if share} == {reason}
+        assert found.failures[reason] == 100

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deixis.cli.evaluate_boxes import boxes, queries
 from deixis.cli.evaluate_captions import captions
 from deixis.cli.evaluate_model import localization, retrieval, twins, two_objects
 from deixis.cli.evaluate_order import order, random
 from deixis.cli.evaluate_run import RunOrCommand, run
-from deixis.cli.options import Folds, Force, Json, ResultFile
+from deixis.cli.options import SCORED_SPLIT, Folds, Force, Json, ResultFile, Split
 from deixis.cli.result_record import Record
 from deixis.errors import DeixisError, InputError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deixis.metrics.ranking import Ranking
+    from deixis.metrics.results import CorpusReference
     from deixis.metrics.score_blocks import Scores
 
 app = typer.Typer(
@@ -37,6 +39,8 @@ app.command()(retrieval)
 app.command()(localization)
 app.command()(twins)
 app.command()(two_objects)
+app.command()(queries)
+app.command()(boxes)
 
 CaptionsPerImage = Annotated[
     int | None,
@@ -50,6 +54,24 @@ CaptionImages = Annotated[
         show_default=False,
     ),
 ]
+CheckedCorpus = Annotated[
+    str | None,
+    typer.Option(
+        "--corpus",
+        metavar="CORPUS",
+        help="Take the captions of each image from this corpus and record the split's hash.",
+        show_default=False,
+    ),
+]
+CheckedIds = Annotated[
+    Path | None,
+    typer.Option(
+        "--ids",
+        metavar="FILE",
+        help="The list that the matrix follows (`deixis evaluate queries`); checked against --corpus.",
+        show_default=False,
+    ),
+]
 
 
 @app.command()
@@ -57,6 +79,9 @@ def scores(
     file: Annotated[Path, typer.Argument(help="A .npy matrix, images × captions; higher is better.")],
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
+    corpus: CheckedCorpus = None,
+    split: Split = SCORED_SPLIT,
+    ids: CheckedIds = None,
     folds: Folds = 1,
     out: ResultFile = None,
     force: Force = False,
@@ -65,15 +90,16 @@ def scores(
     """Score an image × caption matrix: recalls and ranks in both directions, ties counting against the model.
 
     The file is read in blocks, so it may be larger than memory. Five folds of 5,000 images are MS-COCO's "1K test".
+    With --corpus, rows and columns follow the split's images and captions, and the result says which split it is.
 
-    Example: deixis evaluate scores scores.npy --folds 5
+    Example: deixis evaluate scores scores.npy --corpus flickr8k/ --ids queries.json
     """
     from deixis.metrics.score_blocks import MatrixScores
 
-    record = Record(out, force, {"scores": file})
+    record = Record(out, force, {"scores": file} | ({} if ids is None else {"ids": ids}))
     matrix = _open_matrix(file, "images × captions")
-    owners = _owners(file, matrix.shape, captions_per_image, caption_images)
-    _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json)
+    owners, reference = _checked_owners(file, matrix.shape, captions_per_image, caption_images, corpus, split, ids)
+    _report(str(file), lambda: MatrixScores(matrix), owners, folds, record, as_json, reference)
 
 
 @app.command()
@@ -82,6 +108,9 @@ def embeddings(
     captions: Annotated[Path, typer.Argument(help="A .npy matrix, captions × dimensions.")],
     captions_per_image: CaptionsPerImage = None,
     caption_images: CaptionImages = None,
+    corpus: CheckedCorpus = None,
+    split: Split = SCORED_SPLIT,
+    ids: CheckedIds = None,
     folds: Folds = 1,
     dot: Annotated[bool, typer.Option("--dot", help="Score by dot products, not cosines.")] = False,
     out: ResultFile = None,
@@ -90,21 +119,24 @@ def embeddings(
 ) -> None:
     """Score image and caption embeddings by their cosine, or by their dot product with --dot.
 
-    Files are read in blocks, so they may be larger than memory.
+    Files are read in blocks, so they may be larger than memory. With --corpus, rows follow the split's images and
+    captions, and the result says which split it is.
 
-    Example: deixis evaluate embeddings images.npy captions.npy
+    Example: deixis evaluate embeddings images.npy captions.npy --corpus flickr8k/ --ids queries.json
     """
     from deixis.metrics.score_blocks import EmbeddingScores
 
-    record = Record(out, force, {"images": images, "captions": captions}, {"score": "dot product" if dot else "cosine"})
+    files = {"images": images, "captions": captions} | ({} if ids is None else {"ids": ids})
+    record = Record(out, force, files, {"score": "dot product" if dot else "cosine"})
     left, right = _open_matrix(images, "images × dimensions"), _open_matrix(captions, "captions × dimensions")
     if left.shape[1] != right.shape[1]:
         raise InputError(
             captions, f"has {right.shape[1]} dimensions, but {images.name} has {left.shape[1]}", f"shape {right.shape}"
         )
-    owners = _owners(captions, (len(left), len(right)), captions_per_image, caption_images)
+    shape = len(left), len(right)
+    owners, reference = _checked_owners(captions, shape, captions_per_image, caption_images, corpus, split, ids)
     sources = f"{images} and {captions}"
-    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json)
+    _report(sources, lambda: EmbeddingScores(left, right, normalize=not dot), owners, folds, record, as_json, reference)
 
 
 def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
@@ -124,6 +156,45 @@ def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
     if matrix.dtype.kind not in "fiu" or matrix.dtype.itemsize > 8:
         raise InputError(path, "must hold floats of 16, 32 or 64 bits or whole numbers", f"type {matrix.dtype}")
     return matrix
+
+
+def _checked_owners(
+    path: Path,
+    shape: tuple[int, ...],
+    captions_per_image: int | None,
+    caption_images: Path | None,
+    corpus: str | None,
+    split: str,
+    ids: Path | None,
+) -> tuple[npt.NDArray[np.int64], CorpusReference | None]:
+    """The image of each caption, and the split it is from where a corpus was given."""
+    if corpus is None:
+        if ids is not None:
+            raise DeixisError("--ids is checked against a corpus: give it with --corpus")
+        return _owners(path, shape, captions_per_image, caption_images), None
+    if captions_per_image is not None or caption_images is not None:
+        raise DeixisError("--corpus says which captions an image has: give no --captions-per-image or --caption-images")
+    import numpy as np
+
+    from deixis.cli.output import busy
+    from deixis.corpus import open_corpus
+    from deixis.metrics.query_list import check_list
+    from deixis.metrics.results import corpus_reference
+
+    with busy(f"Reading {corpus}"):
+        opened = open_corpus(corpus)
+    chosen = None if split == "all" else split
+    images = opened.images if chosen is None else opened.split(chosen).images
+    owners = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
+    if shape != (len(images), len(owners)):
+        raise InputError(
+            path,
+            f"{split} of {opened.name or corpus} has {len(images):,} images and {len(owners):,} captions",
+            f"shape ({shape[0]}, {shape[1]})",
+        )
+    if ids is not None:
+        check_list(ids, opened, chosen)
+    return owners, corpus_reference(opened, chosen)
 
 
 def _owners(
@@ -184,6 +255,7 @@ def _report(
     folds: int,
     record: Record,
     as_json: bool,
+    corpus: CorpusReference | None = None,
 ) -> None:
     """Rank, print, and write the result file; scores that cannot be ranked are an `InputError` of the file."""
     from deixis.cli.output import print_json
@@ -201,11 +273,11 @@ def _report(
     counts = {"images": scores.shape[0], "captions": scores.shape[1], "folds": folds}
     # Scores of equal embeddings may differ by rounding; differences up to this count as ties. 0 for a matrix.
     tolerance = max((float(side.max(initial=0.0)) for side in scores.slack), default=0.0)
-    record.write(
-        "image-text ranking", TIES, {"folds": folds, "tie_tolerance": tolerance}, ranking.as_dict(), counts, start
-    )
+    parameters: dict[str, str | float] = {"folds": folds, "tie_tolerance": tolerance}
+    record.write("image-text ranking", TIES, parameters, ranking.as_dict(), counts, start, corpus)
     if as_json:
-        print_json({**ranking.as_dict(), **counts})
+        named = {} if corpus is None else {"split": corpus.split, "split_hash": corpus.split_hash}
+        print_json({**ranking.as_dict(), **counts, **named})
     else:
         _print_ranking(ranking, counts)
 

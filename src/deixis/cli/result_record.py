@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deixis.cli.output_files import check_free, system_faults
 
 if TYPE_CHECKING:
-    from deixis.metrics.results import CorpusReference
+    from deixis.metrics.results import BoxSupervision, CorpusReference
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Record:
         counts: dict[str, int],
         start: float,
         corpus: CorpusReference | None = None,
+        box_supervision: BoxSupervision | None = None,
     ) -> None:
         if self.out is None:
             return
@@ -50,6 +51,7 @@ class Record:
             duration=time.monotonic() - start,
             counts=counts,
             corpus=corpus,
+            box_supervision=box_supervision,
         )
         with system_faults(self.out):
             save(result, self.out)

@@ -9,17 +9,19 @@ overall row (the 14,558 instances of the test split are 14,481 phrases). Phrases
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from deixis.corpus.boxes import Boxes, box_array
+from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
 from deixis.corpus.records import TYPES, Caption, Image, Phrase
 from deixis.errors import DeixisError
 from deixis.metrics.box_recall import Rule, proposal_ranks
 from deixis.metrics.paper_tables import paper_tables
+from deixis.metrics.score_blocks import Integers
 from deixis.model import Localized as Localized
 
 #: The token spans (start, end) of the phrases that a parser finds in a caption.
@@ -63,6 +65,11 @@ class LocalizationRow:
         return {"instances": self.instances, **precision, **recall, "upper_bound": self.upper_bound}
 
 
+#: Why the best box of a phrase is wrong, in this order: it belongs to another phrase of the caption; it encloses the
+#: phrase's box, or lies inside it; otherwise by its IoU with the phrase's box.
+FAILURES = ("other_phrase", "encloses", "enclosed", "overlap_0.3_to_0.5", "overlap_0.1_to_0.3", "overlap_below_0.1")
+
+
 @dataclass(frozen=True)
 class Localization:
     """Recalls over all instances, by type and by phrase, and what was left out."""
@@ -75,6 +82,8 @@ class Localization:
     phrases: int
     without_box: int
     not_found: int
+    #: Shares of the wrong best boxes in percent, by `FAILURES`; empty if none is wrong.
+    failures: dict[str, float]
 
     def as_dict(self, frequent: int = 24) -> dict[str, Any]:
         """All figures, with the rows of the `frequent` most frequent phrases, and of the 24 in the paper's Table 3."""
@@ -83,6 +92,7 @@ class Localization:
             "overall": self.overall.as_dict(),
             "by_type": {name: row.as_dict() for name, row in self.by_type.items()},
             "by_phrase": {name: row.as_dict() for name, row in self.by_phrase.items() if name in shown},
+            "failures": self.failures,
         }
 
 
@@ -118,6 +128,7 @@ def evaluate_localization(
             continue
         boxes, scores = checked(image, queries, localize(image, queries))
         ranks = proposal_ranks(boxes, scores, gold, rule=rule, threshold=threshold)
+        tally.failures.update(_failures(queries, boxes, scores, gold, ranks, threshold))
         spans = {}
         if find_phrases is not None:
             spans = {caption: {(start, end) for start, end in find_phrases(caption)} for caption in image.captions}
@@ -125,6 +136,47 @@ def evaluate_localization(
             span = (query.phrase.start, query.phrase.end)
             tally.add(query, rank, found=find_phrases is None or span in spans[query.caption])
     return tally.localization(recall_at)
+
+
+def _failures(
+    queries: Sequence[PhraseQuery],
+    boxes: Boxes,
+    scores: Boxes,
+    gold: Sequence[Boxes],
+    ranks: Integers,
+    threshold: float,
+) -> list[str]:
+    """Why the best box of each phrase whose rank is not 1 is wrong, by `FAILURES`.
+
+    As the authors' released evaluation sorts them: phrases of the same caption, boxes of a plural phrase merged.
+    """
+    merged = np.array([merge(own) for own in gold])
+    found = []
+    for index in np.flatnonzero(ranks != 1).tolist():
+        if not scores.shape[1]:
+            continue
+        own, truth = (boxes if boxes.ndim == 2 else boxes[index]), merged[index]
+        # Ties count against the model: of several best boxes a wrong one, always the same.
+        tied = own[scores[index] == scores[index].max()]
+        wrong = tied[iou_matrix(tied, truth[None])[:, 0] < threshold]
+        best = np.array(min(map(tuple, wrong if len(wrong) else tied)))
+        others = [
+            other
+            for other, query in enumerate(queries)
+            if query.caption is queries[index].caption and query.phrase.chain != queries[index].phrase.chain
+        ]
+        overlap = float(iou_matrix(best[None], truth[None])[0, 0])
+        if others and iou_matrix(best[None], merged[others]).max() >= threshold:
+            found.append("other_phrase")
+        elif (best[:2] <= truth[:2]).all() and (best[2:] >= truth[2:]).all():
+            found.append("encloses")
+        elif (best[:2] >= truth[:2]).all() and (best[2:] <= truth[2:]).all():
+            found.append("enclosed")
+        elif overlap >= 0.3:
+            found.append("overlap_0.3_to_0.5")
+        else:
+            found.append("overlap_0.1_to_0.3" if overlap >= 0.1 else "overlap_below_0.1")
+    return found
 
 
 def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
@@ -182,6 +234,7 @@ class _Tally:
     covered: list[bool] = field(default_factory=list)
     without_box: int = 0
     not_found: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, query: PhraseQuery, rank: int, *, found: bool) -> None:
         self.texts.append(phrase_key(query.text))
@@ -215,4 +268,7 @@ class _Tally:
             phrases=len(self.ranks),
             without_box=self.without_box,
             not_found=self.not_found,
+            failures={
+                name: 100 * self.failures[name] / self.failures.total() for name in FAILURES if self.failures.total()
+            },
         )

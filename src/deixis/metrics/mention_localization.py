@@ -11,7 +11,7 @@ from deixis.metrics.localization import evaluate_localization
 from deixis.metrics.protocols import mention_localizer
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
-from deixis.metrics.text_blind import text_blind_recall
+from deixis.metrics.text_blind import baseline_figures, text_blind_localizations
 from deixis.model import Model
 from deixis.vision.reading import read_picture
 
@@ -40,10 +40,10 @@ def mention_localization(
     start = time.monotonic()
     images = corpus.split(split).images
     found = evaluate_localization(track(images), mention_localizer(model, corpus))
-    blind = text_blind_recall(images, lambda image: _size(corpus, image))
+    blind = text_blind_localizations(images, lambda image: _size(corpus, image))
     return make_result(
         Protocol("phrase localization", TIES, {"boxes": "merged", "iou": 0.5, **(parameters or {})}),
-        {"localization": {**found.as_dict(), "text_blind": blind}},
+        {"localization": {**found.as_dict(), **baseline_figures(blind)}},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
         counts={"images": len(images), "phrases": found.phrases, "without_box": found.without_box},

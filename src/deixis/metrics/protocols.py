@@ -26,7 +26,7 @@ from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region
 from deixis.metrics.results import BoxSupervision, Protocol, Recipe, Result, corpus_reference, make_result
 from deixis.metrics.score_blocks import EmbeddingScores, FunctionScores, tie_tolerance
 from deixis.metrics.score_blocks import Scores as ScoreMatrix
-from deixis.metrics.text_blind import text_blind_recall
+from deixis.metrics.text_blind import baseline_figures, text_blind_localizations
 from deixis.model import ImageFeatures, Mention, Model, Tokens, has_own_score, regions_of, store_images
 from deixis.text.tokens import tokens_of
 from deixis.vision.reading import read_picture
@@ -53,7 +53,7 @@ class Pictures:
         store: features of whole pictures, and of regions unless `regions` is given.
         regions: another store with the regions.
         learned_from_boxes: whether the model was trained on annotated boxes.
-        backbone_saw_boxes: whether the features' backbone was; none that comes with Deixis was.
+        backbone_saw_boxes: whether the features' backbone was, if their provenance does not say so.
         regions_kept: use the first so many regions of each picture; None uses all.
     """
 
@@ -104,7 +104,7 @@ class Pictures:
         origin = (self._regions or self._store).plan.provenance
         regions = origin.get("regions") or {}
         supervision = boxes_seen(
-            (origin.get("backbone", "(unnamed)"), self._backbone_saw_boxes),
+            (origin.get("backbone", "(unnamed)"), self._backbone_saw_boxes or bool(origin.get("backbone_saw_boxes"))),
             (regions["boxes"], bool(regions.get("saw_boxes"))) if regions else None,
             self._learned_from_boxes,
         )
@@ -197,13 +197,13 @@ def localization(
         precisions = evaluate_average_precision(pictures.images, localizer, unit="phrase", suppression=SUPPRESSION)
         found = precisions.beside(found)
     counts = {"images": len(pictures.images), "phrases": found.phrases, "without_box": found.without_box}
-    blind = text_blind_recall(
+    blind = text_blind_localizations(
         pictures.images,
         lambda image: pictures.features(image).size,
         lambda image: regions_of(pictures.features(image))[1],
         recall_at=recall_at,
     )
-    metrics = {"localization": {**found.as_dict(), "text_blind": blind}}
+    metrics = {"localization": {**found.as_dict(), **baseline_figures(blind)}}
     bound = found.overall.upper_bound
     return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, fields, bound)
 

@@ -6,13 +6,13 @@ beside every figure: the whole image, the largest proposal, and the proposals in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from deixis.corpus.records import Image
-from deixis.metrics.localization import Localized, Localizer, PhraseQuery, evaluate_localization
+from deixis.metrics.localization import Localization, Localized, Localizer, PhraseQuery, evaluate_localization
 
 Floats = npt.NDArray[np.float64]
 #: Boxes `(boxes, 4)` and their scores `(boxes,)`.
@@ -69,13 +69,34 @@ def text_blind_recall(
     Returns:
         `whole_image` (with `r@1`), and with proposals `largest_proposal` and `proposal_order`, each with `r@1`, ….
     """
+    return baseline_figures(text_blind_localizations(images, size, proposals, recall_at=recall_at))["text_blind"]
+
+
+def baseline_figures(found: Mapping[str, Localization]) -> dict[str, dict[str, dict[str, float]]]:
+    """The baselines as a result has them: `text_blind`, recalls of each, and `text_blind_by_type`, R@1 of each."""
+    by_type: dict[str, dict[str, float]] = {}
+    for name, own in found.items():
+        for kind, row in own.by_type.items():
+            by_type.setdefault(kind, {})[name] = row.recall[1]
+    recalls = {name: {f"r@{k}": value for k, value in own.overall.recall.items()} for name, own in found.items()}
+    return {"text_blind": recalls, "text_blind_by_type": by_type}
+
+
+def text_blind_localizations(
+    images: Sequence[Image],
+    size: Callable[[Image], tuple[float, float]],
+    proposals: Callable[[Image], npt.ArrayLike] | None = None,
+    *,
+    recall_at: Sequence[int] = (1, 5, 10),
+) -> dict[str, Localization]:
+    """The baselines of `text_blind_recall`, with their rows by type."""
     blind = {"whole_image": text_blind_localizer(lambda image: whole_image(*size(image)))}
     if proposals is not None:
         given = proposals
         blind["largest_proposal"] = text_blind_localizer(lambda image: largest_proposal(given(image)))
         blind["proposal_order"] = text_blind_localizer(lambda image: proposal_order(given(image)))
     return {
-        name: _recalls(images, localize, (1,) if name == "whole_image" else recall_at)
+        name: evaluate_localization(images, localize, recall_at=(1,) if name == "whole_image" else recall_at)
         for name, localize in blind.items()
     }
 
@@ -88,8 +109,3 @@ def text_blind_localizer(rank: Callable[[Image], Ranked]) -> Localizer:
         return Localized(boxes, np.broadcast_to(scores, (len(queries), len(scores))))
 
     return localize
-
-
-def _recalls(images: Iterable[Image], localize: Localizer, recall_at: Sequence[int]) -> dict[str, float]:
-    row = evaluate_localization(images, localize, recall_at=recall_at).overall
-    return {f"r@{k}": value for k, value in row.recall.items()}

@@ -1,0 +1,142 @@
+"""The captions and phrases of a split in the order in which a model answers them, and answers that are boxes.
+
+`deixis evaluate queries` writes the list. Whoever scores with a model of their own follows it, and `deixis evaluate
+scores`, `embeddings` and `boxes` check what comes back against the corpus: ids, order, and the split's hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from deixis.corpus import Corpus, Image
+from deixis.errors import DeixisError, InputError
+from deixis.files import atomic_write, read_json
+from deixis.metrics.localization import Localization, Localized, PhraseQuery, evaluate_localization, gold_queries
+
+#: The most boxes of a phrase that are read.
+MOST_BOXES = 2000
+
+
+class CaptionEntry(msgspec.Struct, frozen=True):
+    """A caption: the column of a score matrix, the row of caption embeddings."""
+
+    image: str
+    text: str
+
+
+class PhraseEntry(msgspec.Struct, frozen=True):
+    """A phrase with a box; `text` is its caption."""
+
+    id: str
+    image: str
+    file: str
+    text: str
+    phrase: str
+
+
+class QueryList(msgspec.Struct, frozen=True):
+    """What a split asks: its images in order, their captions in order, and the phrases that have a box."""
+
+    corpus: str
+    split: str
+    split_hash: str
+    images: tuple[str, ...]
+    captions: tuple[CaptionEntry, ...]
+    phrases: tuple[PhraseEntry, ...]
+
+
+def query_list(corpus: Corpus, split: str | None) -> QueryList:
+    """The list of a split; None for all images."""
+    images = corpus.images if split is None else corpus.split(split).images
+    return QueryList(
+        corpus.name,
+        split or "",
+        corpus.split_hash(split),
+        tuple(image.id for image in images),
+        tuple(CaptionEntry(image.id, caption.text) for image in images for caption in image.captions),
+        tuple(
+            PhraseEntry(phrase_id(image, query), image.id, image.file, query.caption.text, query.text)
+            for image in images
+            for query in gold_queries(image)[0]
+        ),
+    )
+
+
+def phrase_id(image: Image, query: PhraseQuery) -> str:
+    """Image, caption and first token of a phrase: `1000268201_693b08cb0e#0:3`, counted from 0."""
+    caption = next(number for number, own in enumerate(image.captions) if own is query.caption)
+    return f"{image.id}#{caption}:{query.phrase.start}"
+
+
+def save_list(queries: QueryList, path: str | Path) -> None:
+    with atomic_write(path) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(queries), indent=1))
+
+
+def check_list(path: str | Path, corpus: Corpus, split: str | None) -> None:
+    """Raise an `InputError` unless a list has the images and captions of this split, in this order."""
+    given = read_json(Path(path), QueryList, "is no list that `deixis evaluate queries` wrote")
+    own = query_list(corpus, split)
+    for name in ("images", "captions"):
+        ours, theirs = getattr(own, name), getattr(given, name)
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
+            if one != other:
+                problem = f"is {_named(other)!r}, but the split has {_named(one)!r} there"
+                raise InputError(path, problem, f"{name} {number}")
+        if len(ours) != len(theirs):
+            raise InputError(path, f"has {len(theirs):,} {name}, the split has {len(ours):,}")
+    if given.split_hash != own.split_hash:
+        raise InputError(path, "was written for another version of this split", "split_hash")
+
+
+def _named(entry: str | CaptionEntry) -> str:
+    return entry if isinstance(entry, str) else f"{entry.image}: {entry.text}"
+
+
+def read_boxes(path: str | Path) -> dict[str, list[tuple[float, float, float, float]]]:
+    """Predictions from a JSON file: for each phrase id, boxes x1, y1, x2, y2 in the picture's pixels, best first."""
+    shape = dict[str, list[tuple[float, float, float, float]]]
+    predictions: dict[str, list[tuple[float, float, float, float]]] = read_json(
+        Path(path), shape, "does not map phrase ids to lists of boxes [x1, y1, x2, y2]"
+    )
+    for phrase, boxes in predictions.items():
+        if len(boxes) > MOST_BOXES:
+            raise InputError(path, f"{len(boxes):,} boxes; {MOST_BOXES:,} are the most", phrase)
+        if not np.isfinite(boxes).all():
+            raise InputError(path, "a box is not finite", phrase)
+    return predictions
+
+
+def localize_boxes(
+    images: Sequence[Image],
+    predictions: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    *,
+    recall_at: Sequence[int] = (1, 5, 10),
+) -> tuple[Localization, int]:
+    """Localization with the boxes that a model gave for each phrase, and how many phrases it gave none for.
+
+    A phrase without boxes counts as missed. Ids that no phrase of the images has are an error.
+    """
+    known = {phrase_id(image, query) for image in images for query in gold_queries(image)[0]}
+    unknown = sorted(predictions.keys() - known)
+    if unknown:
+        raise DeixisError(
+            f"{len(unknown):,} ids are no phrases with a box of this split, such as {unknown[0]!r}; "
+            "`deixis evaluate queries` writes the ids"
+        )
+
+    def localize(image: Image, queries: Sequence[PhraseQuery]) -> Localized:
+        given = [predictions.get(phrase_id(image, query), ()) for query in queries]
+        most = max(1, *map(len, given))
+        boxes, scores = np.zeros((len(queries), most, 4)), np.full((len(queries), most), -np.inf)
+        for row, own in enumerate(given):
+            if own:
+                boxes[row, : len(own)], scores[row, : len(own)] = own, -np.arange(len(own))
+        return Localized(boxes, scores)
+
+    found = evaluate_localization(images, localize, recall_at=recall_at)
+    return found, sum(not predictions.get(phrase) for phrase in known)

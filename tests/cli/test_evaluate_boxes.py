@@ -1,0 +1,111 @@
+"""`deixis evaluate queries`, `boxes`, and `scores` checked against a corpus, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deixis.cli import main
+from deixis.corpus import open_corpus
+from deixis.metrics.localization import gold_queries
+from deixis.metrics.query_list import phrase_id
+from deixis.metrics.results import load
+
+CORPUS = "scenes:60"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["deixis", "evaluate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def queries(run, tmp_path: Path) -> Path:
+    code, out, _ = run("queries", CORPUS, "--split", "test", "--out", tmp_path / "queries.json", "--json")
+    assert code == 0
+    assert json.loads(out)["split_hash"] == open_corpus(CORPUS).split_hash("test")
+    return tmp_path / "queries.json"
+
+
+def truth(shift: float) -> dict[str, list[list[float]]]:
+    """The ground truth of every phrase, moved to the right by a share of its width."""
+    found = {}
+    for image in open_corpus(CORPUS).split("test"):
+        for query, boxes in zip(*gold_queries(image), strict=True):
+            x1, y1, x2, y2 = (*boxes[:, :2].min(0), *boxes[:, 2:].max(0))
+            found[phrase_id(image, query)] = [[x1 + shift * (x2 - x1), y1, x2 + shift * (x2 - x1), y2]]
+    return found
+
+
+def test_boxes_of_any_model_are_scored(run, queries: Path, tmp_path: Path) -> None:
+    listed = json.loads(queries.read_text())
+    right, wrong = truth(0.0), truth(0.6)
+    assert [entry["id"] for entry in listed["phrases"]] == list(right)
+    half = {name: right[name] if number % 2 else [*wrong[name], *right[name]] for number, name in enumerate(right)}
+    half.popitem()
+    (tmp_path / "boxes.json").write_text(json.dumps(half))
+    asked = ("boxes", tmp_path / "boxes.json", "--corpus", CORPUS, "--json")
+    code, _, err = run(*asked, "--out", tmp_path / "result.json")
+    assert code == 2
+    assert "--saw-boxes" in err
+    code, out, err = run(*asked, "--saw-boxes", "--out", tmp_path / "result.json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["without_prediction"] == 1
+    overall = found["localization"]["overall"]
+    assert 30 < overall["r@1"] < 70 < 95 < overall["r@5"] < 100
+    assert set(found["localization"]["text_blind_by_type"]) == set(found["localization"]["by_type"])
+    result = load(tmp_path / "result.json")
+    assert result.corpus is not None
+    assert result.corpus.split_hash == listed["split_hash"]
+
+
+def test_boxes_of_other_phrases_are_refused(run, tmp_path: Path) -> None:
+    (tmp_path / "boxes.json").write_text('{"nobody#0:1": [[0, 0, 1, 1]]}')
+    code, out, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert (code, out) == (2, "")
+    assert "nobody#0:1" in err
+    assert "evaluate queries" in err
+    (tmp_path / "boxes.json").write_text('{"a": [[0, 0, 1]]}')
+    code, _, err = run("boxes", tmp_path / "boxes.json", "--corpus", CORPUS)
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+def test_scores_are_checked_against_the_corpus(run, queries: Path, tmp_path: Path) -> None:
+    images = open_corpus(CORPUS).split("test").images
+    captions = sum(len(image.captions) for image in images)
+    np.save(tmp_path / "scores.npy", np.random.default_rng(0).random((len(images), captions)))
+    checked = ("--corpus", CORPUS, "--ids", queries)
+    code, _, err = run("scores", tmp_path / "scores.npy", *checked, "--out", tmp_path / "result.json")
+    assert code == 0, err
+    result = load(tmp_path / "result.json")
+    assert result.corpus is not None
+    assert result.corpus.split_hash == json.loads(queries.read_text())["split_hash"]
+    assert "ids_sha256" in result.protocol.parameters
+
+    listed = json.loads(queries.read_text())
+    listed["captions"][1], listed["captions"][2] = listed["captions"][2], listed["captions"][1]
+    queries.write_text(json.dumps(listed))
+    code, _, err = run("scores", tmp_path / "scores.npy", *checked)
+    assert code == 2
+    assert "captions 2" in err
+
+    np.save(tmp_path / "few.npy", np.zeros((len(images), captions - 1)))
+    code, _, err = run("scores", tmp_path / "few.npy", "--corpus", CORPUS)
+    assert code == 2
+    assert f"{captions:,} captions" in err
+    code, _, err = run("scores", tmp_path / "scores.npy", "--ids", queries)
+    assert code == 2
+    assert "--corpus" in err
