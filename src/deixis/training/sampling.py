@@ -205,7 +205,7 @@ def shuffled(
     """Each pair once per epoch, in random sets of `size`; `make` also gets the pairs after a set.
 
     With `steps`, an epoch has that many sets, from as many passes over the pairs as that needs. A last set of one pair
-    is joined to the one before it, since batch norm needs two rows. `arrange` gives the order of the pairs in place of a
+    is joined to the one before it, since batch norm needs two rows. `arrange` gives the order of the pairs instead of a
     random one.
     """
     random = np.random.default_rng((seed, epoch))
