@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,8 +23,6 @@ from deixis.cli.options import (
 from deixis.cli.output_files import check_free
 
 if TYPE_CHECKING:
-    from deixis.corpus import Corpus
-    from deixis.metrics.results import Result
     from deixis.model import Model
 
 ScoredModel = Annotated[
@@ -33,116 +31,18 @@ ScoredModel = Annotated[
 ]
 
 
-def retrieval(
-    corpus: CorpusPath,
-    model: ScoredModel = "deixis-base",
-    pictures_in: PicturesIn = None,
-    split: Split = SCORED_SPLIT,
-    folds: Folds = 1,
-    device: ModelDevice = "auto",
-    out: ResultFile = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Rank captions for every picture and pictures for every caption: Recall@1, 5, 10, median and mean rank.
-
-    Example: deixis evaluate retrieval flickr8k/ --model onnx:my-model
-    """
-    from deixis.metrics.evaluation import evaluate
-
-    def protocol(loaded: Model, opened: Corpus) -> Result:
-        return evaluate(loaded, opened, split, folds=folds)
-
-    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
-
-
-def localization(
-    corpus: CorpusPath,
-    model: ScoredModel = "deixis-base",
-    pictures_in: PicturesIn = None,
-    split: Split = SCORED_SPLIT,
-    device: ModelDevice = "auto",
-    out: ResultFile = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Find the box of every phrase, read in its caption: Recall@1, 5, 10 at IoU ≥ 0.5 (Flickr30k Entities).
-
-    For models that look at pictures themselves, such as deixis-base; `deixis evaluate RUN` scores those that take
-    features.
-
-    Example: deixis evaluate localization flickr8k-entities/ --split val
-    """
-    from deixis.metrics.mention_localization import mention_localization
-
-    def protocol(loaded: Model, opened: Corpus) -> Result:
-        return mention_localization(loaded, opened, split)
-
-    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
-
-
-def twins(
-    corpus: CorpusPath,
-    model: ScoredModel = "deixis-base",
-    pictures_in: PicturesIn = None,
-    split: Split = SCORED_SPLIT,
-    seed: Seed = 0,
-    device: ModelDevice = "auto",
-    out: ResultFile = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Measure how often a true caption scores higher than a false one: another colour, number, attribute or role.
-
-    False captions are made from the corpus and balanced so that a language model, which sees no picture, is right in
-    half of the pairs. The corpus needs a split `train`, which that language model reads.
-
-    Example: deixis evaluate twins flickr8k/ --split test
-    """
-    from deixis.metrics.caption_twins import twin_accuracy
-
-    def protocol(loaded: Model, opened: Corpus) -> Result:
-        return twin_accuracy(loaded, opened, split, seed=seed)
-
-    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
-
-
-def two_objects(
-    corpus: CorpusPath,
-    model: ScoredModel = "deixis-base",
-    pictures_in: PicturesIn = None,
-    split: Split = SCORED_SPLIT,
-    seed: Seed = 0,
-    device: ModelDevice = "auto",
-    out: ResultFile = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Measure how often a phrase is found at the right one of two objects with the same name.
-
-    Expressions such as "the dog on the left" are made from labelled boxes (COCO); from captions with phrases and boxes
-    (Flickr30k Entities), phrases that share a noun are used. The noun alone is right in half of the choices at most.
-
-    Example: deixis evaluate two-objects coco/ --split val
-    """
-    from deixis.metrics.two_objects import choice_accuracy
-
-    def protocol(loaded: Model, opened: Corpus) -> Result:
-        return choice_accuracy(loaded, opened, split, seed=seed)
-
-    _evaluate(protocol, model, device, corpus, pictures_in, split, out, force, as_json)
-
-
 def _evaluate(
-    protocol: Callable[[Model, Corpus], Result],
-    model: str,
-    device: str,
-    corpus: str,
-    pictures_in: Path | None,
-    split: str,
-    out: Path | None,
-    force: bool,
-    as_json: bool,
+    corpus: CorpusPath,
+    model: ScoredModel = "deixis-base",
+    pictures_in: PicturesIn = None,
+    split: Split = SCORED_SPLIT,
+    device: ModelDevice = "auto",
+    out: ResultFile = None,
+    force: Force = False,
+    as_json: Json = False,
+    *,
+    protocol: Callable[..., Any],
+    **options: Any,
 ) -> None:
     import msgspec
 
@@ -155,10 +55,79 @@ def _evaluate(
     opened = open_corpus(corpus, pictures=pictures_in)
     loaded = load_model(model, device)
     with busy(f"Scoring {split}"):
-        result = protocol(loaded, opened)
+        result = protocol(loaded, opened, split, **options)
     parameters = {**result.protocol.parameters, **named_model(loaded)}
     result = msgspec.structs.replace(result, protocol=msgspec.structs.replace(result.protocol, parameters=parameters))
     report(result, f"{result.protocol.name}, {split}", out, as_json)
+
+
+def _command(protocol: Callable[..., Any]) -> Callable[..., None]:
+    """A command with the options of `_evaluate`, and those that the protocol takes by keyword."""
+
+    def command(**options: Any) -> None:
+        _evaluate(protocol=protocol, **options)
+
+    of_all, own = (inspect.signature(function, eval_str=True).parameters for function in (_evaluate, protocol))
+    shared = [option for option in of_all.values() if option.kind is option.POSITIONAL_OR_KEYWORD]
+    added = [option for option in own.values() if option.kind is option.KEYWORD_ONLY]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [option.replace(kind=option.KEYWORD_ONLY) for option in (*shared, *added)]
+    )
+    command.__name__, command.__doc__ = protocol.__name__, protocol.__doc__
+    return command
+
+
+@_command
+def retrieval(model: Any, corpus: Any, split: str, *, folds: Folds = 1) -> Any:
+    """Rank captions for every picture and pictures for every caption: Recall@1, 5, 10, median and mean rank.
+
+    Example: deixis evaluate retrieval flickr8k/ --model onnx:my-model
+    """
+    from deixis.metrics.evaluation import evaluate
+
+    return evaluate(model, corpus, split, folds=folds)
+
+
+@_command
+def localization(model: Any, corpus: Any, split: str) -> Any:
+    """Find the box of every phrase, read in its caption: Recall@1, 5, 10 at IoU ≥ 0.5 (Flickr30k Entities).
+
+    For models that look at pictures themselves, such as deixis-base; `deixis evaluate RUN` scores those that take
+    features.
+
+    Example: deixis evaluate localization flickr8k-entities/ --split val
+    """
+    from deixis.metrics.mention_localization import mention_localization
+
+    return mention_localization(model, corpus, split)
+
+
+@_command
+def twins(model: Any, corpus: Any, split: str, *, seed: Seed = 0) -> Any:
+    """Measure how often a true caption scores higher than a false one: another colour, number, attribute or role.
+
+    False captions are made from the corpus and balanced so that a language model, which sees no picture, is right in
+    half of the pairs. The corpus needs a split `train`, which that language model reads.
+
+    Example: deixis evaluate twins flickr8k/ --split test
+    """
+    from deixis.metrics.caption_twins import twin_accuracy
+
+    return twin_accuracy(model, corpus, split, seed=seed)
+
+
+@_command
+def two_objects(model: Any, corpus: Any, split: str, *, seed: Seed = 0) -> Any:
+    """Measure how often a phrase is found at the right one of two objects with the same name.
+
+    Expressions such as "the dog on the left" are made from labelled boxes (COCO); from captions with phrases and boxes
+    (Flickr30k Entities), phrases that share a noun are used. The noun alone is right in half of the choices at most.
+
+    Example: deixis evaluate two-objects coco/ --split val
+    """
+    from deixis.metrics.two_objects import choice_accuracy
+
+    return choice_accuracy(model, corpus, split, seed=seed)
 
 
 def named_model(model: Model) -> dict[str, str]:
