@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -44,6 +45,8 @@ from deixis.errors import DeixisError
 
 #: Seconds that pass before a request without a reply is sent again.
 AGAIN = 0.3
+#: Seconds without a request after which a worker opens a new connection. The server closes idle ones after 5 seconds.
+IDLE = 4.0
 
 
 class Server:
@@ -92,6 +95,7 @@ class CrowdWorker(threading.Thread):
         self.notes = Notes()
         self._crowd, self._invitation, self._chance = crowd, invitation, chance
         self._connection: http.client.HTTPConnection | None = None
+        self._used = 0.0
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
 
     def run(self) -> None:
@@ -139,16 +143,17 @@ class CrowdWorker(threading.Thread):
         while True:
             phase = self._crowd.phase
             began = time.perf_counter()
+            if began - self._used > IDLE:
+                self._hang_up()
             try:
                 if self._connection is None:
                     self._connection = http.client.HTTPConnection("127.0.0.1", self._crowd.port, timeout=60)
                 self._connection.request(method, path, body, {**self._headers, "Accept": accept})
                 reply = self._connection.getresponse()
                 content = reply.read()
+                self._used = time.perf_counter()
             except (OSError, http.client.HTTPException):
-                if self._connection is not None:
-                    self._connection.close()
-                self._connection = None
+                self._hang_up()
                 self.notes.sent_again += method == "POST"
                 first = False
                 time.sleep(AGAIN)
@@ -159,6 +164,11 @@ class CrowdWorker(threading.Thread):
                 at_server = float(reply.headers["Server-Timing"].rpartition("=")[2])
                 self.notes.waits.append((phase, kind, at_server, 1000 * (time.perf_counter() - began)))
             return content, reply.headers
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 @dataclass
@@ -293,14 +303,17 @@ def main() -> None:
         counts = audit(where, notes)
     record = {
         "benchmark": "annotation crowd",
-        "command": f"python benchmarks/annotation_crowd.py --database {options.database}",
+        "command": shlex.join(["python", "benchmarks/annotation_crowd.py", *sys.argv[1:]]),
         "database": options.database,
         "workers": options.workers,
+        "images": options.images,
+        "seconds_per_answer": options.think,
+        "server_processes": 1,
         "kills": options.kills,
         "seconds": round(seconds, 1),
         "counts": counts,
         "milliseconds": {phase: percentiles(notes, phase) for phase in ("undisturbed", "kills")},
-        "load_average_before": load,
+        "load_average": {"before": round(load, 1), "after": round(os.getloadavg()[0], 1)},
         "niceness": os.nice(0),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
