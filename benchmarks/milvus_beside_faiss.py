@@ -3,11 +3,11 @@
     python -m venv server && server/bin/pip install 'milvus==2.3.5' 'setuptools<81' 'marshmallow<4'
     python benchmarks/milvus_beside_faiss.py PICTURES CORPUS --server server/bin/python
 
-The pictures of the folder PICTURES are embedded with `deixis-base`. A million embeddings are made from these: each is a
-point between a picture and one of its ten nearest pictures, with noise. Queries are captions of the CORPUS' test
-pictures. The index is written as `deixis index` writes it and moved to a Milvus server of its own, which is killed
-(SIGKILL) half-way and started again; then the move is repeated, as a second `deixis index` would. Afterwards the
-server must have every id exactly once.
+The pictures of the folder PICTURES are embedded with `deixis-base`; PICTURES may also be a file of such embeddings
+(`.npy`, one per picture). A million embeddings are made from these: each is a point between a picture and one of its
+ten nearest pictures, with noise. Queries are captions of the CORPUS' test pictures. The index is written as `deixis
+index` writes it and moved to a Milvus server of its own, which is killed (SIGKILL) half-way and started again; then the
+move is repeated, as a second `deixis index` would. Afterwards the server must have every id exactly once.
 
 Latency is measured by turns in one run, so that other work on the machine slows all stores alike. Throughput is that of
 several threads that each send one query at a time.
@@ -86,6 +86,8 @@ class Server:
 
 
 def picture_embeddings(folder: Path, model: SearchModel, count: int) -> Embeddings:
+    if folder.suffix == ".npy":
+        return np.asarray(np.load(folder, allow_pickle=False)[:count], np.float32)
     files = sorted(path for path in folder.iterdir() if path.suffix == ".jpg")[:count]
     parts = []
     for start in range(0, len(files), BATCH):
@@ -238,7 +240,8 @@ def main() -> None:
             server.kill()
     record = {
         "benchmark": "milvus",
-        "command": "python benchmarks/milvus_beside_faiss.py PICTURES CORPUS --server server/bin/python",
+        "command": f"python benchmarks/milvus_beside_faiss.py PICTURES CORPUS --server server/bin/python "
+        f"--embeddings {options.embeddings} --real {options.real}",
         "embeddings": {"count": total, "dim": dim, "of_real_pictures": len(real), "model": "deixis-base"},
         "queries": {"captions": len(queries), "split": "test", "timed": options.turns, "count": COUNT},
         "build_s": {
