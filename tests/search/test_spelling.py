@@ -15,6 +15,8 @@ COUNTS = {
     "skate": 90,
     "girl": 800,
     "giraffe": 7,
+    "elephent": 3,
+    "person": 900,
     "cake": 60,
 }
 WORDS = Vocabulary(COUNTS)
@@ -36,6 +38,12 @@ WORDS = Vocabulary(COUNTS)
         ("gil", ["gil"], ""),
         ("katze", ["katze"], ""),
         ("climer", [], ""),
+        # Two errors are too many in a short word of another language.
+        ("perro", ["perro"], ""),
+        # Captions have errors, too: a word that was hardly ever read, and is like a frequent one.
+        ("an elephent", [], "an elephant"),
+        ("an elephent climer", ["climer"], "an elephant climber"),
+        ("a giraffe", [], ""),
     ],
 )
 def test_known_words_take_the_place_of_unknown_ones_they_are_like(query: str, unknown: list[str], meant: str) -> None:

@@ -326,10 +326,11 @@ def _print_unknown(answer: Answer) -> None:
     """Say which words the model does not know, and what may have been meant."""
     from deixis.vision.picture_files import printable
 
-    if answer.unknown:
-        words = ", ".join(f'"{word}"' for word in answer.unknown)
-        hint = f' Did you mean "{answer.suggestion}"?' if answer.suggestion else ""
-        typer.echo(printable(f"The model does not know {words}.{hint}"), err=True)
+    words = ", ".join(f'"{word}"' for word in answer.unknown)
+    told = [f"The model does not know {words}."] if words else []
+    told += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
+    if told:
+        typer.echo(printable(" ".join(told)), err=True)
 
 
 def _print_paths(paths: Iterable[bytes], null: bool) -> None:

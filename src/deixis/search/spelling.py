@@ -1,4 +1,4 @@
-"""What a person may have meant by a word that the model has never read."""
+"""What a person may have meant by a word that the model has never read, or only misspelled."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ import math
 import re
 from collections.abc import Sequence
 
+from deixis.text.plurals import singular
+from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import Vocabulary
 
 #: Shorter words are near too many others.
 SHORTEST = 4
 #: How alike two words must be (`difflib`'s ratio), and by how many letters their lengths may differ.
 ALIKE, LENGTHS = 0.7, 2
+#: How many letters may be wrong, missing, added or swapped: one, and two from this length on. More would make a word of
+#: many words of other languages ("perro", "person").
+TWO_ERRORS = 7
 #: How much a word that was read ten times as often gains: who writes "elefant" means no "elegant".
 FREQUENT = 0.05
 #: How often a word must have been read to be suggested: rare ones may be misspelled themselves.
 READ = 10
+#: A word that was read less often than `READ` is taken for misspelled if one like it was read so many times as often.
+TIMES = 50
 
 
 def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None) -> str:
-    """The query with known words in place of unknown ones; empty where one of them is like no word.
+    """The query with known words in place of unknown and misspelled ones.
+
+    It is empty where an unknown word is like no word, and where nothing is to be replaced.
 
     >>> words = Vocabulary({"mountain": 90, "climber": 60, "climbed": 20, "climb": 50, "the": 800})
     >>> suggestion('the "Mountian" climer', ["mountian", "climer"], words)
@@ -29,15 +38,34 @@ def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None
     'mountain climber'
     >>> suggestion("mountain zorblax", ["zorblax"], words)
     ''
+    >>> suggestion("the mountian", [], Vocabulary({"mountain": 90, "mountian": 1, "the": 800}))
+    'the mountain'
     """
-    if vocabulary is None or not unknown:
+    if vocabulary is None:
         return ""
+    asked = query
+    for word in tokens_of(query):
+        if word not in unknown and (meant := _misspelled(word, vocabulary)):
+            query = _replaced(query, word, meant)
     for word in unknown:
         meant = _two_words(word, vocabulary) or _nearest(word, vocabulary)
         if not meant:
             return ""
-        query = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, query, flags=re.IGNORECASE)
-    return query
+        query = _replaced(query, word, meant)
+    return query if query != asked else ""
+
+
+def _replaced(query: str, word: str, meant: str) -> str:
+    return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, query, flags=re.IGNORECASE)
+
+
+def _misspelled(word: str, vocabulary: Vocabulary) -> str:
+    """What a rare word stands for that some captions misspelled, too; empty for all others."""
+    count = vocabulary.count(word)
+    if not 0 < count < READ:
+        return ""
+    meant = _nearest(word, vocabulary)
+    return meant if vocabulary.count(meant) >= TIMES * count and singular(meant) != singular(word) else ""
 
 
 def _nearest(word: str, vocabulary: Vocabulary) -> str:
@@ -50,7 +78,8 @@ def _nearest(word: str, vocabulary: Vocabulary) -> str:
         # Hardly anybody gets the first letter wrong, and words of other languages are like many.
         if known[0] == word[0] and count >= READ and len(known) >= SHORTEST and abs(len(known) - len(word)) <= LENGTHS
     ]
-    alike = difflib.get_close_matches(word, near, 10, ALIKE)
+    most = 1 if len(word) < TWO_ERRORS else 2
+    alike = [known for known in difflib.get_close_matches(word, near, 10, ALIKE) if _errors(word, known) <= most]
     matcher = difflib.SequenceMatcher(b=word)
 
     def fitness(known: str) -> float:
@@ -58,6 +87,20 @@ def _nearest(word: str, vocabulary: Vocabulary) -> str:
         return matcher.ratio() + FREQUENT * math.log10(vocabulary.count(known))
 
     return max(alike, key=fitness, default="")
+
+
+def _errors(word: str, known: str) -> int:
+    """Letters to replace, add, remove or swap with their neighbour (the optimal string alignment distance)."""
+    rows = [list(range(len(known) + 1))]
+    for line, letter in enumerate(word, start=1):
+        above, row = rows[-1], [line]
+        for column, other in enumerate(known, start=1):
+            least = min(above[column] + 1, row[-1] + 1, above[column - 1] + (letter != other))
+            if line > 1 and column > 1 and (letter, word[line - 2]) == (known[column - 2], other):
+                least = min(least, rows[-2][column - 2] + 1)
+            row.append(least)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def _two_words(word: str, vocabulary: Vocabulary) -> str:
