@@ -66,6 +66,8 @@ BY_HAND = (
     "search.py",
     "search_quality.py",
     "photo_search.py",
+    "photo_model.py",
+    "forty_queries.py",
     "serving.py",
     "tree_lstm.py",
 )

@@ -1,0 +1,169 @@
+"""Forty queries over 2,000 pictures that the model has not seen, judged by a person who looks at the first five.
+
+    python benchmarks/forty_queries.py pictures FLICKR8K COCO_MINI --coco COCO_PICTURES --out PICTURES
+    deixis index PICTURES --index INDEX
+    python benchmarks/forty_queries.py sheets --index INDEX --out SHEETS
+    python benchmarks/forty_queries.py report --index INDEX [--json results/search/forty_queries.json]
+
+The pictures are the test pictures of Flickr8k and the first 1,000 of COCO-mini's. The queries are in
+`forty_queries.toml`. `sheets` draws the first five pictures of each query that nobody has judged yet; whether each fits
+is written by hand to `forty_judgments.json`, so for the next model only pictures that are new among the first five need
+a look. `report` counts:
+
+precision_at_5      of the first five pictures, those that fit all of the query; for misspelled words and other
+                    languages, of the query in English (`means`)
+said_absent         queries that the program calls absent or does not know
+answer_right        queries with a right answer about presence: something of the first five fits and the program calls a
+                    picture a match, or nothing fits and it calls none; words it does not know: it calls none
+precision_of_matches   of the first five, those called a match that fit
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tomllib
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageDraw
+from reporting import write_report
+
+from deixis.corpus import open_corpus
+from deixis.metrics.results import versions
+from deixis.search.engine import Answer, SearchEngine
+
+HERE = Path(__file__).parent
+QUERIES, JUDGMENTS = HERE / "forty_queries.toml", HERE / "forty_judgments.json"
+FIRST, COCO_PICTURES = 5, 1000
+#: Rows of a sheet, and the side of a picture on it.
+ROWS, SIDE = 4, 300
+
+Judgments = dict[str, dict[str, bool]]
+
+
+def write_pictures(flickr8k: str, coco_mini: str, coco: Path, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    corpus = open_corpus(flickr8k)
+    assert corpus.pictures is not None
+    for image in corpus.split("test"):
+        (out / f"flickr-{image.id}.jpg").write_bytes(corpus.pictures.read(image))
+    for image in list(open_corpus(coco_mini).split("test"))[:COCO_PICTURES]:
+        (out / f"coco-{int(image.id):012}.jpg").write_bytes((coco / f"{int(image.id):012}.jpg").read_bytes())
+
+
+def answers(index: Path) -> list[tuple[dict[str, Any], Answer]]:
+    engine = SearchEngine(index)
+    queries = tomllib.loads(QUERIES.read_text("utf-8"))["query"]
+    return [(query, engine.search(query["text"], FIRST)) for query in queries]
+
+
+def name_of(path: bytes) -> str:
+    return Path(os.fsdecode(path)).stem
+
+
+def judgments() -> Judgments:
+    return json.loads(JUDGMENTS.read_text("utf-8")) if JUDGMENTS.exists() else {}
+
+
+def draw_sheets(index: Path, out: Path) -> None:
+    """Draw what is not judged yet, a query per row, and print the names."""
+    known = judgments()
+    rows = []
+    for query, answer in answers(index):
+        new = [hit for hit in answer.hits if name_of(hit.path) not in known.get(query["text"], {})]
+        if new:
+            rows.append((query["text"], new))
+            print(json.dumps([query["text"], *(name_of(hit.path) for hit in new)]))
+    out.mkdir(parents=True, exist_ok=True)
+    for number in range(0, len(rows), ROWS):
+        part = rows[number : number + ROWS]
+        sheet = Pillow.new("RGB", (FIRST * SIDE, len(part) * (SIDE + 20)), "white")
+        draw = ImageDraw.Draw(sheet)
+        for row, (text, hits) in enumerate(part):
+            draw.text((5, row * (SIDE + 20) + 4), f"{number + row}: {text}", fill="black")
+            for column, hit in enumerate(hits):
+                with Pillow.open(os.fsdecode(hit.path)) as picture:
+                    picture.thumbnail((SIDE, SIDE))
+                    sheet.paste(picture.convert("RGB"), (column * SIDE, row * (SIDE + 20) + 20))
+        sheet.save(out / f"sheet-{number // ROWS:02}.jpg")
+
+
+def report(index: Path) -> dict[str, Any]:
+    known, rows = judgments(), []
+    found = answers(index)
+    for query, answer in found:
+        names = [name_of(hit.path) for hit in answer.hits]
+        own = known.get(query["text"], {})
+        assert all(name in own for name in names), f"not all judged: {query['text']}"
+        fits = np.array([own[name] for name in names])
+        called = np.array([hit.relevant for hit in answer.hits])
+        unknown = bool(answer.unknown)
+        rows.append(
+            {
+                "query": query["text"],
+                "kind": query["kind"],
+                "fitting": int(fits.sum()),
+                "called": int(called.sum()),
+                "called_fitting": int((called & fits).sum()),
+                "unknown_words": answer.unknown,
+                "suggestion": answer.suggestion,
+                "right": not called.any() if unknown else bool(called.any() == fits.any()),
+                "pictures": {name: bool(fit) for name, fit in zip(names, fits, strict=True)},
+            }
+        )
+    kinds = defaultdict[str, list[dict[str, Any]]](list)
+    for row in rows:
+        kinds[row["kind"]].append(row)
+    engine = SearchEngine(index)
+    return {
+        "model": str(engine.model.identity),
+        "pictures": len(engine.collection),
+        "all": means(rows),
+        "by_kind": {kind: means(own) for kind, own in kinds.items()},
+        "queries": rows,
+        "command": "python benchmarks/forty_queries.py report --index INDEX",
+        "versions": versions(),
+    }
+
+
+def means(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    called = sum(row["called"] for row in rows)
+    return {
+        "queries": len(rows),
+        "precision_at_5": round(float(np.mean([row["fitting"] / FIRST for row in rows])), 3),
+        "said_absent": sum(not row["called"] for row in rows),
+        "answer_right": sum(row["right"] for row in rows),
+        "precision_of_matches": round(sum(row["called_fitting"] for row in rows) / called, 3) if called else None,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pictures = commands.add_parser("pictures")
+    pictures.add_argument("flickr8k", metavar="FLICKR8K")
+    pictures.add_argument("coco_mini", metavar="COCO_MINI")
+    pictures.add_argument("--coco", type=Path, required=True, help="COCO's pictures in a larger size, by number")
+    pictures.add_argument("--out", type=Path, required=True)
+    sheets, reported = commands.add_parser("sheets"), commands.add_parser("report")
+    for command in (sheets, reported):
+        command.add_argument("--index", type=Path, required=True)
+    sheets.add_argument("--out", type=Path, required=True)
+    reported.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.command == "pictures":
+        write_pictures(options.flickr8k, options.coco_mini, options.coco, options.out)
+    elif options.command == "sheets":
+        draw_sheets(options.index, options.out)
+    else:
+        write_report(report(options.index), options.json)
+
+
+if __name__ == "__main__":
+    main()
