@@ -15,7 +15,7 @@ from deixis.features import mapper as mapper_room
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, FileRecipe, RegionRecipe, made_by, stored_settings
 from deixis.features.kept import features_for, kept_folder
 from deixis.features.region_boxes import MergedBoxes, NearChains
-from deixis.vision.edge_boxes import EdgeBoxesSettings
+from deixis.vision import EdgeBoxesSettings
 from tests.features.fakes import FakeMapper, make_corpus
 
 

@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from deixis.corpus.boxes import iou_matrix
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError, InputError
+from deixis.vision import EdgeBoxesSettings
 from deixis.vision.drawing.pages import draw_proposals
-from deixis.vision.edge_boxes import EdgeBoxes, EdgeBoxesSettings, gradient_edges, thinned
+from deixis.vision.edge_boxes import EdgeBoxes, gradient_edges, thinned
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
 from deixis.vision.grid_proposals import GridProposals, lattice
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals, save_proposer

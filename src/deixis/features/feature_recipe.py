@@ -37,8 +37,7 @@ from msgspec import Meta
 
 from deixis.errors import DeixisError
 from deixis.files import read_toml
-from deixis.vision import DETECTOR, TOWER
-from deixis.vision.edge_boxes import EdgeBoxesSettings
+from deixis.vision import DETECTOR, TOWER, EdgeBoxesSettings
 
 #: The backbone of a recipe that stores boxes only.
 NO_BACKBONE = "none"

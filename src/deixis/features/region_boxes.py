@@ -15,8 +15,8 @@ from deixis.corpus import Image
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import InputError
 from deixis.features.store import FeatureStore
+from deixis.vision import EdgeBoxesSettings
 from deixis.vision.backbones import stacked
-from deixis.vision.edge_boxes import EdgeBoxesSettings
 from deixis.vision.learned_proposals import LearnedProposals
 from deixis.vision.proposals import METHODS, ProposalMethod, load_method
 from deixis.vision.proposer import squashed

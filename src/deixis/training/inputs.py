@@ -20,7 +20,7 @@ from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 from deixis.training.pair_data import POSITIVE
 from deixis.training.recipe import regions_of
-from deixis.vision.edge_boxes import EdgeBoxesSettings
+from deixis.vision import EdgeBoxesSettings
 
 #: More merged boxes than any picture has, so that none is left out and all recipes share one store.
 ALL_CHAINS = 2000

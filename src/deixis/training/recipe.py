@@ -27,7 +27,6 @@ from msgspec import Meta
 
 from deixis.errors import DeixisError, InputError
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe
-from deixis.metrics.paper_tables import paper_tables
 from deixis.training.kinds import KINDS, kind_of
 from deixis.training.recipe_files import package_files, read_settings
 from deixis.training.schedule import Schedule
@@ -185,5 +184,7 @@ def package_recipes() -> Mapping[str, RecipeSummary]:
 
 def _known_rows() -> frozenset[str]:
     """Rows as results name them: `two-branch/table2/similarity`, or a whole table where one run gives all its rows."""
+    from deixis.metrics.paper_tables import paper_tables
+
     tables = paper_tables()
     return frozenset(tables) | {f"{name}/{row.id}" for name, table in tables.items() for row in table.rows}

@@ -31,8 +31,6 @@ from typing import Any, NamedTuple
 
 from deixis.errors import DeixisError, InputError
 from deixis.files import read_regular
-from deixis.metrics.former_names import current_name
-from deixis.metrics.paper_tables import PAPERS
 
 #: The most bytes of a recipe.
 RECIPE_LIMIT = 1 << 20
@@ -156,6 +154,8 @@ def toml_value(value: Any) -> str:
 
 def package_files() -> dict[str, Traversable]:
     """The recipe files of the package by name."""
+    from deixis.metrics.paper_tables import PAPERS
+
     package = files("deixis")
     folders = {"base": package / "base"} | {paper: package / "papers" / paper.replace("-", "_") for paper in PAPERS}
     return dict(sorted(found for name, folder in folders.items() for found in _toml_files(name, folder / "recipes")))
@@ -171,6 +171,8 @@ def find_recipe(name: str) -> Traversable:
     """The file of a recipe: a path that ends in `.toml`, or a name in the package."""
     if name.endswith(".toml"):
         return Path(name)
+    from deixis.metrics.former_names import current_name
+
     known = package_files()
     if name in known:
         return known[name]

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from msgspec import Meta, Struct
 from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from deixis.errors import InputError
+from deixis.vision import EdgeBoxesSettings
 from deixis.vision.opencv import LONGER_SIDE, load_opencv, working_copy
 from deixis.vision.proposals import Proposals, diversified
 from deixis.vision.weights import file_sha256
@@ -33,21 +33,6 @@ _LAB = (1, 2, 2)
 _FULL = 0.01
 #: Pixels of blur that give an edge's surroundings, and what is added to their strength before it divides the edge's.
 _AROUND, _FLOOR = 16, 0.3
-
-
-class EdgeBoxesSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters of EdgeBoxes, by the names of its paper; without them, those chosen on validation pictures are used.
-
-    β decides how many boxes lie close together: with β 0.55 a phrase of Flickr8k has 0.5 boxes of IoU ≥ 0.7 among 200,
-    with 0.75 it has 1.9, and the share of phrases with a box of IoU ≥ 0.5 falls by six points.
-    """
-
-    #: β: of two boxes with a larger IoU, the one with the lower score is dropped.
-    beta: Annotated[float, Meta(gt=0, le=1)] = 0.75
-    #: γ: how sharply the affinity of two edges falls with the angle between them.
-    gamma: Annotated[float, Meta(gt=0)] = 2.0
-    #: Pictures are resized to this longer side in pixels; 0: they keep their size.
-    longer_side: Annotated[int, Meta(ge=0, le=4096)] = 0
 
 
 class EdgeBoxes:

@@ -19,7 +19,7 @@ from deixis.corpus.boxes import Boxes, suppress
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
-    from deixis.vision.edge_boxes import EdgeBoxesSettings
+    from deixis.vision import EdgeBoxesSettings
 
 #: Names of the methods; the file of a trained proposer (.safetensors) is also accepted.
 METHODS = ("learned", "edge-boxes", "selective-search", "selective-search-quality", "grid")
