@@ -194,8 +194,10 @@ async function place() {
 async function neighbours() {
   const at = await place();
   if (at < 0) return;
-  const total = list.told.total ?? list.told.matches;
-  const where = at < total ? `${at + 1} of ${total.toLocaleString("en")}` : `No. ${at + 1}`;
+  const { total, matches } = list.told;
+  const of = total ?? (at < matches ? matches : 0);
+  const noun = total ? "" : matches === 1 ? " match" : " matches";
+  const where = of ? `${at + 1} of ${of.toLocaleString("en")}${noun}` : `No. ${at + 1}`;
   document.getElementById("position").textContent = where;
   for (const [id, hit] of [["previous", list.hits[at - 1]], ["next", list.hits[at + 1]]]) {
     const link = document.getElementById(id);
