@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 #: The most bytes of a file that becomes one record; the largest have some megabytes.
 RECORD_LIMIT = 64 << 20
+#: The most bytes of a text file with a line for each of many things, such as the words of a vocabulary.
+TABLE_LIMIT = 1 << 30
 
 Record = TypeVar("Record")
 
@@ -89,6 +91,14 @@ def read_regular(path: str | bytes | Path, limit: int) -> bytes:
     return data
 
 
+def read_utf8(path: str | Path) -> str:
+    """The text of a regular file; an `InputError` where it is none, or not UTF-8."""
+    try:
+        return read_regular(path, TABLE_LIMIT).decode()
+    except UnicodeDecodeError:
+        raise InputError(path, "is not UTF-8 text") from None
+
+
 def read_json(path: str | Path, type: type[Record], problem: str = "is damaged") -> Record:
     """A JSON file as a record; one that is none is an `InputError` that says `problem` and what is wrong.
 
@@ -103,11 +113,13 @@ def read_json(path: str | Path, type: type[Record], problem: str = "is damaged")
         raise InputError(path, f"{problem} ({_brief(fault)})") from None
 
 
-def read_toml(path: str | Path, type: type[Record], problem: str = "is no such settings file") -> Record:
+def read_toml(
+    path: str | Path, type: type[Record], problem: str = "is no such settings file", limit: int = RECORD_LIMIT
+) -> Record:
     """The same for a TOML file."""
     import msgspec
 
-    data = read_regular(path, RECORD_LIMIT)
+    data = read_regular(path, limit)
     try:
         return msgspec.toml.decode(data, type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as fault:
@@ -119,10 +131,10 @@ def _brief(fault: Exception) -> str:
     return " ".join(str(fault).split())[:300]
 
 
-def require_regular(path: Path) -> Path:
+def require_regular(path: str | Path) -> Path:
     """The path of a regular file, for a library that opens files by name; else an `InputError`."""
     open_regular(path).close()
-    return path
+    return Path(path)
 
 
 def require_database(path: Path) -> Path:

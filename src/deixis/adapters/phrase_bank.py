@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus.boxes import suppress
 from deixis.errors import InputError
+from deixis.files import read_utf8
 from deixis.model import Description, ImageInput, Model, Tokens, as_box
 from deixis.text.tokens import has_content, tokens_of
 
@@ -86,12 +87,7 @@ def _alike(first: Tokens, second: Tokens) -> bool:
 
 def read_bank(file: Path) -> list[tuple[str, ...]]:
     """The phrases of a text file, one per line."""
-    try:
-        lines = file.read_bytes().decode().splitlines()
-    except OSError as fault:
-        raise InputError(file, fault.strerror or str(fault)) from None
-    except UnicodeDecodeError:
-        raise InputError(file, "is not UTF-8 text") from None
+    lines = read_utf8(file).splitlines()
     phrases = list(dict.fromkeys(tokens for line in lines if (tokens := tokens_of(line))))
     if not phrases:
         raise InputError(file, "has no phrase")

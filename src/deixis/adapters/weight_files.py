@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from deixis.adapters.bundles import Weights
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, open_regular
 
 SCALE = ".scale"
 #: Smaller tensors are stored again instead of shared.
@@ -44,7 +44,7 @@ class WeightFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 length = int.from_bytes(stream.read(8), "little")
                 header = json.loads(stream.read(min(length, LONGEST_HEADER)))
             self._shared: dict[str, str] = json.loads(header.pop("__metadata__")["shared"])
@@ -55,7 +55,7 @@ class WeightFile:
             }
         except OSError as fault:
             raise InputError(path, fault.strerror or str(fault)) from None
-        except (ValueError, LookupError, TypeError, AttributeError) as fault:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as fault:
             raise InputError(path, f"is not the file of a bundle's weights ({fault})") from None
 
     def __contains__(self, name: str) -> bool:

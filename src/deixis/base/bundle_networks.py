@@ -22,6 +22,7 @@ from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.errors import DeixisError, InputError
+from deixis.files import require_regular
 from deixis.model import Description, ImageFeatures
 from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe
 from deixis.papers.dvsa.captioner_model import CaptionerModel
@@ -138,7 +139,7 @@ def read_tensors(path: Path, prefix: str) -> dict[str, Tensor]:
     names = WeightFile(path)
     found = {}
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(require_regular(path), "pt") as file:
             for name in names.names(prefix):
                 value = file.get_tensor(names.shared(name)).float()
                 if name + SCALE in names:

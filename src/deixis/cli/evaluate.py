@@ -17,6 +17,7 @@ from deixis.cli.evaluate_run import RunOrCommand, run
 from deixis.cli.options import SCORED_SPLIT, Folds, Force, Json, ResultFile, Split
 from deixis.cli.result_record import Record
 from deixis.errors import DeixisError, InputError
+from deixis.files import read_utf8, require_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,6 +144,7 @@ def _open_matrix(path: Path, meaning: str) -> npt.NDArray[Any]:
     """Map a .npy matrix of numbers into memory; any other file is an `InputError`."""
     from numpy.lib.format import open_memmap
 
+    require_regular(path)
     try:
         matrix = open_memmap(path, mode="r")
     except OSError as fault:
@@ -229,16 +231,18 @@ def _read_owners(path: Path, images: int, captions: int) -> npt.NDArray[np.int64
     numbers: list[int] = []
     try:
         if path.suffix == ".npy":
-            loaded = np.load(path, allow_pickle=False).ravel()
+            # Mapped: an array that a header only claims to have takes no memory.
+            loaded = np.load(require_regular(path), mmap_mode="r", allow_pickle=False).ravel()
             if loaded.dtype.kind not in "iu":
                 raise InputError(path, "must hold one whole number per caption", f"type {loaded.dtype}")
             numbers = loaded.tolist()
         else:
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in read_utf8(path).splitlines():
                 numbers.append(int(line))
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from fault
-    except (ValueError, EOFError) as fault:
+    except DeixisError:
+        raise
+    # NumPy evaluates the header of a .npy file; a damaged one can fail in many ways.
+    except Exception as fault:
         raise InputError(path, "must hold one whole number per caption", f"entry {len(numbers) + 1}") from fault
     for entry, number in enumerate(numbers, 1):
         if not 0 <= number < images:

@@ -125,15 +125,14 @@ def show(
     from deixis.corpus import open_corpus
     from deixis.errors import InputError
     from deixis.vision.drawing.pages import draw_proposals
+    from deixis.vision.picture_files import read_picture_file
     from deixis.vision.proposals import load_method
-    from deixis.vision.reading import decode_picture, read_picture
+    from deixis.vision.reading import read_picture
 
     if image is None:
-        try:
-            picture = decode_picture(Path(path).read_bytes(), name=path)
-        except OSError as fault:
-            hint = "; for a corpus, also give the id of an image" if Path(path).is_dir() else ""
-            raise InputError(path, f"{fault.strerror or 'cannot be read'}{hint}") from None
+        if Path(path).is_dir():
+            raise InputError(path, "is a folder; for a corpus, also give the id of an image")
+        picture = read_picture_file(path)
     else:
         opened = open_corpus(path, pictures=pictures_in)
         picture = read_picture(opened, opened[image])

@@ -331,12 +331,9 @@ def _parameters(method: Method) -> dict[str, str | int | float | bool]:
 
 def leave_out(corpus: Corpus, names: Path) -> Corpus:
     """The corpus without the listed pictures; names are compared up to the first `_` or `.` (Flickr's photo id)."""
-    from deixis.errors import InputError
+    from deixis.files import read_utf8
 
-    try:
-        listed = {line.strip().split("_")[0].split(".")[0] for line in names.read_text(encoding="utf-8").splitlines()}
-    except (OSError, UnicodeDecodeError) as fault:
-        raise InputError(names, getattr(fault, "strerror", None) or "is not a list of names") from None
+    listed = {line.strip().split("_")[0].split(".")[0] for line in read_utf8(names).splitlines()}
     return corpus.where(lambda image: image.id.split("_")[0].split(".")[0] not in listed)
 
 

@@ -242,8 +242,15 @@ def _regular_files(root: Path) -> Iterator[str]:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(f"{prefix}{entry.name}/")
-                elif entry.is_file():
+                elif _is_file(entry):
                     yield prefix + entry.name
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # A link that leads to itself.
+        return False
 
 
 def _is_ignored(name: str) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.errors import InputError
+from deixis.errors import DeixisError, InputError
 from deixis.features.layout import PLAN, Plan, Sidecar, array_file, sidecar_file
-from deixis.files import read_json
+from deixis.files import open_regular, read_json, require_regular
 
 
 class Partition:
@@ -57,8 +57,11 @@ class Partition:
             if stored is None or path.stat().st_size != stored.bytes:
                 raise InputError(path, "is damaged (its size is not the one in its sidecar)")
             # An empty array cannot be mapped.
-            mapped = np.load(path, mmap_mode="r" if shape[0] else None, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as fault:
+            mapped = np.load(require_regular(path), mmap_mode="r" if shape[0] else None, allow_pickle=False)
+        except DeixisError:
+            raise
+        # NumPy evaluates the header; a damaged one can fail in many ways.
+        except Exception as fault:
             raise InputError(path, f"cannot be read as an array ({fault})") from None
         if mapped.shape != shape or mapped.dtype != spec.numpy_dtype:
             raise InputError(path, f"holds {mapped.dtype} {mapped.shape}, not {spec.dtype} {shape}")
@@ -69,6 +72,6 @@ class Partition:
         for array in self.plan.arrays:
             self.rows(array)
             path = array_file(self.folder, self.number, array)
-            with path.open("rb") as stream:
+            with open_regular(path) as stream:
                 if hashlib.file_digest(stream, "sha256").hexdigest() != self.sidecar.files[path.name].sha256:
                     raise InputError(path, "is damaged (its SHA-256 is not the one in its sidecar)")

@@ -29,7 +29,7 @@ from deixis.features.layout import (
     sidecar_file,
 )
 from deixis.features.partition import Partition
-from deixis.files import read_json
+from deixis.files import TABLE_LIMIT, read_json, read_regular
 
 
 class FeatureStore:
@@ -104,10 +104,7 @@ class FeatureStore:
     def ids(self) -> tuple[str, ...]:
         """The ids of the items, in order."""
         path = self.folder / IDS
-        try:
-            data = path.read_bytes()
-        except OSError as fault:
-            raise InputError(path, fault.strerror or str(fault)) from None
+        data = read_regular(path, TABLE_LIMIT)
         if hashlib.sha256(data).hexdigest() != self.plan.ids_sha256:
             raise InputError(path, f"is damaged (its SHA-256 is not the one in {PLAN})")
         asked = msgspec.json.decode(data, type=list[str])[: len(self._partitions) * self.plan.partition_size]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from deixis.corpus.records import Caption
 from deixis.corpus.spans import Span
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 from deixis.text.tokens import tokenize
 
 Array = NDArray[np.float32]
@@ -248,7 +248,7 @@ def _packaged() -> Chunker:
 
 def _read(path: Path) -> Chunker:
     try:
-        with safetensors.safe_open(path, "numpy") as file:
+        with safetensors.safe_open(require_regular(path), "numpy") as file:
             vocabularies = json.loads(file.metadata()["vocabularies"])
             chunker = Chunker(vocabularies, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         # Fails if the arrays do not fit together.

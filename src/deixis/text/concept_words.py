@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError, InputError
-from deixis.files import cache_folder, write_text
+from deixis.files import cache_folder, read_utf8, write_text
 from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, load_spacy, spacy_folder
 from deixis.text.tokens import has_content, tokens_of
 
@@ -105,12 +105,7 @@ class ConceptVocabulary:
     @classmethod
     def load(cls, path: str | Path) -> ConceptVocabulary:
         """Read a file written by `save`. Raises `InputError` that names the line."""
-        try:
-            lines = Path(path).read_bytes().decode().removesuffix("\n").split("\n")
-        except OSError as fault:
-            raise InputError(path, fault.strerror or str(fault)) from None
-        except UnicodeDecodeError:
-            raise InputError(path, "is not UTF-8 text") from None
+        lines = read_utf8(path).removesuffix("\n").split("\n")
         if lines[0] != _HEADER:
             raise InputError(path, f"is no vocabulary of concepts (its first line is not {_HEADER!r})")
         concepts, words, forms = list[Concept](), set[str](), set[str]()

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus.records import TYPES, Image
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 from deixis.text.entity_types import COLOURS, head_forms
 
 # fmt: off
@@ -192,7 +192,7 @@ def _packaged() -> CoreferenceScorer:
 
 def _read(path: Path) -> CoreferenceScorer:
     try:
-        with safetensors.safe_open(path, "numpy") as file:
+        with safetensors.safe_open(require_regular(path), "numpy") as file:
             vocabulary = json.loads(file.metadata()["vocabulary"])
             scorer = CoreferenceScorer(vocabulary, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         # Fails if the arrays do not fit together.

@@ -15,7 +15,7 @@ import msgspec
 
 from deixis.corpus import Corpus
 from deixis.errors import InputError
-from deixis.files import atomic_write, cache_folder
+from deixis.files import TABLE_LIMIT, atomic_write, cache_folder, read_regular
 from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, SpacyParser, load_spacy, spacy_folder
 from deixis.text.treebank import corpus_texts
 
@@ -67,12 +67,12 @@ class Dependencies:
         decoder = msgspec.json.Decoder(tuple[tuple[str, ...], list[int], list[str]])
         edges = {}
         try:
-            for line in Path(path).read_bytes().splitlines():
+            for line in read_regular(path, TABLE_LIMIT).splitlines():
                 tokens, heads, relations = decoder.decode(line)
                 edges[tokens] = tuple(map(Edge, heads, relations))
                 if not len(tokens) == len(heads) == len(relations) or any(not 0 <= own < len(tokens) for own in heads):
                     raise InputError(path, f"the edges of {' '.join(tokens)!r} do not fit its words")
-        except (OSError, msgspec.DecodeError) as fault:
+        except (msgspec.DecodeError, ValueError, RecursionError) as fault:
             raise InputError(path, f"is damaged ({fault})") from None
         return cls(edges)
 

@@ -17,7 +17,7 @@ import msgspec
 from deixis.corpus.records import NOT_VISUAL, TYPES
 from deixis.corpus.spans import Span
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import RECORD_LIMIT, atomic_write, read_regular
 
 #: Between several types of one phrase: `vehicles/scene`.
 SEPARATOR = "/"
@@ -64,10 +64,7 @@ class EntityTypes:
         """Read a file written by `save`; by default the bundled lexicon."""
         if path is None:
             return _packaged()
-        try:
-            return _decoded(path, Path(path).read_bytes())
-        except OSError as fault:
-            raise InputError(path, fault.strerror or "cannot be read") from None
+        return _decoded(path, read_regular(path, RECORD_LIMIT))
 
     def save(self, path: str | Path) -> None:
         with atomic_write(path) as stream:
@@ -169,7 +166,7 @@ def _packaged() -> EntityTypes:
 def _decoded(path: str | Path, data: bytes) -> EntityTypes:
     try:
         lexicon = msgspec.json.decode(data, type=Lexicon)
-    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+    except (msgspec.DecodeError, ValueError, RecursionError) as fault:
         raise InputError(path, f"is not a lexicon of types ({fault})") from None
     known = {*TYPES, NOT_VISUAL}
     for name in (*lexicon.heads, *lexicon.phrases, *lexicon.classes):

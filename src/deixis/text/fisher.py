@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 from deixis.text.mixtures import DiagonalMixture, Floats, Randomness
 from deixis.text.tokens import has_content
 from deixis.text.word_vectors import WordVectors
@@ -239,7 +239,7 @@ class FisherVectors(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, vectors: WordVectors, *, n_jobs: int = 1) -> FisherVectors:
         """Read a file written by `save`; `vectors` must be those it was fitted with."""
         try:
-            with safetensors.safe_open(path, "numpy") as file:
+            with safetensors.safe_open(require_regular(path), "numpy") as file:
                 about, arrays = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             shape = (len(arrays["weights"]), len(arrays["unmixing"]))
             fits = all(arrays[name].shape == shape for name in ("location", "scale", "gaussian"))

@@ -11,7 +11,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import TABLE_LIMIT, atomic_write, read_regular, require_regular
 from deixis.text.vector_files import read_word_vectors, source_of
 from deixis.text.word_vectors import SPACY, WordVectors, spacy_vectors
 
@@ -86,9 +86,9 @@ class StoredVectors(WordVectors):
         """Read what `save` wrote."""
         path = folder / VECTORS
         try:
-            with safetensors.safe_open(path, "numpy") as file:
+            with safetensors.safe_open(require_regular(path), "numpy") as file:
                 table, metadata = file.get_tensor("vectors"), file.metadata() or {}
-            words = msgspec.json.decode(metadata.get("words") or (folder / WORDS).read_bytes(), type=_Words)
+            words = msgspec.json.decode(metadata.get("words") or read_regular(folder / WORDS, TABLE_LIMIT), type=_Words)
         except (msgspec.DecodeError, safetensors.SafetensorError, OSError) as fault:
             raise InputError(path, f"does not hold word vectors ({fault})") from None
         if table.ndim != 2 or len(table) != len(words.known):

@@ -15,7 +15,7 @@ import msgspec
 
 from deixis.corpus.spans import Span
 from deixis.errors import DeixisError, InputError
-from deixis.files import write_text
+from deixis.files import read_utf8, write_text
 
 #: No tree is deeper, so that walking one never exhausts Python's stack.
 DEPTH_LIMIT = 200
@@ -155,12 +155,7 @@ def write_trees(path: str | Path, trees: Iterable[TokensAndTree]) -> None:
 
 def read_trees(path: str | Path) -> list[TokensAndTree]:
     """Read trees. Raises `InputError` that names the line."""
-    try:
-        lines = Path(path).read_bytes().decode().split("\n")
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from None
-    except UnicodeDecodeError:
-        raise InputError(path, "is not UTF-8 text") from None
+    lines = read_utf8(path).split("\n")
     return list(_json_trees(path, lines) if Path(path).suffix == ".jsonl" else _bracket_trees(path, lines))
 
 

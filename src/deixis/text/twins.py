@@ -16,7 +16,7 @@ from deixis.corpus import Corpus
 from deixis.corpus.scenes import order_swaps
 from deixis.corpus.scenes.build import ScenePictures
 from deixis.errors import InputError
-from deixis.files import cache_folder, write_text
+from deixis.files import TABLE_LIMIT, cache_folder, read_regular, write_text
 from deixis.text.entity_types import EntityTypes
 from deixis.text.exchange import exchanged_captions
 from deixis.text.parsing import load_parser
@@ -114,14 +114,10 @@ def write_twins(path: str | Path, twins: Sequence[Twins]) -> None:
 
 def read_twins(path: str | Path) -> list[Twins]:
     """Read a file written by `write_twins`. Raises `InputError` that names the line."""
-    try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as fault:
-        raise InputError(path, fault.strerror or str(fault)) from None
     found = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_regular(path, TABLE_LIMIT).splitlines(), start=1):
         try:
             found.append(msgspec.json.decode(line, type=Twins))
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             raise InputError(path, f"is no pair of captions ({fault})", f"line {number}") from None
     return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 from deixis.text.bag_of_words import MeanVectors, tfidf
 from deixis.text.featurizers import TextRecipe, Tokens, check_components, save_recipe
 from deixis.text.fisher import FisherVectors
@@ -165,7 +165,7 @@ class TfidfFeatures:
     @classmethod
     def load(cls, folder: Path, recipe: TextRecipe) -> TfidfFeatures:
         try:
-            with safetensors.safe_open(folder / IDF, "numpy") as file:
+            with safetensors.safe_open(require_regular(folder / IDF), "numpy") as file:
                 words = msgspec.json.decode((file.metadata() or {})["words"], type=list[str])
                 vectorizer = tfidf(vocabulary=words, dtype=np.float32)
                 vectorizer.idf_ = file.get_tensor("idf")

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from deixis.errors import InputError
+from deixis.files import open_regular
 from deixis.text.word_vectors import WordVectors
 
 #: Widest vectors and longest words that are taken for real.
@@ -49,7 +50,7 @@ def read_word_vectors(
         wanted = {form for word in words for form in (word, word.lower(), *word.lower().split("-"))}
         wanted |= {lemma(word) for word in wanted} if lemma is not None else set()
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             first = stream.readline(WORD_LIMIT + DIMENSION_LIMIT * _NUMBER_LIMIT)
             if first.startswith(b"\x1f\x8b"):
                 raise InputError(path, "is compressed; unpack it first (gunzip)")

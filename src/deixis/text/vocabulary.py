@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deixis.errors import DeixisError, InputError
-from deixis.files import write_text
+from deixis.files import read_utf8, write_text
 
 #: The special tokens, in the order of their ids.
 SPECIALS = ("<pad>", "<unknown>", "<start>", "<end>")
@@ -115,12 +115,7 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
         """Read a file written by `save`. Raises `InputError` that names the line."""
-        try:
-            lines = Path(path).read_bytes().decode().split("\n")
-        except OSError as fault:
-            raise InputError(path, fault.strerror or str(fault)) from None
-        except UnicodeDecodeError:
-            raise InputError(path, "is not UTF-8 text") from None
+        lines = read_utf8(path).split("\n")
         if lines[0] != _HEADER:
             raise InputError(path, f"is not a vocabulary file (its first line is not {_HEADER!r})")
         counts: dict[str, int] = {}

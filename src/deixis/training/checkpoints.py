@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 
 LAST, BEFORE = "last.safetensors", "before.safetensors"
 
@@ -119,7 +119,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of a file and its header, checked against their SHA-256."""
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(require_regular(path), "pt") as file:
             metadata = (file.metadata() or {}).get("deixis", "")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         header = msgspec.json.decode(metadata, type=dict[str, str])

@@ -6,6 +6,7 @@ captions; the first copy is used.
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,11 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
+from deixis.files import read_utf8, require_regular
 from deixis.vision.weights import file_sha256
+
+#: An .npz file may unpack to this many bytes, and to so many times its size. Sparse features shrink to a tenth.
+UNPACKED_SMALL, UNPACKED_TIMES = 64 << 20, 100
 
 
 class PrecomputedFeatures:
@@ -103,6 +108,7 @@ def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r", allow_pickle=False), None, ""
         if path.suffix == ".npz":
+            _check_unpacked(path)
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 name = _choose(path, [name for name in archive.files if name != "ids"], array)
                 return archive[name], [str(id) for id in archive["ids"]] if "ids" in archive.files else None, name
@@ -120,6 +126,14 @@ def _read(path: Path, array: str | None) -> tuple[Any, list[str] | None, str]:
     raise InputError(path, "is neither .npy nor .npz nor .safetensors")
 
 
+def _check_unpacked(path: Path) -> None:
+    """Refuse an archive that unpacks to far more than features do."""
+    with zipfile.ZipFile(require_regular(path)) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > UNPACKED_SMALL + UNPACKED_TIMES * path.stat().st_size:
+        raise InputError(path, f"unpacks to {unpacked:,} bytes, more than features of its size do")
+
+
 def _choose(path: Path, names: list[str], wanted: str | None) -> str:
     if wanted is None and len(names) == 1:
         return names[0]
@@ -130,8 +144,4 @@ def _choose(path: Path, names: list[str], wanted: str | None) -> str:
 
 
 def _read_ids(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-        return [line.strip() for line in lines if line.strip()]
-    except (OSError, UnicodeDecodeError) as fault:
-        raise InputError(path, f"cannot be read as a list of ids ({fault})") from None
+    return [line.strip() for line in read_utf8(path).split("\n") if line.strip()]

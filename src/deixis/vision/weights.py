@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, open_regular, require_regular
 
 
 def load_weights(network: nn.Module, path: str | Path, *, ignore: Sequence[str] = ()) -> None:
@@ -54,11 +54,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
 
 def file_sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as fault:
-        raise InputError(path, fault.strerror or "cannot be read") from None
+    with open_regular(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def state_sha256(network: nn.Module) -> str:
@@ -102,7 +99,7 @@ def read_network(path: str | Path, kind: str, name: str) -> tuple[dict[str, str]
     if not path.is_file():
         raise InputError(path, f"no such file of {name}")
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(require_regular(path), "pt") as file:
             description = file.metadata() or {}
             if description.get("kind") != kind:
                 raise InputError(path, f"is not the file of {name}")

@@ -20,7 +20,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.features.centring import mean_direction
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
-from deixis.files import atomic_write
+from deixis.files import TABLE_LIMIT, atomic_write, read_regular
 from deixis.metrics.caption_metrics import caption_scores
 from deixis.model import Tokens, store_images
 from deixis.papers.dvsa.captioner import (
@@ -276,7 +276,7 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         network.load_state_dict(weights)
         path = folder / BACKGROUND_FILE
         try:
-            background = safetensors.torch.load(path.read_bytes())["inputs"]
+            background = safetensors.torch.load(read_regular(path, TABLE_LIMIT))["inputs"]
         except (OSError, KeyError, safetensors.SafetensorError) as fault:
             raise InputError(path, f"does not hold inputs of training pictures ({fault})") from None
         return CaptionerModel(network, text.vocabulary, recipe.decoding, background, device, context=recipe.context)

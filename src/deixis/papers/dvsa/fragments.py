@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deixis.errors import InputError
-from deixis.files import write_text
+from deixis.files import read_json, write_text
 from deixis.model import Tokens
 from deixis.text.dependencies import Dependencies
 from deixis.text.featurizers import TokenIds, load_text_features
@@ -80,11 +80,7 @@ def load_fragments(folder: Path) -> Fragments:
     path = folder / RELATIONS
     if not path.exists():
         return WordFragments(text)
-    try:
-        relations = msgspec.json.decode(path.read_bytes(), type=list[str])
-    except (OSError, msgspec.DecodeError) as fault:
-        raise InputError(path, f"is damaged ({fault})") from None
-    return EdgeFragments(text, relations, Dependencies.load(folder / DEPENDENCIES))
+    return EdgeFragments(text, read_json(path, list[str]), Dependencies.load(folder / DEPENDENCIES))
 
 
 def _padded(rows: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from deixis.errors import InputError
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 
 
 class Projections(NamedTuple):
@@ -52,7 +52,7 @@ def write_projections(path: str | Path, kind: str, models: Mapping[str, Stored])
 def read_projections(path: str | Path, kind: str, names: Sequence[str]) -> list[Stored]:
     """Read the projections of these names; raise an `InputError` for any other file."""
     try:
-        with safetensors.safe_open(path, "numpy") as file:
+        with safetensors.safe_open(require_regular(path), "numpy") as file:
             about = file.metadata() or {}
             arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if about.get("kind") != kind:

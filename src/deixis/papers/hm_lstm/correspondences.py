@@ -23,7 +23,7 @@ from deixis.corpus import Corpus, Image, TrainingSet
 from deixis.errors import DeixisError, InputError
 from deixis.features.arrays import RaggedArray
 from deixis.features.store import FeatureStore
-from deixis.files import atomic_write
+from deixis.files import atomic_write, require_regular
 from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE
 from deixis.papers.hm_lstm.network import HMLSTM, TEXTS, TreeTexts
 from deixis.text.tokens import tokens_of
@@ -275,7 +275,7 @@ def read_correspondences(run: str | Path) -> FoundRegions:
     """The correspondences of each round of a finished run."""
     path = Path(run) / CORRESPONDENCES
     try:
-        with safetensors.safe_open(path, "numpy") as file:
+        with safetensors.safe_open(require_regular(path), "numpy") as file:
             ids = msgspec.json.decode((file.metadata() or {})["image_ids"], type=tuple[str, ...])
             return FoundRegions(ids, **{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (OSError, KeyError, TypeError, safetensors.SafetensorError, msgspec.DecodeError) as fault:
