@@ -4,7 +4,7 @@ A few bytes of these can make a decoder work for minutes or take gigabytes, and 
 along. Here it is another process, which ends after `CPU_SECONDS` of computing where the system counts them, after
 `WALL_SECONDS` everywhere, and at a limit of memory where the system has one. It is used again for the next picture.
 
-The two processes speak through pipes: a request, the picture's size, one byte to go on, the pixels.
+The two processes speak through pipes: a request, what the header says, one byte to go on, the pixels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, Timer
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
@@ -33,10 +33,26 @@ LARGE_PIXELS = 32_000_000
 #: Bytes of the picture, the most pixels, the shorter side that is enough, limits of seconds and memory, bytes of the
 #: suffix.
 _REQUEST = struct.Struct(">QQQHQB")
-_SIZE = struct.Struct(">cII")
-#: What an answer begins with: width and height follow, or the length of a message (twice).
+#: Width, height and time; or the length of a message.
+_ANSWER = struct.Struct(">cII19s")
+#: What an answer begins with.
 _PICTURE, _PROBLEM = b"P", b"!"
 _GO_ON, _ENOUGH = b"\1", b"\0"
+
+
+class Header(NamedTuple):
+    """What the header of a picture says.
+
+    Attributes:
+        width: of the upright picture.
+        height: of the upright picture.
+        taken: the camera's local time (EXIF DateTimeOriginal), as in 2024-07-14T15:20:31; empty where there is none.
+    """
+
+    width: int
+    height: int
+    taken: str
+
 
 large_lock = Lock()
 _idle: list[_Decoder] = []
@@ -46,17 +62,17 @@ _idle_lock = Lock()
 def decode_apart(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillow.Image:
     """`deixis.vision.reading.decode_picture` in another process."""
     with _decoder_for(name) as decoder:
-        width, height = decoder.size(data, name, max_pixels, at_least)
-        with large_lock if width * height > LARGE_PIXELS else nullcontext():
+        header = decoder.header(data, name, max_pixels, at_least)
+        with large_lock if header.width * header.height > LARGE_PIXELS else nullcontext():
             return decoder.picture()
 
 
-def size_apart(data: bytes, name: str, max_pixels: int) -> tuple[int, int]:
-    """`deixis.vision.reading.read_size` in another process."""
+def header_apart(data: bytes, name: str, max_pixels: int) -> Header:
+    """`deixis.vision.reading.read_header` in another process."""
     with _decoder_for(name) as decoder:
-        size = decoder.size(data, name, max_pixels, 0)
+        header = decoder.header(data, name, max_pixels, 0)
         decoder.enough()
-        return size
+        return header
 
 
 @contextmanager
@@ -117,8 +133,8 @@ class _Decoder:
         """Whether it is there, and not that of the process that this one was forked from."""
         return self._owner == os.getpid() and self._process.poll() is None
 
-    def size(self, data: bytes, name: str, max_pixels: int, at_least: int) -> tuple[int, int]:
-        """Send a picture, and receive its width and height."""
+    def header(self, data: bytes, name: str, max_pixels: int, at_least: int) -> Header:
+        """Send a picture, and receive what its header says."""
         suffix = os.path.splitext(name)[1].encode(errors="replace")[:20]
         self.waits = False
         limits = CPU_SECONDS, OWN_BYTES + BYTES_PER_PIXEL * max_pixels
@@ -131,13 +147,13 @@ class _Decoder:
         self.waits = True
 
     def picture(self) -> Pillow.Image:
-        """The picture whose size was received."""
+        """The picture whose header was received."""
         with self._limited():
             self._send(_GO_ON)
-            size = self._answer()
-            pixels = self._receive(3 * size[0] * size[1])
+            width, height, _ = self._answer()
+            pixels = self._receive(3 * width * height)
         self.waits = True
-        return Pillow.frombytes("RGB", size, pixels)
+        return Pillow.frombytes("RGB", (width, height), pixels)
 
     def end(self) -> str:
         """Kill it where it has not ended by itself; says why."""
@@ -171,10 +187,10 @@ class _Decoder:
         finally:
             timer.cancel()
 
-    def _answer(self) -> tuple[int, int]:
-        kind, width, height = _SIZE.unpack(self._receive(_SIZE.size))
+    def _answer(self) -> Header:
+        kind, width, height, taken = _ANSWER.unpack(self._receive(_ANSWER.size))
         if kind == _PICTURE:
-            return width, height
+            return Header(width, height, taken.rstrip(b"\0").decode())
         problem = self._receive(width).decode()
         self.waits = True
         raise _Problem(problem)
@@ -213,14 +229,14 @@ def main() -> None:
     """The process itself: answer requests until nobody is left who sends any."""
     import signal
 
-    from deixis.vision.reading import decode_here, size_here
+    from deixis.vision.reading import decode_here, header_here
 
     # Ctrl-C is for who asks; this process ends with them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
 
-    def send(kind: bytes, width: int, height: int, body: bytes = b"") -> None:
-        target.write(_SIZE.pack(kind, width, height))
+    def send(kind: bytes, header: Header, body: bytes = b"") -> None:
+        target.write(_ANSWER.pack(kind, header.width, header.height, header.taken.encode()))
         target.write(body)
         target.flush()
 
@@ -230,14 +246,14 @@ def main() -> None:
         data = source.read(length)
         _set_limits(seconds, memory)
         try:
-            send(_PICTURE, *size_here(data, name))
+            send(_PICTURE, header_here(data, name))
             if source.read(1) == _GO_ON:
                 picture = decode_here(data, name, max_pixels, at_least)
-                send(_PICTURE, *picture.size, picture.tobytes())
+                send(_PICTURE, Header(*picture.size, ""), picture.tobytes())
                 del picture
         except InputError as fault:
             problem = fault.problem.encode(errors="replace")
-            send(_PROBLEM, len(problem), 0, problem)
+            send(_PROBLEM, Header(len(problem), 0, ""), problem)
         del data
 
 

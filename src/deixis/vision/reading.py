@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image as Pillow
@@ -24,7 +23,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError, InputError
-from deixis.vision.decoding_process import LARGE_PIXELS, decode_apart, large_lock, size_apart
+from deixis.vision.decoding_process import LARGE_PIXELS, Header, decode_apart, header_apart, large_lock
 from deixis.vision.headers import decoding_problem
 from deixis.vision.picture_formats import is_raw, reads_raw
 from deixis.vision.raw_pictures import developed, half_size, raw_preview, turned
@@ -95,44 +94,25 @@ def decode_here(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillo
             return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
 
 
-class Header(NamedTuple):
-    """What the header of a picture says.
-
-    Attributes:
-        width: of the upright picture.
-        height: of the upright picture.
-        taken: the camera's local time (EXIF DateTimeOriginal), as in 2024-07-14T15:20:31; empty where there is none.
-    """
-
-    width: int
-    height: int
-    taken: str
-
-
 def read_header(data: bytes, *, name: str = "picture") -> Header:
-    """Size and time of a picture; nothing of it is decoded."""
-    width, height = read_size(data, name=name)
-    with _as_input_error(name):
-        if is_raw(name):
-            preview = raw_preview(data, name)
-            if preview is None:
-                return Header(width, height, "")
-            data = preview[0]
-        return Header(width, height, _taken(_open(data, name, MAX_PIXELS)[0]))
+    """Size and time of a picture, as `decode_picture` would give it; nothing of it is decoded."""
+    return header_apart(data, name, MAX_PIXELS) if _is_decoded_apart(data, name) else header_here(data, name)
 
 
 def read_size(data: bytes, *, name: str = "picture") -> tuple[int, int]:
-    """Width and height as `decode_picture` would give them, from the header alone."""
-    return size_apart(data, name, MAX_PIXELS) if _is_decoded_apart(data, name) else size_here(data, name)
+    """Width and height of a picture, upright, from its header."""
+    header = read_header(data, name=name)
+    return header.width, header.height
 
 
-def size_here(data: bytes, name: str) -> tuple[int, int]:
-    """`read_size` in this process."""
+def header_here(data: bytes, name: str) -> Header:
+    """`read_header` in this process, whatever the format."""
     with _as_input_error(name):
         if is_raw(name):
-            return _raw_size(data, name)
+            return _raw_header(data, name)
         image, orientation = _open(data, name, MAX_PIXELS)
-        return (image.height, image.width) if orientation >= 5 else image.size
+        width, height = (image.height, image.width) if orientation >= 5 else image.size
+        return Header(width, height, _taken(image))
 
 
 def _is_decoded_apart(data: bytes, name: str) -> bool:
@@ -237,14 +217,15 @@ def _decode_raw(data: bytes, name: str, max_pixels: int, at_least: int) -> Pillo
     return picture if orientation > 1 or image.height > image.width else turned(picture, flip)
 
 
-def _raw_size(data: bytes, name: str) -> tuple[int, int]:
+def _raw_header(data: bytes, name: str) -> Header:
     preview = raw_preview(data, name)
     if preview is None:
-        return half_size(data, name)
+        return Header(*half_size(data, name), "")
     jpeg, flip = preview
     image, orientation = _open(jpeg, name, MAX_PIXELS)
     sideways = orientation >= 5 or (orientation == 1 and image.height <= image.width and flip in (5, 6))
-    return (image.height, image.width) if sideways else image.size
+    width, height = (image.height, image.width) if sideways else image.size
+    return Header(width, height, _taken(image))
 
 
 def _orientation(image: Pillow.Image) -> int:
