@@ -18,7 +18,7 @@ from deixis.annotation.task_rules import (
 from deixis.annotation.workbench import Workbench
 from deixis.annotation.workflow_records import ANSWERS, DRAWING, KEYS, TASKS
 from deixis.corpus import Image, open_corpus
-from deixis.errors import InputError
+from deixis.errors import DeixisError, InputError
 from deixis.web.shell import STATIC
 from tests.annotation.conftest import MakeBench
 
@@ -99,3 +99,40 @@ def test_rules_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, change: t
 def test_a_folder_without_rules_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"link\.toml"):
         read_rules(tmp_path)
+
+
+EXAMPLE = '[[examples]]\npicture = "scene-000000.png"\ncaptions = ["a"]\ngood = true\ntext = "t"\n'
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        (EXAMPLE + "box = [inf, 0, 1, 1]", "has a box that is not inside a picture"),
+        (EXAMPLE + "boxes = [[0, 0, 1e300, 1]]", "has a box that is not inside a picture"),
+        (EXAMPLE + "box = [nan, 0, 1, 1]", "has a box that is not inside a picture"),
+        (EXAMPLE * 60, "has 6. examples, more than 50"),
+        ("#" * 200_000, "is larger than 200,000 bytes"),
+        ("x = " + "[" * 3000, "is not a file of rules"),
+    ],
+)
+def test_rules_that_would_harm_the_project_are_refused(tmp_path: Path, added: str, problem: str) -> None:
+    for name, text in rule_files().items():
+        (tmp_path / name).write_text(f"{text}\n{added}\n")
+    with pytest.raises(InputError, match=problem):
+        read_rules(tmp_path)
+
+
+@pytest.mark.parametrize("change", ["alarm=inf", "first_items=99999999999999999999", "lease_seconds=nan"])
+def test_settings_that_could_not_be_read_again_are_refused(make_bench: MakeBench, change: str) -> None:
+    bench = make_bench()
+    name, _, value = change.partition("=")
+    with pytest.raises(DeixisError, match="the settings do not fit"):
+        bench.change_settings({name: value})
+    # The project is as it was.
+    bench.change_settings({"first_items": "7"})
+    assert bench.settings.first_items == 7
+
+
+def test_a_setting_of_thousands_of_digits_is_the_fault_of_who_gave_it(make_bench: MakeBench) -> None:
+    with pytest.raises(DeixisError, match="Expected `int`"):
+        make_bench().change_settings({"first_items": "9" * 5000})

@@ -206,3 +206,9 @@ def test_details_go_with_their_pictures(folder: Path) -> None:
     connection = sqlite3.connect(generation / "catalogue.sqlite")
     assert connection.execute("SELECT count(*) FROM details").fetchone() == (3,)
     connection.close()
+
+
+def test_texts_that_no_file_could_match_are_refused() -> None:
+    for wrong in ({"name": "*a" * 20_000}, {"folder": "a" * 501}):
+        with pytest.raises(DeixisError, match="at most 500"):
+            Filter(**wrong).check()

@@ -291,6 +291,17 @@ def test_what_is_no_folder_and_no_index_is_refused(library: Library, tmp_path: P
         Collection(library.index)
 
 
+@pytest.mark.timeout(20)
+def test_patterns_that_take_minutes_are_refused_and_hard_ones_are_quick(tmp_path: Path) -> None:
+    paint(tmp_path / "pictures" / f"{'a' * 200}.png", COLOURS["red"])
+    for wrong in (["a" * 501], ["*x"] * 501):
+        with pytest.raises(DeixisError, match=r"to exclude.* are possible"):
+            index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours", exclude=wrong)
+    hard = ["*a" * 120 + "b", "?*" * 200 + "b", "[" * 500, "[z-a]*", "[!]", "\udcff"]
+    report = index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours", exclude=hard)
+    assert report.files == 1
+
+
 def test_files_of_other_types_are_counted_and_excluded_ones_are_not(tmp_path: Path) -> None:
     pictures, index = tmp_path / "pictures", tmp_path / "index"
     for name in ("a.png", "trash/b.png", "deep/trash/c.png", "deep/d.gif.png", "deep/small-e.png"):

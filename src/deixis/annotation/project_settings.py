@@ -12,6 +12,8 @@ from deixis.annotation import schema
 from deixis.annotation.workflow_records import Settings
 from deixis.errors import DeixisError
 
+#: No setting has a larger number; infinity could not be read again from JSON.
+LARGEST = 10**9
 #: Settings on which the questions of an image depend.
 WORKFLOW = frozenset({"solo", "skip_requirement", "link_together", "cycle_limit", "bad_box_limit", "box_limit"})
 
@@ -38,7 +40,15 @@ def load_settings(connection: Connection) -> Settings:
 
 
 def store_settings(connection: Connection, settings: Settings) -> None:
-    schema.set_value(connection, "settings", msgspec.json.encode(settings).decode())
+    schema.set_value(connection, "settings", msgspec.json.encode(checked_settings(settings)).decode())
+
+
+def checked_settings(settings: Settings) -> Settings:
+    """The settings themselves; a `DeixisError` where they could not be read again, or a number is beyond all reason."""
+    for name, value in msgspec.to_builtins(settings).items():
+        if isinstance(value, int | float) and not abs(value) <= LARGEST:
+            raise DeixisError(f"the settings do not fit: {name} is {value}, more than {LARGEST:,}")
+    return settings
 
 
 def changed_settings(settings: Settings, changes: Mapping[str, str]) -> Settings:
@@ -53,10 +63,10 @@ def changed_settings(settings: Settings, changes: Mapping[str, str]) -> Settings
             raise DeixisError(f"{name!r} is not a setting; `deixis annotate settings` lists them")
         try:
             fields[name] = msgspec.toml.decode(f"value = {value}")["value"]
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             fields[name] = value
     try:
-        return msgspec.convert(fields, Settings)
+        return checked_settings(msgspec.convert(fields, Settings))
     except msgspec.ValidationError as fault:
         raise DeixisError(f"the settings do not fit: {fault}") from None
 

@@ -25,6 +25,10 @@ from deixis.files import read_toml
 #: Pictures of the drawn corpus that examples can show.
 EXAMPLE_PICTURES = frozenset({"scene-000000.png", "scene-000003.png", "scene-000006.png", "scene-000040.png"})
 _FOLDER = files("deixis.annotation") / "rules"
+#: Bytes of a file of rules, and examples in it: every worker's page shows them.
+RULES_LIMIT, MOST_EXAMPLES = 200_000, 50
+#: No picture has more pixels a side.
+LARGEST_COORDINATE = 100_000
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -92,7 +96,7 @@ def read_rules(folder: Path) -> dict[str, TaskRules]:
 
 
 def _read(path: Path, task: str) -> TaskRules:
-    rules = read_toml(path, TaskRules, "is not a file of rules")
+    rules = read_toml(path, TaskRules, "is not a file of rules", RULES_LIMIT)
     for labels, field in ((rules.answers, "answers"), (rules.group_answers, "group_answers")):
         if (labels or field == "answers") and set(labels) != set(ANSWERS[task]):
             raise InputError(path, f"needs labels for exactly {', '.join(ANSWERS[task])}", field)
@@ -102,6 +106,11 @@ def _read(path: Path, task: str) -> TaskRules:
     for example in rules.examples:
         if example.picture not in EXAMPLE_PICTURES:
             raise InputError(path, f"can only show {', '.join(sorted(EXAMPLE_PICTURES))}", "examples")
+        for box in (*example.boxes, *([example.box] if example.box else [])):
+            if not all(0 <= value <= LARGEST_COORDINATE for value in (box.x1, box.y1, box.x2, box.y2)):
+                raise InputError(path, f"has a box that is not inside a picture: {box}", "examples")
+    if len(rules.examples) > MOST_EXAMPLES:
+        raise InputError(path, f"has {len(rules.examples)} examples, more than {MOST_EXAMPLES}", "examples")
     return rules
 
 

@@ -13,6 +13,8 @@ import msgspec
 from deixis.errors import DeixisError
 from deixis.vision.picture_files import shown
 
+#: Characters of a folder or a name; long patterns take seconds to prepare.
+LONGEST = 500
 #: A year, a month or a day.
 DATE = r"^[0-9]{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?)?$"
 
@@ -34,7 +36,9 @@ class Filter(msgspec.Struct, frozen=True, dict=True):
     until: str = ""
 
     def check(self) -> Filter:
-        """The filter itself; a date that is none is a `DeixisError`."""
+        """The filter itself; a date that is none, or a text that no file could match, is a `DeixisError`."""
+        if max(len(self.folder), len(self.name)) > LONGEST:
+            raise DeixisError(f"folder and name have at most {LONGEST:,} characters")
         for option, date in (("since", self.since), ("until", self.until)):
             if date and not re.fullmatch(DATE, date):
                 raise DeixisError(f"{option} {date!r} is no date; write 2024-07-14, 2024-07 or 2024")

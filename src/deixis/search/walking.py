@@ -14,13 +14,25 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from deixis.errors import DeixisError
 from deixis.vision.picture_files import Stamp, stamp_of
 from deixis.vision.picture_formats import readable_suffixes
+
+#: Patterns to exclude, and characters of one.
+MOST_PATTERNS, LONGEST_PATTERN = 500, 500
 
 
 class Found(NamedTuple):
     path: bytes
     stamp: Stamp
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """A `DeixisError` where there are more or longer patterns than could be meant; they take minutes to prepare."""
+    if len(patterns) > MOST_PATTERNS:
+        raise DeixisError(f"there are {len(patterns):,} patterns to exclude; {MOST_PATTERNS:,} are possible")
+    if (longest := max(map(len, patterns), default=0)) > LONGEST_PATTERN:
+        raise DeixisError(f"a pattern to exclude has {longest:,} characters; {LONGEST_PATTERN:,} are possible")
 
 
 class Walk:
@@ -33,6 +45,7 @@ class Walk:
 
     def __init__(self, root: bytes, exclude: Sequence[str] = ()) -> None:
         self.root = root
+        check_patterns(exclude)
         self._exclude = [os.fsencode(pattern.rstrip("/").lower()) for pattern in exclude]
         self._suffixes = frozenset(map(os.fsencode, readable_suffixes()))
         #: Path → reason, for folders named like a picture, special files, and folders that cannot be listed.
