@@ -184,8 +184,9 @@ def test_a_backup_is_a_project(corpus: Path, tmp_path: Path) -> None:
 def test_a_project_gets_rules_in_its_own_language(corpus: Path, tmp_path: Path) -> None:
     project, folder = tmp_path / "project.db", tmp_path / "rules"
     assert len(run("rules", "--write", folder).splitlines()) == 6
-    with pytest.raises(DeixisError, match="exists already"):
+    with pytest.raises(DeixisError, match="already exists; give --force"):
         run("rules", "--write", folder)
+    assert len(json.loads(run("rules", "--write", folder, "--force", "--json"))["written"]) == 6
     link = folder / "link.toml"
     link.write_text(link.read_text().replace("Same thing?", "Dasselbe?"))
     run("init", corpus, project, "--rules", folder)
@@ -237,7 +238,7 @@ def test_a_simulation_writes_results_and_plots(tmp_path: Path) -> None:
     assert result["metrics"]["pairs"]["f1"] == 100.0
     assert {path.name for path in out.iterdir()} == {"replay-error-0.json", "quality.svg", "links.svg"}
     with pytest.raises(DeixisError, match="unknown population"):
-        run("simulate", tmp_path / "corpus", "--out", out, "--population", "angels")
+        run("simulate", tmp_path / "corpus", "--out", out, "--population", "angels", "--force")
 
 
 def test_invitations_are_links(corpus: Path, tmp_path: Path) -> None:
@@ -267,11 +268,28 @@ def test_a_project_that_cannot_be_served_says_why(corpus: Path, tmp_path: Path) 
             run("serve", shown, "--port", str(taken.getsockname()[1]))
 
 
+def test_what_is_done_to_a_project_is_told_as_json(corpus: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project.db"
+    assert json.loads(run("init", corpus, project, "--json"))["finished"] == 0
+    [invitation] = json.loads(run("invite", project, "--json"))
+    assert invitation.keys() == {"name", "role", "link", "last_day"}
+    with Workbench(project) as bench:
+        bench.add_worker("ann")
+    told = {"worker": "ann", "task": "drawing"}
+    assert json.loads(run("suspend", project, "ann", "drawing", "--json")) == {**told, "images_asked_again": 0}
+    assert json.loads(run("reinstate", project, "ann", "drawing", "--json")) == told
+    assert json.loads(run("check", project, "--json")) == {"differences": []}
+    copied = json.loads(run("backup", project, tmp_path / "copy.db", "--json"))
+    assert copied == {"copy": str(tmp_path / "copy.db"), "bytes": (tmp_path / "copy.db").stat().st_size}
+
+
 def test_links_are_measured_from_words(tmp_path: Path) -> None:
     write_corpus(made_up_corpus(6), tmp_path / "corpus")
     out = json.loads(run("links", tmp_path / "corpus", "--split", "", "--json", "--out", tmp_path / "links.json"))
     assert out["counts"]["images"] == 6
     assert 0 <= out["metrics"]["scorer"]["pairs"]["f1"] <= 100
     assert out["metrics"] == json.loads((tmp_path / "links.json").read_text())["metrics"]
+    with pytest.raises(DeixisError, match="already exists; give --force"):
+        run("links", tmp_path / "corpus", "--split", "", "--out", tmp_path / "links.json")
     with pytest.raises(DeixisError, match="no split"):
         run("links", tmp_path / "corpus", "--split", "test")

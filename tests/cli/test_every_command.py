@@ -14,17 +14,10 @@ from deixis.cli import app, main
 
 #: Commands that run until Ctrl-C.
 SERVERS = {"serve", "annotate serve"}
-#: Commands that print one document, one link or one line.
-WITHOUT_JSON = {"results schema", "annotate init", "annotate invite", "annotate suspend", "annotate reinstate"} | {
-    "annotate check",
-    "annotate simulate",
-    "annotate backup",
-    "annotate rules",
-}
+#: It prints nothing but JSON.
+WITHOUT_JSON = {"results schema"}
 #: Commands whose output folder is continued or added to, never replaced.
 CONTINUES = {"train", "extract", "reproduce", "index"}
-#: Commands that still replace their output without asking.
-REPLACES = {"search", "annotate links", "annotate simulate", "annotate stats"}
 #: Options that name an output.
 OUTPUTS = {"out", "png", "chart", "why"}
 
@@ -137,7 +130,7 @@ def test_bad_input_is_one_line_and_exit_code_2(command: str, program: _Program) 
     assert len(line) < 500
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - CONTINUES - REPLACES))
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - CONTINUES))
 def test_nothing_is_replaced_without_force(command: str, program: _Program, tmp_path: Path) -> None:
     outputs = [parameter for parameter in COMMANDS[command].params if parameter.name in OUTPUTS]
     for parameter in outputs:

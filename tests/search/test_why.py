@@ -51,7 +51,7 @@ def test_hits_tell_and_draw_why(index: Path, tmp_path: Path) -> None:
         with Pillow.open(hit["drawing"]) as page:
             assert page.width > 600
     assert len(list(out.iterdir())) == 2
-    assert f"Drawn to {out}" in ask("search", "a man", "--index", index, "--why", out, "-n", 1)
+    assert f"Drawn to {out}" in ask("search", "a man", "--index", index, "--why", out, "-n", 1, "--force")
 
 
 def test_what_was_found_is_opened(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

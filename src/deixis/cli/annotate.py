@@ -63,6 +63,7 @@ def init(
         Path | None, typer.Option(help="Pictures that are kept elsewhere.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of known questions.")] = 0,
+    json: Json = False,
 ) -> None:
     """Make a project from a corpus with captions: find its mentions and open the first questions.
 
@@ -77,7 +78,7 @@ def init(
     from deixis.annotation.schema import shown
     from deixis.annotation.task_rules import read_rules
     from deixis.annotation.workbench import Workbench
-    from deixis.cli.output import progress_bar
+    from deixis.cli.output import print_json, progress_bar
     from deixis.corpus import open_corpus
     from deixis.corpus.combine import cut
 
@@ -108,7 +109,11 @@ def init(
     with Workbench(project) as workbench:
         if own_rules is not None:
             workbench.use_rules(own_rules)
-        _print_progress(workbench.progress())
+        progress_made = workbench.progress()
+    if json:
+        print_json(progress_made)
+        return
+    _print_progress(progress_made)
     typer.echo(f"Now open it to its workers: deixis annotate serve {shown(project)}")
 
 
@@ -216,6 +221,7 @@ def export(
 def stats(
     project: ProjectPath,
     chart: Annotated[Path | None, typer.Option(help="Also draw Fig. 2 here (.svg).", show_default=False)] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Table 1 of the Entities paper for what was annotated so far.
@@ -224,10 +230,11 @@ def stats(
     """
     from deixis.annotation.charts import bar_chart
     from deixis.cli.output import print_json, print_table
-    from deixis.cli.output_files import system_faults
+    from deixis.cli.output_files import check_free, system_faults
     from deixis.corpus.statistics import corpus_statistics
     from deixis.files import write_text
 
+    check_free(chart, force)
     with open_project(project) as workbench:
         counts = corpus_statistics(workbench.export().corpus)
     if chart is not None:
@@ -251,18 +258,21 @@ def stats(
 
 
 @app.command()
-def check(project: ProjectPath) -> None:
+def check(project: ProjectPath, json: Json = False) -> None:
     """Rebuild every state from the log of answers and compare it with the tables.
 
     Example: deixis annotate check project.db
     """
+    from deixis.cli.output import print_json
+
     with open_project(project) as workbench:
         differences = workbench.check()
-    for line in differences:
-        typer.echo(line)
+    if json:
+        print_json({"differences": differences})
+    else:
+        typer.echo("\n".join(differences) or "the tables agree with the log")
     if differences:
         raise typer.Exit(1)
-    typer.echo("the tables agree with the log")
 
 
 app.command()(simulate)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deixis.cli.options import Json
+from deixis.cli.options import Force, Json, ResultFile
 from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.annotation.workflow_records import Settings
     from deixis.corpus import Corpus
+    from deixis.metrics.results import Result
 
 SettingsOption = Annotated[
     Path | None,
@@ -30,6 +31,8 @@ def simulate(
     ] = None,
     settings: SettingsOption = None,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Replay an annotated corpus with simulated workers, one result file for each kind of crowd.
 
@@ -38,17 +41,21 @@ def simulate(
     from random import Random
 
     from deixis.annotation.simulation.study import POPULATIONS, choose_images
+    from deixis.cli.output import print_json
+    from deixis.cli.output_files import check_free
     from deixis.corpus import open_corpus
 
+    check_free(out, force)
     names = population or list(POPULATIONS)
     unknown = [name for name in names if name not in POPULATIONS]
     if unknown:
         raise DeixisError(f"unknown population {unknown[0]!r}; there are {', '.join(POPULATIONS)}")
     rules = read_settings(settings)
     chosen, others = choose_images(open_corpus(corpus), images, known, Random(seed))
-    for name in names:
-        _simulate_one(chosen, others, name, seed, rules, out)
+    results = {name: _simulate_one(chosen, others, name, seed, rules, out, shown=not json) for name in names}
     _draw_plots(out)
+    if json:
+        print_json(results)
 
 
 def links(
@@ -57,7 +64,8 @@ def links(
     model: Annotated[
         Path | None, typer.Option(help="Another scorer than the package's own.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a result file here.", show_default=False)] = None,
+    out: ResultFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Measure how well words alone link mentions: the coreference scorer, and the same head noun.
@@ -68,11 +76,12 @@ def links(
 
     from deixis.annotation.simulation.linking import by_head, by_model, score_links, score_proposals
     from deixis.cli.output import busy, print_json, print_table
-    from deixis.cli.output_files import system_faults
+    from deixis.cli.output_files import check_free, system_faults
     from deixis.corpus import open_corpus
     from deixis.metrics.results import Protocol, corpus_reference, flatten, make_result, save
     from deixis.text.coreference import CoreferenceScorer
 
+    check_free(out, force)
     began = perf_counter()
     scorer = CoreferenceScorer.load(model)
     with busy("Reading the corpus"):
@@ -97,7 +106,9 @@ def links(
     print_table(f"Links on {chosen.name} {split}", ["figure", ""], rows)
 
 
-def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings: Settings, out: Path) -> None:
+def _simulate_one(
+    chosen: Corpus, known: Corpus, name: str, seed: int, settings: Settings, out: Path, *, shown: bool
+) -> Result:
     import tempfile
     from time import perf_counter
 
@@ -126,7 +137,9 @@ def _simulate_one(chosen: Corpus, known: Corpus, name: str, seed: int, settings:
     )
     with system_faults(out):
         save(result, out / f"replay-{name}.json")
-    _print_result(name, result.metrics, study.finished)
+    if shown:
+        _print_result(name, result.metrics, study.finished)
+    return result
 
 
 def _print_result(name: str, metrics: object, finished: bool) -> None:

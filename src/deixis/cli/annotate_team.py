@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deixis.cli.options import Json
-from deixis.errors import DeixisError, InputError
+from deixis.cli.options import Force, Json
+from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.annotation.workbench import Workbench
@@ -55,6 +55,7 @@ def invite(
         typer.Option(help="Where the project is served.", show_default="the project's address, or this machine"),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: name, role, link, last day.")] = False,
+    json: Json = False,
 ) -> None:
     """Print links that each let one new person in, once, within two weeks.
 
@@ -63,6 +64,7 @@ def invite(
     Example: deixis annotate invite project.db --count 20 --csv > links.csv
     """
     from deixis.annotation.accounts import INVITATION_SECONDS, LINK_SECONDS, Accounts
+    from deixis.cli.output import print_json
 
     with open_project(project) as workbench:
         accounts = Accounts(workbench.engine)
@@ -75,11 +77,14 @@ def invite(
             seconds = INVITATION_SECONDS
             names = _invited(workbench, role, count, earlier, answers, accuracy)
             rows = [(name, role, f"{base}/join#{accounts.invite(role)}") for name in names]
-    if not as_csv:
+    if not as_csv and not json:
         for name, _, link in rows:
             typer.echo(f"{name}: {link}" if earlier else link)
         return
     last_day = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC).date().isoformat()
+    if json:
+        print_json([dict(zip(("name", "role", "link", "last_day"), (*row, last_day), strict=True)) for row in rows])
+        return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["name", "role", "link", "last day"])
     writer.writerows([*row, last_day] for row in rows)
@@ -109,23 +114,37 @@ def _invited(
     return [record.name for record in passed]
 
 
-def suspend(project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand") -> None:
+def suspend(
+    project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand", json: Json = False
+) -> None:
     """Suspend a worker from a task, or from all. The worker's answers are discarded and asked again.
 
     Example: deixis annotate suspend project.db ann drawing --reason "boxes far too large"
     """
+    from deixis.cli.output import print_json
+
     with open_project(project) as workbench:
         workbench.suspend(workbench.worker_number(worker), _task(task), reason)
-        typer.echo(f"Images with questions to be asked again: {workbench.refresh():,}")
+        images = workbench.refresh()
+    if json:
+        print_json({"worker": worker, "task": task, "images_asked_again": images})
+    else:
+        typer.echo(f"Images with questions to be asked again: {images:,}")
 
 
-def reinstate(project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand") -> None:
+def reinstate(
+    project: ProjectPath, worker: WorkerName, task: TaskName = None, reason: Reason = "by hand", json: Json = False
+) -> None:
     """Let a suspended worker begin again in a task, or in all, with a clean record.
 
     Example: deixis annotate reinstate project.db ann drawing
     """
+    from deixis.cli.output import print_json
+
     with open_project(project) as workbench:
         workbench.reinstate(workbench.worker_number(worker), _task(task), reason)
+    if json:
+        print_json({"worker": worker, "task": task})
 
 
 def settings(
@@ -178,42 +197,57 @@ def rules(
     write: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the rules of Deixis here, to be changed.")
     ] = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Give a project its own rules, examples and button labels, in its own language: a text file per task.
 
     Example: deixis annotate rules --write rules/ && deixis annotate rules project.db rules/
     """
     from deixis.annotation.task_rules import read_rules, rule_files
-    from deixis.cli.output_files import system_faults
+    from deixis.cli.output import print_json
+    from deixis.cli.output_files import check_free, system_faults
     from deixis.files import write_text
 
     if write is not None:
+        for name in rule_files():
+            check_free(write / name, force)
         for name, text in rule_files().items():
-            if (write / name).exists():
-                raise InputError(write / name, "exists already")
             with system_faults(write):
                 write_text(write / name, text)
-            typer.echo(str(write / name))
+        written = [str(write / name) for name in rule_files()]
+        if json:
+            print_json({"written": written})
+        else:
+            typer.echo("\n".join(written))
         return
     if project is None or folder is None:
         raise DeixisError("name a project and the folder with its rules, or --write FOLDER")
     own = read_rules(folder)
     with open_project(project) as workbench:
         workbench.use_rules(own)
-    typer.echo(f"Own rules for {', '.join(own)}; restart the server of the project")
+    if json:
+        print_json({"own_rules": list(own)})
+    else:
+        typer.echo(f"Own rules for {', '.join(own)}; restart the server of the project")
 
 
 def backup(
-    project: ProjectPath, copy: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")]
+    project: ProjectPath,
+    copy: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")],
+    json: Json = False,
 ) -> None:
     """Copy a project to a new file, also while it is served. The copy is a project itself.
 
     Example: deixis annotate backup project.db backup.db
     """
     from deixis.annotation.schema import back_up
+    from deixis.cli.output import print_json
 
     with open_project(project) as workbench:
         back_up(workbench.engine, project, copy)
+    if json:
+        print_json({"copy": str(copy), "bytes": copy.stat().st_size})
 
 
 def _shown(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from deixis.cli.options import Index, Json, ModelName
+from deixis.cli.options import Force, Index, Json, ModelName
 from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def search(
             show_default=False,
         ),
     ] = None,
+    force: Force = False,
     open_found: Annotated[
         bool,
         typer.Option("--open", help=f"Open the first {OPENED} matches, or their drawings."),
@@ -94,6 +95,10 @@ def search(
 
     Example: deixis search 'two dogs playing in the snow -"people"' -n 5 --why boxes --open
     """
+    if why is not None:
+        from deixis.cli.output_files import check_free
+
+        check_free(why, force)
     if bool(query or like) == bool(queries):
         raise DeixisError("say what to look for: a QUERY, --like IMAGE, or --queries FILE, which stands alone")
     if (why is not None and not query) or (open_found and queries):
