@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: install demo test-unit test test-all check bench clean docs pages plots
+.PHONY: install demo test-unit test test-all fuzz check bench clean docs pages plots
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -30,6 +30,11 @@ test: $(VENV)/.installed-test
 # Everything, also what takes minutes.
 test-all: $(VENV)/.installed-test
 	$(PYTEST) $(PYTEST_ARGS)
+
+# Damaged and hostile files for every reader, for SECONDS in all; folders of faults are kept in .fuzz.
+SECONDS ?= 240
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS) --keep .fuzz
 
 check: $(VENV)/.installed-check
 	$(BIN)/ruff check .
@@ -56,7 +61,7 @@ plots: $(VENV)/.installed-docs
 	$(BIN)/python scripts/write_plots.py
 
 clean:
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis deixis-demo
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz deixis-demo
 
 # Debian and Ubuntu ship Python without ensurepip. Where `python3 -m venv` cannot install pip, python3-venv is installed
 # (as root, or through sudo), or the message names it. The stamp comes last, so that an interrupted set-up is repeated.

@@ -75,6 +75,10 @@ CAPTIONER: dict[str, Any] = {
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
+    return few_scenes()
+
+
+def few_scenes() -> Corpus:
     whole = open_corpus("scenes")
     chosen = [image for image in whole if image.split == "train"][:16]
     return whole.with_images(chosen + [image for image in whole if image.split == "val"][:12])
@@ -116,6 +120,10 @@ def whole_bundle(base_run: Path, captioner_run: Path, tmp_path_factory: pytest.T
 
 @pytest.fixture(scope="session")
 def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_untrained_bundle(corpus, tmp_path_factory.mktemp("search") / "untrained")
+
+
+def make_untrained_bundle(corpus: Corpus, folder: Path) -> Path:
     """A bundle that does everything, of networks that learned nothing; it takes no time to make."""
     torch.manual_seed(0)
     words = Vocabulary.of(tokens_of(caption) for image in corpus for caption in image.captions)
@@ -136,7 +144,6 @@ def untrained_bundle(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -
     for network in (tower, trunk):
         network.backbone.fuse()
     networks = Networks(tower, TextTower(model, len(words)).eval(), words, grounder, captioner)
-    folder = tmp_path_factory.mktemp("search") / "untrained"
     write_bundle(folder, networks, model, name="untrained", weights_sha256="", weights="float16")
     return folder
 

@@ -1,0 +1,1 @@
+"""`make fuzz`: damaged and hostile files for everything that reads files. See `__main__`."""
