@@ -96,6 +96,8 @@ class CrowdWorker(threading.Thread):
         self._crowd, self._invitation, self._chance = crowd, invitation, chance
         self._connection: http.client.HTTPConnection | None = None
         self._used = 0.0
+        #: The kind of request that waits for its reply.
+        self.waits_for = ""
         self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
 
     def run(self) -> None:
@@ -149,11 +151,14 @@ class CrowdWorker(threading.Thread):
                 if self._connection is None:
                     self._connection = http.client.HTTPConnection("127.0.0.1", self._crowd.port, timeout=60)
                 self._connection.request(method, path, body, {**self._headers, "Accept": accept})
+                self.waits_for = kind
                 reply = self._connection.getresponse()
                 content = reply.read()
+                self.waits_for = ""
                 self._used = time.perf_counter()
             except (OSError, http.client.HTTPException):
                 self._hang_up()
+                self.waits_for = ""
                 self.notes.sent_again += method == "POST"
                 first = False
                 time.sleep(AGAIN)
@@ -178,6 +183,8 @@ class Crowd:
     port: int
     think: float
     phase: str = "warm-up"
+    #: For each kill, the kinds of requests that it cut off.
+    killed: list[list[str]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
 
@@ -207,7 +214,7 @@ def make_crowd_project(where: str, folder: Path, images: int) -> None:
     create_project(where, open_corpus(folder), start="mentions", places={"corpus": str(folder)})
 
 
-def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[list[Notes], float]:
+def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[list[Notes], float, list[list[str]]]:
     chance = Random(options.seed)
     with Workbench(where) as bench:
         invitations = [Accounts(bench.engine).invite() for _ in range(options.workers)]
@@ -227,6 +234,7 @@ def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[li
         crowd.phase = "kills"
         for _ in range(options.kills):
             time.sleep(chance.uniform(0.3, 1.0) * options.up)
+            crowd.killed.append([worker.waits_for for worker in workers if worker.waits_for])
             server.kill()
             server.start()
         time.sleep(options.up)
@@ -238,7 +246,7 @@ def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[li
         server.kill()
     if any(worker.is_alive() for worker in workers):
         raise DeixisError("some workers got no reply any more")
-    return [worker.notes for worker in workers], time.perf_counter() - began
+    return [worker.notes for worker in workers], time.perf_counter() - began, crowd.killed
 
 
 def audit(where: str, notes: list[Notes]) -> dict[str, int]:
@@ -299,7 +307,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, database(options.database, Path(name)) as where:
         make_crowd_project(where, Path(name) / "corpus", options.images)
         load = os.getloadavg()[0]
-        notes, seconds = run_crowd(where, Path(name), options)
+        notes, seconds, killed = run_crowd(where, Path(name), options)
         counts = audit(where, notes)
     record = {
         "benchmark": "annotation crowd",
@@ -310,6 +318,8 @@ def main() -> None:
         "seconds_per_answer": options.think,
         "server_processes": 1,
         "kills": options.kills,
+        "kills_that_cut_off_requests": sum(bool(kinds) for kinds in killed),
+        "kills_that_cut_off_answers": sum("answer" in kinds for kinds in killed),
         "seconds": round(seconds, 1),
         "counts": counts,
         "milliseconds": {phase: percentiles(notes, phase) for phase in ("undisturbed", "kills")},
