@@ -406,6 +406,7 @@ def _texts(folder: Path) -> None:
     import json
 
     from deixis.text.concepts import Concept, ConceptVocabulary
+
     from deixis.text.dependencies import Dependencies, Edge
     from deixis.text.entity_types import EntityTypes
     from deixis.text.twins import Twins, write_twins
@@ -432,8 +433,9 @@ def _texts(folder: Path) -> None:
 
 
 def _read_texts(folder: Path) -> None:
-    from deixis.adapters.phrase_bank import read_bank
     from deixis.text.concepts import ConceptVocabulary
+
+    from deixis.adapters.phrase_bank import read_bank
     from deixis.text.dependencies import Dependencies
     from deixis.text.entity_types import EntityTypes
     from deixis.text.trees import read_trees
