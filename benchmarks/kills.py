@@ -27,10 +27,10 @@ import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import faiss  # noqa: F401 (what commands import, is imported once, here)
 import onnxruntime  # noqa: F401
@@ -136,6 +136,8 @@ class Killed(ABC):
             counts["kills_in_progress"] += in_progress
             counts["done_and_lost"] += len(before - self.done(self.folder))
             if not in_progress:
+                if process.wait():
+                    raise SystemExit(f"it ended by itself: {self.log.read_text()[-2000:]}")
                 counts["finished_between"] += 1
                 self._compare(counts)
         self.run(self.folder)
@@ -304,10 +306,10 @@ def commit_small_parts() -> None:
 
     indexing.COMMIT_SECONDS, indexing.BATCH = 0.3, 4
     output.EVERY_SECONDS = 0.0
-    extraction.extract.__kwdefaults__["partition_size"] = 8
+    cast(dict[str, Any], extraction.extract.__kwdefaults__)["partition_size"] = 8
 
 
-COMMANDS = {"index": Index, "extract": Extract, "train": Train}
+COMMANDS: dict[str, Callable[[Path], Killed]] = {"index": Index, "extract": Extract, "train": Train}
 
 
 def main() -> None:

@@ -491,7 +491,6 @@ def _sentences(folder: Path) -> None:
 
 def _read_sentence(folder: Path) -> None:
     from deixis.search.queries import parse_query
-    from deixis.search.walking import Walk
     from deixis.text.tokens import tokenize
 
     text = (folder / "text").read_bytes()[:100_000].decode(errors="surrogateescape")
@@ -499,8 +498,15 @@ def _read_sentence(folder: Path) -> None:
         lambda: parse_query(text),
         lambda: tokenize(text),
         lambda: command("text", "parse", text.replace("\0", "")[:2000]),
-        lambda: list(Walk(bytes(folder.parent), [text.replace("\0", "")])),
+        lambda: _walk(folder.parent, text.replace("\0", "")),
     )
+
+
+def _walk(folder: Path, pattern: str) -> None:
+    from deixis.search.walking import Walk, check_patterns
+
+    check_patterns([pattern])
+    list(Walk(bytes(folder), [pattern]))
 
 
 READERS = {

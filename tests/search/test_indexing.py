@@ -294,10 +294,10 @@ def test_what_is_no_folder_and_no_index_is_refused(library: Library, tmp_path: P
 @pytest.mark.timeout(20)
 def test_patterns_that_take_minutes_are_refused_and_hard_ones_are_quick(tmp_path: Path) -> None:
     paint(tmp_path / "pictures" / f"{'a' * 200}.png", COLOURS["red"])
-    for wrong in (["a" * 501], ["*x"] * 501):
-        with pytest.raises(DeixisError, match=r"to exclude.* are possible"):
+    for wrong in (["a" * 501], ["*x"] * 501, ["\udcff"]):
+        with pytest.raises(DeixisError, match=r"patterns? to exclude"):
             index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours", exclude=wrong)
-    hard = ["*a" * 120 + "b", "?*" * 200 + "b", "[" * 500, "[z-a]*", "[!]", "\udcff"]
+    hard = ["*a" * 120 + "b", "?*" * 200 + "b", "[" * 500, "[z-a]*", "[!]"]
     report = index_folders(tmp_path / "index", [tmp_path / "pictures"], ColourModel(), "colours", exclude=hard)
     assert report.files == 1
 

@@ -33,7 +33,7 @@ from deixis.search.stores.vector_stores import (
 )
 from deixis.search.tidying import tidied
 from deixis.search.vectors import append_pictures
-from deixis.search.walking import Found, Walk, is_under
+from deixis.search.walking import Found, Walk, check_patterns, is_under
 from deixis.vision.fingerprints import SIDE as FINGERPRINT_SIDE
 from deixis.vision.fingerprints import fingerprint
 from deixis.vision.picture_files import NEVER, Stamp, read_file, shown
@@ -133,6 +133,7 @@ def index_folders(
             follower = Follower(generation, catalogue)
             if exclude is None:
                 exclude = excluded_patterns(catalogue, known_exclude)
+            check_patterns(exclude)
             catalogue.set_meta(EXCLUDE, msgspec.json.encode([pattern for pattern in exclude if pattern]).decode())
             update = _Update(generation, catalogue, follower, model, roots, exclude, prune, progress)
             report = update.run(index, model_name)

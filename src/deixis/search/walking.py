@@ -28,11 +28,14 @@ class Found(NamedTuple):
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """A `DeixisError` where there are more or longer patterns than could be meant; they take minutes to prepare."""
+    """A `DeixisError` for patterns that cannot be remembered, or take minutes to prepare."""
     if len(patterns) > MOST_PATTERNS:
         raise DeixisError(f"there are {len(patterns):,} patterns to exclude; {MOST_PATTERNS:,} are possible")
     if (longest := max(map(len, patterns), default=0)) > LONGEST_PATTERN:
         raise DeixisError(f"a pattern to exclude has {longest:,} characters; {LONGEST_PATTERN:,} are possible")
+    for pattern in patterns:
+        if not pattern.isascii() and pattern.encode(errors="replace").decode() != pattern:
+            raise DeixisError(f"the pattern to exclude {pattern!r} is not UTF-8; write ? for such letters")
 
 
 class Walk:
@@ -45,7 +48,6 @@ class Walk:
 
     def __init__(self, root: bytes, exclude: Sequence[str] = ()) -> None:
         self.root = root
-        check_patterns(exclude)
         self._exclude = [os.fsencode(pattern.rstrip("/").lower()) for pattern in exclude]
         self._suffixes = frozenset(map(os.fsencode, readable_suffixes()))
         #: Path → reason, for folders named like a picture, special files, and folders that cannot be listed.
