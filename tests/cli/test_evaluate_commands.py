@@ -184,7 +184,7 @@ def test_a_file_that_is_no_matrix_is_refused_and_nothing_in_it_is_run(run, tmp_p
     for name in ("text.npy", "several.npz"):
         assert "cannot be read as a .npy matrix" in refused(run("scores", tmp_path / name))
     assert "No such file" in refused(run("scores", tmp_path / "absent.npy"))
-    assert "directory" in refused(run("scores", tmp_path))
+    assert "is a folder" in refused(run("scores", tmp_path))
 
 
 def test_damaged_files_never_end_in_a_traceback(run, matrix, tmp_path):
