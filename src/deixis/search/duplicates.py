@@ -17,7 +17,7 @@ from deixis.search.stores.exact import Ids
 from deixis.vision.fingerprints import BYTES, signs
 
 #: The share of a fingerprint's bits that may differ, and the cosine that embeddings must have.
-DIFFERENT, ALIKE = 0.2, 0.4
+DIFFERENT, ALIKE = 0.2, 0.3
 #: Pictures that are compared with all others at a time.
 BLOCK = 1024
 
