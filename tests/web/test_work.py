@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from PIL import Image as Pillow
-from sqlalchemy import select
+from sqlalchemy import create_engine, select, text
+from sqlalchemy.exc import OperationalError
 
 from deixis.annotation import schema
 from deixis.annotation.simulation.truth import Truth
@@ -21,8 +22,9 @@ from deixis.web import admin_routes
 from deixis.web.annotation_pictures import PictureShelf, _encode_for_browser
 from deixis.web.limits import RateLimit
 from deixis.web.work_routes import pieces
+from tests.annotation.conftest import fresh_database
 from tests.web.conftest import MakeSite
-from tests.web.site import Site, Visitor, truths_of
+from tests.web.site import Site, Visitor, make_project, open_site, truths_of
 
 
 def image_of(bench: Workbench, token: str) -> str:
@@ -386,3 +388,33 @@ def test_a_limit_lets_a_burst_through_and_then_a_rate() -> None:
     assert [limit.allow("a") for _ in range(2)] == [True, False]
     now = 100.0
     assert [limit.allow("a") for _ in range(4)] == [True, True, True, False]
+
+
+@pytest.mark.slow
+def test_a_restart_of_postgresql_is_not_seen(corpora: tuple[Path, Path], postgresql: str) -> None:
+    where = fresh_database(postgresql)
+    make_project(where, corpora, images=1)
+    with open_site(where) as site:
+        worker = site.join("ann")
+        before = worker.tasks()
+        # As a restart does, this ends the connections in the pool.
+        engine = create_engine(postgresql, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+            assert connection.execute(text(ended), {"name": site.bench.engine.url.database}).all()
+        engine.dispose()
+        assert worker.tasks() == before
+
+
+def test_a_database_that_is_down_makes_the_page_try_again(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = make_site()
+    worker = site.join("ann")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OperationalError("SELECT 1", {}, ConnectionError("connection refused"))
+
+    monkeypatch.setattr(site.bench, "next_tasks", refuse)
+    answered = worker.get("/api/work/tasks")
+    # The script of the pages sends again what was answered with 502 or more (shell.js).
+    assert (answered.status_code, answered.headers["Retry-After"]) == (503, "2")
+    assert "SELECT" not in answered.text

@@ -266,7 +266,9 @@ def open_engine(where: str | Path, *, durable: bool = True) -> Engine:
         url = make_url(text if "://" in text else f"sqlite:///{text}")
         if url.drivername in ("postgresql", "postgres"):
             url = url.set(drivername="postgresql+psycopg")
-        engine = create_engine(url, **({} if url.database in (None, "", ":memory:") else _POOL))
+        # Connections are tried before use: a restart of PostgreSQL ends those in the pool.
+        ping = url.drivername.startswith("postgresql")
+        engine = create_engine(url, pool_pre_ping=ping, **({} if url.database in (None, "", ":memory:") else _POOL))
     except (ArgumentError, NoSuchModuleError) as fault:
         raise DeixisError(f"{shown(text)}: is neither a file nor a database URL ({fault})") from None
     except ModuleNotFoundError as fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 from typing import Annotated
@@ -11,6 +12,7 @@ import msgspec
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from deixis.annotation import schema
 from deixis.annotation.accounts import Account, Accounts
@@ -49,6 +51,7 @@ def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time, host
     with schema.reading(bench.engine) as connection:
         app.state.name = schema.get_value(connection, "name") or "Annotation"
         known = connection.execute(select(schema.known.c.id).limit(1)).first() is not None
+    app.add_exception_handler(OperationalError, _tell_database_down)
     app.state.workbench = bench
     app.state.pictures = PictureShelf(bench.engine, known=known)
     cookie = hashlib.sha256(bench.where.encode()).hexdigest()[:8]
@@ -58,6 +61,14 @@ def workbench_app(bench: Workbench, clock: Callable[[], float] = time.time, host
         app.include_router(router)
     document_annotation(app, app.state.sessions.cookie, REQUESTS)
     return app
+
+
+async def _tell_database_down(request: Request, fault: Exception) -> Response:
+    """The database is down, locked or full. The pages send their request again until it is back."""
+    logging.getLogger(__name__).error("the database does not answer: %s", getattr(fault, "orig", fault))
+    response = reply({"error": "the database does not answer; try again"}, 503)
+    response.headers["Retry-After"] = "2"
+    return response
 
 
 class Joining(msgspec.Struct, forbid_unknown_fields=True):
@@ -153,7 +164,7 @@ def work_page(request: Request) -> Response:
 @pages.get("/review", include_in_schema=False)
 def review_page(request: Request) -> Response:
     palette = " ".join("#{:02x}{:02x}{:02x}".format(*colour) for colour in PALETTE)
-    return _page(request, "review.html", "reviewer", types=TYPES, palette=palette)
+    return _page(request, "review.html", "reviewer", types=TYPES, palette=palette, tasks=bench_of(request).task_rules)
 
 
 @pages.get("/images", include_in_schema=False)
