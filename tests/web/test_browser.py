@@ -346,6 +346,7 @@ def test_comments_skips_reports_and_help_by_keyboard(drawing: Person) -> None:
     person, page = drawing, drawing.page
     page.keyboard.press("?")
     assert page.is_visible("#help-dialog")
+    assert page.evaluate("document.getElementById('help-dialog').scrollTop") == 0, "it opens at its beginning"
     keep(person, "help")
     page.keyboard.press("Escape")
     page.keyboard.press("c")
@@ -511,6 +512,9 @@ def test_a_reviewer_accepts_a_comment_moves_a_mention_and_draws_boxes(
     person.draw_by_mouse(Box(60, 50, 160, 150))
     page.keyboard.press("Escape")
     person.draw_by_mouse(Box(80, 70, 120, 100))
+    page.click("#remove")
+    assert page.locator("#stage .line").count() == 1
+    page.click("#undo")
     page.mouse.move(*person.at(150, 140))
     page.click(".chain.open .primary")
     wait_for_events(4)
@@ -520,5 +524,36 @@ def test_a_reviewer_accepts_a_comment_moves_a_mention_and_draws_boxes(
         (60, 50, 160, 150),
         (80, 70, 120, 100),
     ]
+    assert "Same thing? “" in page.inner_text("#history")
+    assert person.faults == []
+    person.context.close()
+
+
+def test_a_suspension_is_confirmed(browser: Any, make_site: MakeSite, corpora: tuple[Path, Path]) -> None:
+    site = make_site(images=1)
+    worker = site.bench.add_worker("bob")
+    person = Person(browser, site, truths_of(corpora))
+    page = person.page
+    person.join("ada", "administrator")
+    questions: list[str] = []
+
+    def suspend(agree: bool) -> str:
+        def decide(dialog: Any) -> None:
+            questions.append(dialog.message)
+            dialog.accept() if agree else dialog.dismiss()
+
+        page.once("dialog", decide)
+        page.select_option("#decide [name=worker]", label="bob")
+        page.select_option("#decide [name=task]", "drawing")
+        page.click("#decide button[value=suspend]")
+        page.wait_for_timeout(300)
+        page.reload()
+        page.wait_for_selector("#workers tbody")
+        return site.bench.standings(worker)["drawing"].standing
+
+    assert suspend(agree=False) != "suspended"
+    assert suspend(agree=True) == "suspended"
+    assert "bob" in questions[0]
+    assert "Draw a box" in questions[0]
     assert person.faults == []
     person.context.close()

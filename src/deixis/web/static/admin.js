@@ -6,15 +6,17 @@ const find = (id) => document.getElementById(id);
 const count = (value) => value.toLocaleString("en");
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const titles = Object.fromEntries([...document.querySelectorAll("#titles option")].map(({ value, text }) => [value, text]));
+const duration = (hours) => (hours < 1 ? `${Math.round(60 * hours)} min` : `${hours.toFixed(1)} h`);
 const when = (seconds) => new Date(1000 * seconds).toLocaleString();
 
 /** A table whose cells are text, elements, or numbers (set to the right). */
 function fill(table, columns, rows, none) {
   const head = make("tr", {}, ...columns.map((name) => make("th", { scope: "col" }, name)));
   // On a phone, each cell shows the name of its column (admin.css).
+  const labels = columns.map((name) => (name.endsWith("?") ? name : `${name}:`));
   const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, index) => (typeof cell === "number"
-    ? make("td", { class: "figure", "data-column": columns[index] }, count(cell))
-    : make("td", { "data-column": columns[index] }, cell)))));
+    ? make("td", { class: "figure", "data-column": labels[index] }, count(cell))
+    : make("td", { "data-column": labels[index] }, cell)))));
   if (rows.length) table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
   else table.replaceChildren(make("tbody", {}, make("tr", {}, make("td", { class: "soft" }, none))));
 }
@@ -23,7 +25,7 @@ function showProgress({ progress, agreement, workers }) {
   const hours = workers.reduce((sum, worker) => sum + worker.hours, 0);
   const each = progress.finished ? `, ${(60 * hours / progress.finished).toFixed(1)} minutes per finished image` : "";
   find("finished").textContent = `${count(progress.finished)} of ${count(progress.images)} images are finished. `
-    + `Workers spent ${hours.toFixed(1)} hours${each}.`;
+    + `Workers spent ${duration(hours)}${each}.`;
   find("finished-bar").value = progress.images ? progress.finished / progress.images : 0;
   const rows = Object.entries(progress.tasks).map(([name, task]) => [
     titles[name], task.open, task.judgments, task.voided, task.verification,
@@ -31,16 +33,16 @@ function showProgress({ progress, agreement, workers }) {
     task.proposed ? percent(task.accepted / task.proposed) : "",
   ]);
   fill(find("tasks"), ["task", "open", "answered", "void", "verification", "agreement", "proposals accepted"], rows, "");
-  find("links").textContent = `${count(progress.links_asked)} link questions answered for ${count(progress.mentions)} mentions; all pairs `
-    + `would be ${count(progress.mentions_squared)}, every mention with every chain ${count(progress.mentions_times_chains)}. `
-    + `${count(progress.fixes)} corrections by hand.`;
+  find("links").textContent = `“${titles.link}” was answered ${count(progress.links_asked)} times for ${count(progress.mentions)} phrases; `
+    + `asking every pair would take ${count(progress.mentions_squared)} answers. ${count(progress.fixes)} corrections by hand.`;
 }
 
 function showQueue(queue) {
   const rows = queue.map((entry) => [
-    make("a", { href: `/review?image=${encodeURIComponent(entry.image)}&part=review` }, entry.image), titles[entry.task] ?? entry.task, entry.reason,
+    make("a", { href: `/review?image=${encodeURIComponent(entry.image)}&part=review` }, entry.image),
+    entry.task in titles ? `${titles[entry.task]} ${entry.reason}` : entry.key.startsWith("review comment") ? `“${entry.reason}”` : entry.reason,
   ]);
-  fill(find("queue"), ["image", "question", "why"], rows, "Nothing waits.");
+  fill(find("queue"), ["image", "why"], rows, "Nothing waits.");
 }
 
 function standing(worker, task) {
@@ -55,7 +57,7 @@ function standing(worker, task) {
 function showWorkers(workers) {
   const tasks = workers.length ? Object.keys(workers[0].standings) : [];
   const rows = workers.map((worker) => [
-    worker.name, worker.role, `${worker.hours.toFixed(1)} h`, worker.last_seen ? when(worker.last_seen) : "never",
+    worker.name, worker.role, duration(worker.hours), worker.last_seen ? when(worker.last_seen) : "never",
     ...tasks.map((task) => standing(worker, task)),
   ]);
   fill(find("workers"), ["name", "role", "at work", "last answer", ...tasks.map((task) => titles[task])], rows, "Nobody has joined yet.");
@@ -93,6 +95,9 @@ function onSubmit(id, act) {
 
 onSubmit("look-up", ({ image }) => location.assign(`/review?image=${encodeURIComponent(image.value)}`));
 onSubmit("decide", async ({ worker, task, reason }, decision) => {
+  const [name, from] = [worker, task].map((choice) => choice.selectedOptions[0].text);
+  const asked = `Suspend ${name} from ${from === "all tasks" ? from : `“${from}”`}? Their answers are discarded and asked again.`;
+  if (decision === "suspend" && !confirm(asked)) return;
   await ask("/api/admin/decide", {
     worker: Number(worker.value), task: task.value || null, reason: reason.value, suspend: decision === "suspend",
   });

@@ -22,6 +22,7 @@ form?.addEventListener("submit", async (event) => {
 /** The link by which somebody signs in again, to be kept before the work begins. */
 function showLink(link) {
   const field = make("input", { readonly: true, value: link, "aria-label": "Your sign-in link", id: "link" });
+  document.getElementById("invitation").remove();
   form.replaceWith(
     make("p", {}, "You are in. Keep this link: it signs you in again, on any device. It is yours alone."),
     make("p", { class: "row" }, field, make("button", { type: "button", onclick: () => copy(field) }, "Copy")),

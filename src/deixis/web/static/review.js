@@ -6,6 +6,8 @@ import { Stage, zoomControls } from "./stage.js";
 
 const find = (id) => document.getElementById(id);
 const palette = document.querySelector('script[src$="review.js"]').dataset.palette.split(" ");
+// Titles of the tasks, and labels of their answers as `task answer`.
+const labels = Object.fromEntries([...document.querySelectorAll("#labels option")].map(({ value, text }) => [value, text]));
 const stage = new Stage(find("stage"));
 const editor = new BoxEditor(stage, 99, () => {});
 const zoomKey = zoomControls(stage, () => editor.focus());
@@ -83,12 +85,13 @@ async function showStarved(shown) {
   if (view !== shown) return;
   const own = queue.filter(({ image, task }) => image === shown.id && task !== "review");
   find("reviews").append(...own.map((review) => make("div", { class: "waiting" },
-    make("p", {}, `${review.task}${aboutOf(review)}: ${review.reason}. Correct the chain or its boxes to settle it.`))));
+    make("p", {}, `${labels[review.task]}${aboutOf(review)}: ${review.reason}. Correct the chain or its boxes to settle it.`))));
 }
 
 function eventLine(event) {
+  const [task] = event.what.split(" ");
   const content = event.what === "fix" ? correction(event.content)
-    : typeof event.content === "string" ? event.content : event.content.map((side) => Math.round(side)).join(", ");
+    : typeof event.content === "string" ? labels[`${task} ${event.content}`] ?? event.content : event.content.map((side) => Math.round(side)).join(", ");
   const words = [event.worker, inWords(event.what), content, event.comment].filter(Boolean).join(" · ");
   return make("li", { class: event.void ? "void" : false }, `${new Date(1000 * event.created).toLocaleString()} · ${words}`);
 }
@@ -96,20 +99,22 @@ function eventLine(event) {
 /** A correction by hand in a few words. */
 function correction({ type, mention, boxes, verdict, chains, mentions, key }) {
   const named = (id) => `“${textOf(id) || id}”`;
-  if (type === "boxes") return `${named(mention)}: ${boxes.length ? numbered(boxes.length) : verdict}`;
+  if (type === "boxes") return `${named(mention)}: ${boxes.length ? numbered(boxes.length) : verdictName(verdict)}`;
   if (type === "chains") return chains.map((chain) => chain.map(named).join(" = ")).join("; ");
   if (type === "mentions") return `${mentions.length} phrases`;
   return `right as it stands: ${inWords(key)}`;
 }
 
+const verdictName = (verdict) => labels[`requirement ${verdict}`] ?? verdict;
 const numbered = (boxes) => `${boxes} box${boxes > 1 ? "es" : ""}`;
 
-/** What was judged, with its phrases in place of their numbers: `link 0:4-7 2:0-2` is no word to people. */
+/** What was asked, as title and phrases. Of `coverage 0:4-7 12`, the number refers to a box in the log and is left out. */
 function inWords(what) {
-  return what.split(" ").map((part) => {
+  const words = what.split(" ").filter((part) => !/^\d+$/.test(part)).map((part) => {
     const phrase = textOf(part);
-    return phrase ? `“${phrase}”` : part;
-  }).join(" ");
+    return phrase ? `“${phrase}”` : labels[part] ?? (part === "fix" ? "correction" : part);
+  });
+  return words.join(" ");
 }
 
 function textOf(id) {
@@ -133,15 +138,15 @@ function choose(index) {
   editor.reset(own ? own.boxes : [], Boolean(own) && !own.loose);
   stage.mark(view.groups.flatMap((group, number) => (
     number === index ? [] : group.boxes.map((box) => [box, "other", "", colour(number)]))));
-  find("editing").textContent = own && !own.loose
-    ? "Drag to draw, click to choose, Esc to let go; Delete takes a box away, U undoes."
-    : "Choose a chain to change its boxes.";
+  const editable = own && !own.loose;
+  find("drawing-tools").hidden = !editable;
+  find("editing").textContent = editable ? "Drag to draw a box; touch a box to change it." : "Choose a chain to change its boxes.";
   showCaptions();
   find("chains").replaceChildren(...view.groups.map(chainCard));
 }
 
 function chainCard(group, index) {
-  const verdict = group.boxes.length ? numbered(group.boxes.length) : group.verdict || (group.loose ? "not linked yet" : "open");
+  const verdict = group.boxes.length ? numbered(group.boxes.length) : verdictName(group.verdict) || (group.loose ? "not linked yet" : "open");
   const head = make("button", { type: "button", class: "head", "aria-expanded": index === chosen, onclick: () => turnTo(index === chosen ? -1 : index) },
     `${textOf(group.mentions[0])} `, make("span", { class: "soft" }, verdict));
   const card = make("div", { class: index === chosen ? "chain open" : "chain" }, head);
@@ -249,6 +254,12 @@ find("save-phrases").addEventListener("click", () => {
   fix({ type: "mentions", mentions: ordered });
 });
 
+for (const id of ["remove", "undo", "redo"]) {
+  find(id).addEventListener("click", () => {
+    editor[id]();
+    stage.root.focus();
+  });
+}
 document.addEventListener("keydown", (event) => {
   if (typing(event) || !view || event.altKey) return;
   if (["Enter", " "].includes(event.key) && event.target.closest("button")) return;
