@@ -54,7 +54,16 @@ import signal, sys
 from milvus import default_server
 default_server.set_base_dir(sys.argv[1])
 default_server.listen_port = int(sys.argv[2])
-default_server.start()
+default_server.wait_for_started = False
+while True:
+    default_server.start()
+    try:
+        # Half an hour: after a kill, Milvus first reads its write-ahead log.
+        default_server.wait_started(timeout=1_800_000)
+        break
+    except RuntimeError:
+        # It gave up, for example because the session of the killed one has not expired: started again, as a service is.
+        default_server.stop()
 print(default_server.server_proc.pid, flush=True)
 signal.pause()
 """
@@ -74,8 +83,8 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        command = [self._python, "-c", SERVER, self._folder, str(self._port)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        command = [str(self._python), "-c", SERVER, str(self._folder), str(self._port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._pid = int(self._process.stdout.readline())
 
