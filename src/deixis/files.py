@@ -51,7 +51,7 @@ def atomic_write(path: str | Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
         raise
     if sync:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -160,11 +160,12 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("deixis", appauthor=False))
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system lets a folder be synced."""
-    if os.name != "posix":
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable, where the system lets a folder be synced."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folders.
         return
-    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

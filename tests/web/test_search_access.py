@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import pillow_heif
 import pytest
 from fastapi.routing import APIRoute
 from PIL import Image as Pillow
@@ -20,11 +21,13 @@ from typer.testing import CliRunner
 
 from deixis.cli import app as command_line
 from deixis.errors import DeixisError
+from deixis.vision import decoding_process
 from deixis.web import picture_routes, search_routes
 from deixis.web.entrance import WRONG_BURST, Entrance
 from deixis.web.search_state import LARGEST_PICTURE
 from deixis.web.security import HEADERS, Hosts, is_loopback
 from tests.search.fakes import COLOURS, ColourModel, paint
+from tests.vision.heif_files import encoded, remade
 from tests.web.search_site import SIZE, SearchSite
 
 TOKEN = "a-token-that-nobody-guesses"
@@ -294,6 +297,20 @@ def test_hostile_pictures_are_refused_in_words(site: SearchSite, path: str, data
     assert told.json()["error"]
     assert str(site.index.parent) not in told.text
     assert sorted(site.index.parent.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="counts seconds of computing")
+def test_a_small_picture_that_takes_long_is_refused_and_others_are_served(
+    site: SearchSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pillow_heif.register_heif_opener()
+    large = remade("HEIF", encoded("HEIF", 2048), (64, 64), grid=(16, 16), tile=(2048, 2048))
+    monkeypatch.setattr(decoding_process, "CPU_SECONDS", 1)
+    told = site.client.post("/api/similar", content=large, headers={"Content-Type": "image/heic"}, timeout=60)
+    assert told.status_code == 400
+    assert "takes too long or too much memory to decode" in told.json()["error"]
+    small = site.client.post("/api/similar", content=encoded("HEIF", 64), headers={"Content-Type": "image/heic"})
+    assert small.status_code == 200
 
 
 def test_what_is_too_large_or_not_a_picture_is_refused(site: SearchSite) -> None:

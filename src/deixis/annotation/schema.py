@@ -409,7 +409,7 @@ def back_up(engine: Engine, where: str | Path, copy: Path) -> None:
         # Not within a transaction, which SQLAlchemy's connections always begin.
         with closing(engine.raw_connection()) as connection:
             connection.execute("VACUUM INTO ?", (str(partial),))
-        with partial.open("rb") as stream:
+        with partial.open("r+b") as stream:
             os.fsync(stream.fileno())
         os.replace(partial, copy)
     except (OSError, sqlite3.OperationalError) as fault:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deixis.adapters.search_model import Cells, Identity, Pictures, Rows
 from deixis.errors import InputError
-from deixis.files import open_regular, require_regular
+from deixis.files import open_regular, require_regular, sync_folder
 from deixis.search.catalogue import REMEDY
 
 
@@ -60,7 +60,7 @@ def _append(folder: Path, kind: Kind, start: int, rows: NDArray[Any]) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         if new and os.name == "posix":
-            _sync(path.parent)
+            sync_folder(path.parent)
         start, rows = start + len(part), rows[len(part) :]
 
 
@@ -146,11 +146,3 @@ def _open_shard(path: Path, kind: np.dtype[Any], rows: int, numbers: int) -> NDA
 
 def shard_file(folder: Path, kind: Kind, number: int) -> Path:
     return folder / kind.folder / f"{number:05}.{kind.ending}"
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
