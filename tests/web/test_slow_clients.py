@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from deixis.web.connections import LOG_SECONDS, OnceAMinute
+from tests.search.fakes import COLOURS, paint
 
 resource = pytest.importorskip("resource")
 ROOT = Path(__file__).parent.parent.parent
@@ -166,3 +168,49 @@ def test_what_is_logged_often_is_logged_once_a_minute(caplog: pytest.LogCaptureF
         "too many of these (and 499 times before)",
         "another",
     ]
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The two servers as a person starts them, and what they serve."""
+    folder = tmp_path_factory.mktemp("served")
+    paint(folder / "pictures" / "red.png", COLOURS["red"])
+    run = [sys.executable, "-m", "deixis"]
+    subprocess.run([*run, "index", folder / "pictures", "--index", folder / "index"], check=True, capture_output=True)
+    subprocess.run(
+        [*run, "annotate", "init", "scenes", folder / "project.db", "--limit", "2", "--start", "mentions"],
+        check=True,
+        capture_output=True,
+    )
+    return {
+        "serve": [*run, "serve", "--index", str(folder / "index"), "--port", "0"],
+        "annotate serve": [*run, "annotate", "serve", str(folder / "project.db"), "--port", "0"],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("command", ["serve", "annotate serve"])
+@pytest.mark.parametrize("sent", [HALF, BODY], ids=["half a head", "half a body"])
+def test_both_servers_answer_beside_a_thousand_half_sent_requests(
+    command: str, sent: bytes, commands: dict[str, list[str]], tmp_path: Path, crowd: ExitStack
+) -> None:
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(commands[command], stdout=subprocess.PIPE, stderr=errors, cwd=tmp_path) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            found = re.search(rb"http://127\.0\.0\.1:\d+", process.stdout.readline())
+            assert found is not None
+            server = Served(found[0].decode())
+            for number in range(1100):
+                crowd.enter_context(server.connect(sent))
+                if number % 220 == 219:
+                    assert httpx.get(f"{server.address}/", timeout=30, trust_env=False).status_code < 500
+        finally:
+            process.kill()
+    lines = log.read_text().splitlines()
+    assert len(lines) < 5, lines[:10]
+    assert sum(len(line) for line in lines) < 2000
