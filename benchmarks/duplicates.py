@@ -78,9 +78,7 @@ def main() -> None:
         "closest": round(float(apart.min()), 4),
     }
     RESULT.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
-    print(
-        f"{record['false_pairs']} of {len(apart):,} pairs of different photos; the closest differ in {record['closest']}"
-    )
+    print(f"{record['false_pairs']} of {len(apart):,} pairs of different photos; the closest: {record['closest']}")
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ BY_HAND = (
     "region_rows.py",
     "search.py",
     "search_quality.py",
+    "duplicates.py",
     "photo_search.py",
     "photo_model.py",
     "forty_queries.py",
