@@ -172,7 +172,7 @@ def test_faults_are_one_line(deixis: Command, tmp_path: Path) -> None:
         done = deixis(*arguments, code=2)
         assert told in done.stderr.decode()
         assert done.stderr.count(b"\n") == 1
-    assert b"NOT" in deixis("doctor", code=1).stdout
+    assert b"PROBLEM" in deixis("doctor", code=1).stdout
 
 
 def test_export_writes_whole_bundles_only_where_there_is_room(run: Path, tmp_path: Path) -> None:

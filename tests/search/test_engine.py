@@ -157,12 +157,12 @@ def test_scores_are_rounded_down_so_that_what_is_no_match_stays_below_a_half() -
 def test_the_doctor_names_what_is_wrong(engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: ColourModel(name))
     index = engine.collection.index
-    assert [each for each in examine(index) if not each.well] == []
-    assert [each.what for each in examine(index, "other") if not each.well] == ["model and index"]
+    assert [each for each in examine(index) if not each.ok] == []
+    assert [each.check for each in examine(index, "other") if not each.ok] == ["model and index"]
     (tmp_path / "pictures" / "red.png").unlink()
-    assert [each.what for each in examine(index) if not each.well] == ["files"]
+    assert [each.check for each in examine(index) if not each.ok] == ["files"]
     for shard in index.rglob("*.f16"):
         shard.write_bytes(b"")
-    [finding] = [each for each in examine(index) if not each.well]
-    assert "00000.f16" in finding.told
-    assert [each.what for each in examine(tmp_path / "nothing") if not each.well] == ["index"]
+    [finding] = [each for each in examine(index) if not each.ok]
+    assert "00000.f16" in finding.message
+    assert [each.check for each in examine(tmp_path / "nothing") if not each.ok] == ["index"]

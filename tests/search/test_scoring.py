@@ -196,12 +196,12 @@ def test_an_identity_of_before_cells_is_read(tmp_path: Path) -> None:
 def test_cells_that_are_lost_are_told(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deixis.search.doctor.load_search_model", lambda name: CellModel(name))
     index = engine.collection.index
-    assert [each for each in examine(index) if not each.well] == []
+    assert [each for each in examine(index) if not each.ok] == []
     generation = current_generation(index)
     assert generation is not None
     shard = generation / "cells" / "00000.i8"
     shard.write_bytes(bytes(shard.stat().st_size))
-    assert [each.what for each in examine(index) if not each.well] == ["vectors"]
+    assert [each.check for each in examine(index) if not each.ok] == ["vectors"]
     shard.unlink()
-    [finding] = [each for each in examine(index) if not each.well]
-    assert "00000.i8" in finding.told
+    [finding] = [each for each in examine(index) if not each.ok]
+    assert "00000.i8" in finding.message

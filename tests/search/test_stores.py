@@ -148,13 +148,13 @@ def test_rows_that_milvus_lost_come_back(store: str, tmp_path: Path) -> None:
     index.drop()
     index.close()
     assert "Milvus lost the embeddings" in next(
-        each.told for each in examine(tmp_path / "index") if each.what == "search"
+        each.message for each in examine(tmp_path / "index") if each.check == "search"
     )
     with pytest.raises(DeixisError, match="deixis index"):
         answers(tmp_path, QUERIES)
     update(tmp_path)
     answers(tmp_path, QUERIES)
-    assert next(each.well for each in examine(tmp_path / "index") if each.what == "search")
+    assert next(each.ok for each in examine(tmp_path / "index") if each.check == "search")
 
 
 @needs_milvus

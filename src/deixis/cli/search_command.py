@@ -199,15 +199,15 @@ def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) 
     from deixis.search.generations import default_index
     from deixis.vision.picture_files import printable
 
-    with busy("Looking"):
+    with busy("Checking"):
         findings = examine(index or default_index(), model)
     if as_json:
-        print_json({"healthy": all(each.well for each in findings), "findings": findings})
+        print_json({"healthy": all(finding.ok for finding in findings), "findings": findings})
     else:
-        for each in findings:
-            remedy = f"\n         {each.remedy}" if each.remedy else ""
-            typer.echo(f"{'well' if each.well else 'NOT':>6}  {each.what}: {printable(each.told)}{remedy}")
-    if not all(each.well for each in findings):
+        for finding in findings:
+            remedy = f"\n           {finding.remedy}" if finding.remedy else ""
+            typer.echo(f"{'ok' if finding.ok else 'PROBLEM':>9}  {finding.check}: {printable(finding.message)}{remedy}")
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 

@@ -1,4 +1,4 @@
-"""What keeps search from working: packages, the index, its model, and whether the two still fit."""
+"""`deixis doctor`: check the packages, the index, its model, and whether the model still gives the same embeddings."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ SAME = 0.999
 
 
 class Finding(msgspec.Struct, frozen=True):
-    what: str
-    well: bool
-    told: str
+    """The result of one check: `message` says what was found, `remedy` what to do about it."""
+
+    check: str
+    ok: bool
+    message: str
     remedy: str = ""
 
 
 def examine(index: Path, model_name: str | None = None) -> list[Finding]:
-    """Everything that can be looked at without changing anything."""
+    """Run every check; nothing is changed."""
     findings = list(_packages())
     model: SearchModel | None = None
     try:
@@ -47,34 +49,34 @@ def examine(index: Path, model_name: str | None = None) -> list[Finding]:
     except DeixisError as fault:
         findings.append(Finding("model", False, str(fault), "give --model onnx:FOLDER"))
     try:
-        told = index_status(index)
-        findings.append(Finding("index", True, f"{told.pictures:,} pictures in {told.files:,} files at {index}"))
+        status = index_status(index)
+        findings.append(Finding("index", True, f"{status.pictures:,} pictures in {status.files:,} files at {index}"))
         collection = Collection(index)
     except DeixisError as fault:
         return [*findings, Finding("index", False, str(fault))]
-    findings += _watched("catalogue", lambda: _catalogue(index, collection))
-    findings += _watched("vectors", lambda: _vectors(index, collection))
-    findings += _watched("files", lambda: _files(collection))
-    findings += _watched("search", lambda: _nearest(collection, told.store))
+    findings += _checked("catalogue", lambda: _catalogue(index, collection))
+    findings += _checked("vectors", lambda: _vectors(index, collection))
+    findings += _checked("files", lambda: _files(collection))
+    findings += _checked("search", lambda: _nearest(collection, status.store))
     if model is not None:
         own = model
-        findings += _watched("model and index", lambda: _agreement(index, collection, own))
+        findings += _checked("model and index", lambda: _agreement(index, collection, own))
     collection.close()
     return findings
 
 
 def _model_name(index: Path) -> str | None:
-    """The name of the index' own model, where it can be read; what is wrong with an index is said below."""
+    """The name of the index's model, if it can be read."""
     with suppress(DeixisError):
         return model_name_of(index)
     return None
 
 
-def _watched(what: str, look: Callable[[], Finding]) -> Iterator[Finding]:
+def _checked(check: str, run: Callable[[], Finding]) -> Iterator[Finding]:
     try:
-        yield look()
+        yield run()
     except DeixisError as fault:
-        yield Finding(what, False, str(fault))
+        yield Finding(check, False, str(fault))
 
 
 def _packages() -> Iterator[Finding]:
@@ -91,7 +93,7 @@ def _catalogue(index: Path, collection: Collection) -> Finding:
         faults = catalogue.faults()
     finally:
         catalogue.close()
-    return Finding("catalogue", not faults, "; ".join(faults[:3]) or "is whole", _anew(index) if faults else "")
+    return Finding("catalogue", not faults, "; ".join(faults[:3]) or "complete", _anew(index) if faults else "")
 
 
 def _anew(index: Path) -> str:
@@ -104,15 +106,15 @@ def _vectors(index: Path, collection: Collection) -> Finding:
     whole = all(bool(collection.cells_of(part).any(2).all()) for part in parts)
     sound = bool(np.allclose(np.concatenate(lengths), 1, atol=1e-3)) and whole
     cells = f", {collection.identity.cells} cells each" if collection.identity.cells else ""
-    told = f"{len(collection):,} rows{cells}" + ("" if sound else ", some of them damaged")
-    return Finding("vectors", sound, told, "" if sound else _anew(index))
+    message = f"{len(collection):,} embeddings{cells}" + ("" if sound else ", some of them damaged")
+    return Finding("vectors", sound, message, "" if sound else _anew(index))
 
 
 def _files(collection: Collection) -> Finding:
     sample = collection.ids[:: max(1, len(collection) // FILES)]
     gone = sum(not any(map(_is_there, collection.paths(picture))) for picture in sample.tolist())
-    told = f"{gone} of {len(sample)} pictures that were looked for are not where they were"
-    return Finding("files", not gone, told if gone else "are where they were", "deixis index" if gone else "")
+    message = f"{gone} of {len(sample)} pictures are missing from their folders" if gone else "in their folders"
+    return Finding("files", not gone, message, "deixis index" if gone else "")
 
 
 def _is_there(path: bytes) -> bool:
@@ -123,12 +125,13 @@ def _is_there(path: bytes) -> bool:
 
 
 def _nearest(collection: Collection, store: str) -> Finding:
-    """Whether pictures are found by their own rows, wherever those are searched."""
+    """Whether the store finds pictures by their own embeddings."""
     ids = collection.ids[:: max(1, len(collection) // FILES)]
     found = collection.nearest.search(collection.rows_of(ids), 1).scores[:, 0]
     lost = int((found < SAME).sum())
-    told = f"{lost} of {len(ids)} pictures are not found by their own rows" if lost else "finds pictures by their rows"
-    return Finding("search", not lost, f"{told}, in {store or 'this process'}", "deixis index" if lost else "")
+    where = f" in {store}" if store else ""
+    message = f"{lost} of {len(ids)} pictures are not found by their own embeddings{where}" if lost else f"works{where}"
+    return Finding("search", not lost, message, "deixis index" if lost else "")
 
 
 def _agreement(index: Path, collection: Collection, model: SearchModel) -> Finding:
@@ -141,5 +144,7 @@ def _agreement(index: Path, collection: Collection, model: SearchModel) -> Findi
             except DeixisError:
                 continue
     agree = all(cosine > SAME for cosine in cosines)
-    told = f"{len(cosines)} pictures encoded again" + (", as before" if agree else f": cosines {cosines}")
-    return Finding("model and index", agree, told, "" if agree else _anew(index))
+    result = "the same embeddings" if agree else f"other embeddings: cosines {cosines}"
+    return Finding(
+        "model and index", agree, f"{len(cosines)} pictures encoded again, {result}", "" if agree else _anew(index)
+    )
