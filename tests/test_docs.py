@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -132,3 +133,12 @@ def test_the_python_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     for snippet in snippets:
         exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
     assert "people" in capsys.readouterr().out
+
+
+def test_the_readme_has_the_figures_of_the_result_files() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    quality = json.loads((ROOT / "results" / "search" / "quality.json").read_text(encoding="utf-8"))
+    assert f"`deixis-base` has R@1 {quality['text_to_image']['r@1']:.1f} on Flickr8k" in text
+    megabytes = sum(file.stat().st_size for file in (ROOT / "src" / "deixis" / "base" / "bundle").iterdir()) / 1e6
+    [said] = re.findall(r"a model of (\d+) MB", text)
+    assert abs(megabytes - float(said)) < 2
