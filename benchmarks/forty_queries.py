@@ -91,7 +91,7 @@ def draw_sheets(index: Path, out: Path) -> None:
                 with Pillow.open(os.fsdecode(hit.path)) as picture:
                     picture.thumbnail((SIDE, SIDE))
                     sheet.paste(picture.convert("RGB"), (column * SIDE, row * (SIDE + 20) + 20))
-        sheet.save(out / f"sheet-{number // ROWS:02}.jpg")
+        sheet.save(out / f"sheet-{number // ROWS:02}.png")
 
 
 def report(index: Path) -> dict[str, Any]:

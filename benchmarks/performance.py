@@ -68,6 +68,7 @@ BY_HAND = (
     "duplicates.py",
     "photo_search.py",
     "photo_model.py",
+    "plurals.py",
     "forty_queries.py",
     "serving.py",
     "tree_lstm.py",

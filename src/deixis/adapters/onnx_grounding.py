@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from deixis.adapters.bundles import BACKBONE, GROUNDING_BACKBONE, PHRASES, PROPOSALS, REGIONS
 from deixis.adapters.graph_runner import ANY, Array, GraphRunner
+from deixis.adapters.plural_boxes import plural_boxes
 from deixis.corpus.boxes import suppress
 from deixis.model import Grounding, Localized, Mention, Text, Tokens, as_box, asked_phrases
 from deixis.text.vocabulary import PAD, Vocabulary
@@ -69,12 +70,14 @@ class OnnxGrounder:
         return SeenRegions(picture.size, regions["boxes"], encoded)
 
     def ground(self, image: Picture | SeenRegions, phrases: str | Sequence[Text]) -> list[Grounding]:
-        """The best box of each phrase; scores are from 0 to 1."""
+        """The best box of each phrase, and several of a plural; scores are from 0 to 1."""
         asked = asked_phrases(phrases)
         seen = image if isinstance(image, SeenRegions) else self.look(image)
         if not asked:
             return []
-        boxes, logits = self._point(seen, [each.mention for each in asked])
+        mentions = [each.mention for each in asked]
+        boxes, logits = self._point(seen, mentions)
+        several = plural_boxes(mentions, lambda singles: self._point(seen, singles))
         # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
         covered = rank_by_coverage(boxes, logits, 1.0, count=1)
         best = covered.argmax(1)
@@ -86,8 +89,9 @@ class OnnxGrounder:
                 each.end,
                 as_box(round(side, 1) for side in (own[region] * size).tolist()),
                 round(min(float(scores[region]), 1.0), 4),
+                boxes=tuple(as_box(round(side, 1) for side in (box * size).tolist()) for box in others),
             )
-            for each, own, scores, region in zip(asked, boxes, covered, best.tolist(), strict=True)
+            for each, own, scores, region, others in zip(asked, boxes, covered, best.tolist(), several, strict=True)
         ]
 
     def localize(self, picture: Picture, phrases: Sequence[Tokens]) -> Localized:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from deixis.adapters.plural_boxes import plural_boxes
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_network import Captions, GroundingNetwork, GroundingRecipe, Regions
 from deixis.base.grounding_network import Grounding as Answer
@@ -74,19 +77,37 @@ class GroundingModel(Model):
         seen = image if isinstance(image, SeenRegions) else self.look(image)
         if not asked:
             return []
+        mentions = [each.mention for each in asked]
         with torch.inference_mode():
-            captions = Captions(*(field.to(self.device) for field in self.captions([each.mention for each in asked])))
-            answer = self.network.point(seen.seen, seen.regions, captions)
-            boxes = answer.boxes[0].clamp(0, 1)
+            boxes, logits = self._point(seen, mentions)
             # The network's own probabilities say how often it is right; sharper ones rank better but promise too much.
-            scores, best = by_coverage(boxes, answer.scores[0], 1.0, count=1).max(-1)
+            scores, best = by_coverage(boxes, logits, 1.0, count=1).max(-1)
             chosen = boxes[torch.arange(len(best)), best].cpu() * torch.tensor([*seen.size, *seen.size])
+
+        def point(singles: Sequence[Tokens]) -> tuple[NDArray[Any], NDArray[Any]]:
+            with torch.inference_mode():
+                boxes, logits = self._point(seen, singles)
+            return boxes.cpu().numpy(), logits.cpu().numpy()
+
+        size = np.array([*seen.size, *seen.size], np.float32)
+        several = plural_boxes(mentions, point)
         return [
             Grounding(
-                each.text, each.start, each.end, as_box(round(side, 1) for side in box), round(min(score, 1.0), 4)
+                each.text,
+                each.start,
+                each.end,
+                as_box(round(side, 1) for side in box),
+                round(min(score, 1.0), 4),
+                boxes=tuple(as_box(round(side, 1) for side in (other * size).tolist()) for other in others),
             )
-            for each, box, score in zip(asked, chosen.tolist(), scores.tolist(), strict=True)
+            for each, box, score, others in zip(asked, chosen.tolist(), scores.tolist(), several, strict=True)
         ]
+
+    def _point(self, seen: SeenRegions, phrases: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """Boxes `(phrases, regions, 4)` in [0, 1], moved for each phrase, and their logits `(phrases, regions)`."""
+        captions = Captions(*(field.to(self.device) for field in self.captions(phrases)))
+        answer = self.network.point(seen.seen, seen.regions, captions)
+        return answer.boxes[0].clamp(0, 1), answer.scores[0]
 
     @torch.inference_mode()
     def look(self, image: ImageInput) -> SeenRegions:

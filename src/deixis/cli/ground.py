@@ -33,8 +33,9 @@ def ground(
     """Find the phrases of a sentence in pictures: whether each is there, and a box in pixels.
 
     "There" is how likely the picture shows the phrase, "place" how likely the box is correct if it does. Phrases that
-    are probably not there get no box in the table and the drawing; --json has all boxes. Exit code 1 if no phrase is in
-    any picture.
+    are probably not there get no box in the table and the drawing; --json has all boxes. A plural ("two dogs") gets a
+    box for each thing that can be told apart: `boxes` in --json, where `box` is that of the whole phrase. Exit code 1
+    if no phrase is in any picture.
 
     Example: deixis ground street.jpg "a man in a red shirt" --out found.png
     """
@@ -81,4 +82,5 @@ def _row(found: Grounding) -> list[str]:
     there = "?" if found.presence is None else f"{found.presence:.0%}"
     if not found.is_there:
         return [found.phrase, there, "not found", ""]
-    return [found.phrase, there, ", ".join(f"{side:.0f}" for side in found.box), f"{found.score:.0%}"]
+    boxes = "; ".join(", ".join(f"{side:.0f}" for side in box) for box in found.boxes)
+    return [found.phrase, there, boxes, f"{found.score:.0%}"]

@@ -22,7 +22,13 @@ def draw_grounded(picture: Picture, sentence: str, groundings: Sequence[Groundin
     tokens = tokenize(sentence)
     starts, ends = zip(*token_places(sentence, tokens), strict=True)
     parts = [
-        Part(starts.index(phrase.start), ends.index(phrase.end) + 1, [Box(*phrase.box)], _percent(phrase), whole=False)
+        Part(
+            starts.index(phrase.start),
+            ends.index(phrase.end) + 1,
+            [Box(*box) for box in phrase.boxes],
+            _percent(phrase),
+            whole=False,
+        )
         for phrase in groundings
         if phrase.is_there
     ]

@@ -188,7 +188,10 @@ async def _grounding(
     state: SearchState, key: str, load: Callable[[], Picture], text: str, width: int, height: int
 ) -> Response:
     found = await answer_of(state.sight.ground(key, load, text))
-    phrases = [Grounded(each.phrase, each.start, each.end, each.box, each.score, each.presence) for each in found]
+    phrases = [
+        Grounded(each.phrase, each.start, each.end, each.box, list(each.boxes), each.score, each.presence)
+        for each in found
+    ]
     return reply(Grounding(text, width, height, phrases))
 
 

@@ -107,8 +107,8 @@ const point = unhurried(async (signal) => {
   if (!said.textContent) said.textContent = "Looking …";
   try {
     const found = await ask(`/api/ground?${new URLSearchParams({ picture, text })}`, undefined, signal);
-    const boxes = found.phrases.map((each, number) => [each.box, each.phrase, number]);
-    draw(boxes.filter((_, number) => isThere(found.phrases[number])), found.width, found.height);
+    const boxes = found.phrases.flatMap((each, number) => (isThere(each) ? each.boxes.map((box) => [box, each.phrase, number]) : []));
+    draw(boxes, found.width, found.height);
     tellPhrases(text, found.phrases);
   } catch (problem) {
     if (signal.aborted) throw problem;
