@@ -7,7 +7,8 @@ boxes       COCO's pictures: the main thing is the class of the largest box (at 
 captions    the main thing is the noun that most captions have, the words are a noun that none of them has; captions of
             at least three other pictures have both. Captions leave things out, so precision is a lower bound.
 
-F1 is that of what is called a match, `best_f1` that of the best cut of the same ranking. `nothing` is the share of
+F1 is that of what is called a match, `best_f1` that of the best cut of the same ranking, which knows the truth of each
+query, and `best_count_f1` that of the best number of pictures for all queries alike. `nothing` is the share of
 queries without any match, and `nothing_although_good` that among queries with three right pictures or more in the first
 five.
 """
@@ -25,6 +26,8 @@ from deixis.search.queries import parse_query
 
 #: Queries of each kind at most, pictures that must match by boxes, and the least area of the example's main thing.
 QUERIES, LEAST, LARGE = 400, 5, 0.15
+#: The most pictures that are compared as the same number for all queries.
+LONGEST = 100
 
 
 def measure(trial: Trial) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def measure(trial: Trial) -> dict[str, Any]:
 
 
 def judge(asked: Collection, queries: Sequence[ExampleQuery], matches: Bools) -> dict[str, Any]:
-    figures = []
+    figures, curves = [], []
     for query, own in zip(queries, matches, strict=True):
         example = asked.pictures.rows[query.example]
         terms = asked.engine.terms([parse_query(query.wanted)], [example])
@@ -46,11 +49,13 @@ def judge(asked: Collection, queries: Sequence[ExampleQuery], matches: Bools) ->
         others = ranking.ids != query.example
         columns, called = ranking.ids[others], int((ranking.odds[others] >= 0).sum())
         total, hits = own.sum(), np.cumsum(own[columns])
+        by_count = 2 * hits / (np.arange(1, len(columns) + 1) + total)
+        curves.append(by_count[:LONGEST])
         right = hits[called - 1] if called else 0
         figures.append(
             {
                 "precision_at_5": hits[4] / 5,
-                "best_f1": (2 * hits / (np.arange(1, len(columns) + 1) + total)).max(),
+                "best_f1": by_count.max(),
                 "f1": 2 * right / (called + total),
                 "precision": right / max(called, 1),
                 "recall": right / total,
@@ -64,6 +69,7 @@ def judge(asked: Collection, queries: Sequence[ExampleQuery], matches: Bools) ->
         "pictures": len(asked.images),
         "queries": len(figures),
         **means,
+        "best_count_f1": round(float(np.mean(curves, 0).max()), 4),
         "good": len(good),
         "nothing_although_good": round(float(np.mean(good)), 4) if good else None,
     }

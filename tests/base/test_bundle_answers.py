@@ -52,12 +52,13 @@ def test_it_grounds_as_pytorch_does(model: BundleModel, grounder: GroundingModel
     """Phrases of one sentence, and phrases of unequal length, which are padded together."""
     for picture in pictures[:2]:
         ours_seen, theirs_seen = model.look(picture), grounder.look(picture)
-        for asked in ("A man in a red shirt throws a ball to a brown dog.", PHRASES, ["dog"]):
+        for asked in ("A man in a red shirt throws a ball to a brown dog.", PHRASES, ["dog"], "Two people near trees."):
             ours, theirs = model.ground(ours_seen, asked), grounder.ground(theirs_seen, asked)
             assert [each.phrase for each in ours] == [each.phrase for each in theirs]
             for own, other in zip(ours, theirs, strict=True):
                 # Boxes are rounded to a tenth of a pixel.
                 assert own.box == pytest.approx(other.box, abs=0.101)
+                assert np.array(own.boxes) == pytest.approx(np.array(other.boxes), abs=0.101)
                 assert own.score == pytest.approx(other.score, abs=1e-3)
     assert model.ground(pictures[0], []) == []
 

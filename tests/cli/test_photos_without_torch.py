@@ -1,4 +1,4 @@
-"""The photo commands need neither PyTorch nor anything else of the extra `research`, nor what only POSIX systems have."""
+"""The photo commands need neither PyTorch and the rest of the extra `research`, nor what only POSIX systems have."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tests.photo_commands import try_photo_commands
 
 ABSENT = ("torch", "onnx", "scipy", "sklearn", "sqlalchemy", "spacy", "resource", "pwd", "grp", "termios")
 #: What `os` does not have on Windows. (Names that the standard library itself needs on this system are missing here.)
-NOT_ON_WINDOWS = """
+_MISSING = """
     chown chroot fchown fork forkpty getegid geteuid getgid getloadavg
     getpgid getuid initgroups killpg lchown major mkfifo mknod nice posix_fadvise posix_fallocate pread pwrite
     sched_getaffinity sendfile setgid setsid setuid sync sysconf ttyname
-""".split()
+"""
+NOT_ON_WINDOWS = _MISSING.split()
 #: A program that runs `deixis` as if some modules were not installed and `os` had less.
 CODE = f"""
 import asyncio, os, sys, platformdirs.unix

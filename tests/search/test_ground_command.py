@@ -97,3 +97,17 @@ def test_a_picture_that_shows_none_of_the_phrases_is_exit_code_1(
         done = CliRunner().invoke(app, ["ground", str(pictures[0]), "a dog"])
         assert done.exit_code == code
         assert "not found" in done.stdout
+
+
+def test_a_plural_has_several_boxes_in_the_table_and_in_json(
+    pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Grounding("two dogs", 0, 8, (0, 0, 90, 60), 0.8, 0.9, ((0, 0, 40, 60), (50, 0, 90, 60)))
+    monkeypatch.setattr(GroundingModel, "ground", lambda self, image, sentence: [found])
+    table = CliRunner().invoke(app, ["ground", str(pictures[0]), "two dogs"]).stdout
+    assert "0, 0, 40, 60; 50, 0, 90, 60" in table
+    told = json.loads(CliRunner().invoke(app, ["ground", str(pictures[0]), "two dogs", "--json"]).stdout)
+    assert told["phrases"][0]["boxes"] == [[0, 0, 40, 60], [50, 0, 90, 60]]
+    assert told["phrases"][0]["box"] == [0, 0, 90, 60]
+    single = Grounding("a dog", 0, 5, (0, 0, 9, 9), 0.8)
+    assert single.boxes == (single.box,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,7 @@ from deixis.base.grounding_network import GroundingRecipe
 from deixis.corpus.boxes import iou_matrix
 from deixis.errors import DeixisError
 from deixis.loading import load_model
-from deixis.model import Mention
+from deixis.model import Mention, Tokens
 from deixis.text.phrase_finding import token_places
 from deixis.text.tokens import tokenize
 from deixis.text.vocabulary import Vocabulary
@@ -121,3 +122,24 @@ def test_phrases_of_a_list_are_taken_as_they_are(grounder: GroundingModel, pictu
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(DeixisError, match="unknown model"):
         load_model("nothing")
+
+
+def test_of_a_plural_the_network_is_asked_for_one_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its boxes are then in pixels of the picture."""
+    model = grounding_model()
+    asked: list[Sequence[Tokens]] = []
+    halves = np.array([[(0.0, 0.0, 0.4, 1.0), (0.6, 0.0, 1.0, 1.0)]], np.float32)
+    plain = GroundingModel._point
+
+    def point(self: GroundingModel, seen: object, phrases: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(phrases)
+        if phrases[0] == ("a", "dog"):
+            return torch.from_numpy(halves), torch.zeros(1, 2)
+        return plain(self, seen, phrases)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(GroundingModel, "_point", point)
+    (found,) = model.ground(Pillow.new("RGB", (200, 100)), ["two dogs"])
+    assert [list(map(tuple, phrases)) for phrases in asked] == [[("two", "dogs")], [("a", "dog")]]
+    assert found.boxes == ((0, 0, 80, 100), (120, 0, 200, 100))
+    (one,) = model.ground(Pillow.new("RGB", (200, 100)), ["a dog with a hat"])
+    assert one.boxes == (one.box,)

@@ -221,14 +221,15 @@ def test_grounding_looks_at_a_picture_once(site: SearchSite) -> None:
         assert told.status_code == 200
     assert site.eye.looks == before + 1
     width, height = SIZE
+    left, right = [0, 0, width / 2, height], [width / 2, 0, width, height]
     sure = {"score": 0.9, "presence": 0.93}
     assert told.json() == {
         "text": "red and blue",
         "width": width,
         "height": height,
         "phrases": [
-            {"phrase": "red", "start": 0, "end": 3, "box": [0, 0, width / 2, height], **sure},
-            {"phrase": "blue", "start": 8, "end": 12, "box": [width / 2, 0, width, height], **sure},
+            {"phrase": "red", "start": 0, "end": 3, "box": left, "boxes": [left], **sure},
+            {"phrase": "blue", "start": 8, "end": 12, "box": right, "boxes": [right], **sure},
         ],
     }
     sent = site.post("/api/ground", (site.pictures / "white.png").read_bytes(), text="red and blue")
