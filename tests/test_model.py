@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deixis import CannotError, DeixisError, Model
-from deixis.model import Localized, Mention, Tokens, abilities_of, asked_phrases, has_own_score
+from deixis.model import Grounding, Localized, Mention, Tokens, abilities_of, asked_phrases, has_own_score
 
 
 class Embeds(Model):
@@ -101,3 +101,9 @@ def test_a_mention_is_the_tokens_of_its_phrase_and_knows_its_sentence() -> None:
     assert Mention.of(["a", "car"]).sentence == ("a", "car")
     (asked,) = asked_phrases([mention])
     assert (asked.text, asked.start, asked.end) == ("red car", 2, 9)
+
+
+def test_presence_is_rounded_down_for_people() -> None:
+    """What is not there is not shown with 50%."""
+    shown = [Grounding("a", 0, 1, (0, 0, 1, 1), 0.9, presence).presence_percent for presence in (0.499, 0.5, 1.0, None)]
+    assert shown == ["49%", "50%", "100%", ""]

@@ -9,6 +9,7 @@ A model implements some of the methods; `abilities` names them, and the others r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,11 @@ class Grounding(msgspec.Struct, frozen=True):
     def is_there(self) -> bool:
         """Whether it is rather in the picture than not; also where the model cannot tell."""
         return self.presence is None or self.presence >= 0.5
+
+    @property
+    def presence_percent(self) -> str:
+        """For people, and rounded down: what is not there is not shown with 50%. Empty where the model cannot tell."""
+        return "" if self.presence is None else f"{math.floor(100 * self.presence)}%"
 
 
 class Description(msgspec.Struct, frozen=True, omit_defaults=True):

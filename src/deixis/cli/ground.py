@@ -79,7 +79,7 @@ def ground(
 
 
 def _row(found: Grounding) -> list[str]:
-    there = "?" if found.presence is None else f"{found.presence:.0%}"
+    there = found.presence_percent or "?"
     if not found.is_there:
         return [found.phrase, there, "not found", ""]
     boxes = "; ".join(", ".join(f"{side:.0f}" for side in box) for box in found.boxes)

@@ -38,7 +38,7 @@ def draw_grounded(picture: Picture, sentence: str, groundings: Sequence[Groundin
 
 
 def _percent(grounding: Grounding) -> str:
-    return "" if grounding.presence is None else f"{grounding.presence:.0%}"
+    return grounding.presence_percent
 
 
 def grounding_model(model: Model) -> Model:

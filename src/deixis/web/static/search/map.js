@@ -212,10 +212,15 @@ const shine = unhurried(async (signal, words) => {
     told.textContent = "";
   } else {
     try {
-      const answer = await ask(`/api/search?${new URLSearchParams({ q: words, count: 200 })}`, undefined, signal);
-      const found = answer.hits.filter((hit) => hit.relevant).map((hit) => hit.picture);
-      lit = new Set(found);
-      told.textContent = answer.absent ? `Nothing here matches “${words}”.` : `${found.length} found`;
+      const found = [];
+      let answer;
+      do {
+        const page = new URLSearchParams({ q: words, count: 200, offset: found.length });
+        answer = await ask(`/api/search?${page}`, undefined, signal);
+        found.push(...answer.hits);
+      } while (answer.more && found.length < answer.matches);
+      lit = new Set(found.filter((hit) => hit.relevant).map((hit) => hit.picture));
+      told.textContent = answer.absent ? `Nothing here matches “${words}”.` : `${answer.matches} found`;
     } catch (problem) {
       if (signal.aborted) throw problem;
       told.textContent = problem.message;

@@ -25,6 +25,7 @@ function paint(element, number) {
 function draw(boxes, width, height) {
   marks.replaceChildren(...boxes.map(([[x1, y1, x2, y2], name, number]) => {
     const mark = paint(make("div", {}, make("span", {}, name)), number);
+    mark.dataset.number = number;
     mark.style.left = `${(100 * x1) / width}%`;
     mark.style.top = `${(100 * y1) / height}%`;
     mark.style.width = `${(100 * (x2 - x1)) / width}%`;
@@ -53,20 +54,14 @@ function spread() {
   }
 }
 
-/** While an element is pointed at or has the focus, only its own box is bright. */
+/** While an element is pointed at or has the focus, only the boxes of its number are bright. */
 function light(element, number) {
-  const on = () => {
-    marks.classList.add("one");
-    marks.children[number]?.classList.add("lit");
+  const shine = (on) => {
+    marks.classList.toggle("one", on);
+    for (const mark of marks.querySelectorAll(`[data-number="${number}"]`)) mark.classList.toggle("lit", on);
   };
-  const off = () => {
-    marks.classList.remove("one");
-    marks.children[number]?.classList.remove("lit");
-  };
-  element.addEventListener("pointerenter", on);
-  element.addEventListener("focus", on);
-  element.addEventListener("pointerleave", off);
-  element.addEventListener("blur", off);
+  for (const name of ["pointerenter", "focus"]) element.addEventListener(name, () => shine(true));
+  for (const name of ["pointerleave", "blur"]) element.addEventListener(name, () => shine(false));
   return element;
 }
 
@@ -75,7 +70,6 @@ const isThere = (phrase) => phrase.presence === null || phrase.presence >= 0.5;
 
 /** The sentence with its phrases in the colours of their boxes. Places count characters, not UTF-16 units. */
 function tellPhrases(text, phrases) {
-  const shown = phrases.filter(isThere);
   const characters = [...text];
   const parts = [];
   let place = 0;
@@ -86,7 +80,7 @@ function tellPhrases(text, phrases) {
     if (isThere(each)) {
       const label = sure ? `${each.phrase}, there with ${sure}` : each.phrase;
       const button = make("button", { type: "button", "aria-label": label }, each.phrase, make("small", {}, sure));
-      parts.push(light(paint(button, number), shown.indexOf(each)));
+      parts.push(light(paint(button, number), number));
     } else {
       parts.push(make("span", { class: "not-there", title: "Probably not in the picture" }, each.phrase, " ",
         make("small", {}, `not found, ${sure}`)));

@@ -95,11 +95,9 @@ export function selectable(all) {
   document.addEventListener("click", (event) => {
     const tile = event.target.closest?.(".tile");
     if (!tile) return;
-    if (event.target.closest(".pick")) {
-      event.preventDefault();
-      // The browser sets the box back after a click that was prevented.
-      setTimeout(() => toggle(tile, event.shiftKey));
-    } else if (selecting && event.target.closest(".open") && !event.ctrlKey && !event.metaKey) {
+    // A click on the label comes a second time, on its box.
+    if (event.target.matches(".pick input")) toggle(tile, event.shiftKey);
+    else if (selecting && event.target.closest(".open") && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       toggle(tile, event.shiftKey);
     }
@@ -107,7 +105,7 @@ export function selectable(all) {
   document.addEventListener("keydown", (event) => {
     const tile = event.target.closest?.(".tile");
     if (event.key === "x" && tile && !event.ctrlKey && !event.metaKey) toggle(tile, false);
-    else if (event.key === "Escape" && selecting && !typing(event)) {
+    else if (event.key === "Escape" && selecting && (tile || !typing(event))) {
       event.stopImmediatePropagation();
       end();
     }
