@@ -97,10 +97,10 @@ def asked(model: BundleModel, flickr8k: str, annotations: str, split: str, count
         seen = grounder.look(read_picture(corpus, image))
         size = np.array([image.width, image.height] * 2)
         whole, logits = grounder._point(seen, [mention for mention, _, _ in phrases])
-        boxes, single = grounder._point(seen, [one.tokens for _, one, _ in phrases])
+        singular_boxes, single = grounder._point(seen, [one.tokens for _, one, _ in phrases])
         for row, (_, one, truth) in enumerate(phrases):
             best = whole[row, [int(logits[row].argmax())]]
-            plurals.append(Plural(truth / size, best, boxes[row], single[row], one.most))
+            plurals.append(Plural(truth / size, best, singular_boxes[row], single[row], one.most))
     return plurals
 
 

@@ -243,9 +243,8 @@ class GroundingTask:
             total = total + self.weights.apart * parts["apart"]
         if self.weights.choices and answer.chosen is not None:
             landmark = view_boxes(data.landmark[here], views)[:, :, None]
-            parts["choices"] = sum(
-                choice_loss(answer.chosen[:, :, choice], _on_objects(regions, boxes))
-                for choice, boxes in ((ALIKE, alike), (LANDMARK, landmark))
+            parts["choices"] = choice_loss(answer.chosen[:, :, ALIKE], _on_objects(regions, alike)) + choice_loss(
+                answer.chosen[:, :, LANDMARK], _on_objects(regions, landmark)
             )
             total = total + self.weights.choices * parts["choices"]
         if self.weights.proposer:
