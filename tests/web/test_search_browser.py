@@ -306,7 +306,7 @@ def scroll_until(visitor: Visitor, count: int) -> None:
     raise AssertionError(f"{page.locator('.tile').count()} pictures are listed")
 
 
-@pytest.mark.parametrize("screen", ["desktop-light", "phone-dark"])
+@pytest.mark.parametrize("screen", ["desktop-light", pytest.param("phone-dark", marks=pytest.mark.slow)])
 def test_the_list_goes_on_and_back_shows_it_as_it_was_left(browser: Any, library: SearchSite, screen: str) -> None:
     visitor = Visitor(browser, library, **SCREENS[screen])
     page = visitor.page
