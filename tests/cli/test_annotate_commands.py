@@ -107,6 +107,10 @@ def test_a_table_of_invitations_and_sign_in_links(corpus: Path, tmp_path: Path) 
     (row,) = csv.DictReader(io.StringIO(run("invite", project, "--worker", "ann", "--csv")))
     assert (row["name"], row["link"].partition("#")[0]) == ("ann", "https://work.example.org/back")
     assert date.fromisoformat(row["last day"]) > date.today() + timedelta(days=300)
+    with Workbench(project) as bench:
+        bench.add_worker("=1+2")
+    (row,) = csv.DictReader(io.StringIO(run("invite", project, "--worker", "=1+2", "--csv")))
+    assert row["name"] == "'=1+2"
 
 
 def test_only_workers_who_did_well_before_are_invited(corpus: Path, tmp_path: Path) -> None:

@@ -55,6 +55,12 @@ def test_a_text_without_words_or_with_an_open_quotation_is_refused(text: str, pr
         parse_query(text)
 
 
+def test_a_query_of_thousands_of_letters_or_words_is_refused() -> None:
+    for text in ("a" * 1001, "a dog on a red car " * 2000, '-"a' * 400):
+        with pytest.raises(DeixisError, match=r"characters; up to 1,000 are read"):
+            parse_query(text)
+
+
 def test_beside_a_picture_words_may_be_missing() -> None:
     assert parse_query("", needs_words=False)[1:] == ((), ())
     assert parse_query("-people", needs_words=False)[1:] == ((), ("people",))

@@ -49,3 +49,7 @@ WORDS = Vocabulary(COUNTS)
 def test_known_words_take_the_place_of_unknown_ones_they_are_like(query: str, unknown: list[str], meant: str) -> None:
     assert suggestion(query, unknown, WORDS) == meant
     assert suggestion(query, unknown, None) == ""
+
+
+def test_a_word_of_a_strangers_vocabulary_is_taken_as_it_is() -> None:
+    assert suggestion("mountan", ["mountan"], Vocabulary({r"mount\1an": 900})) == r"mount\1an"

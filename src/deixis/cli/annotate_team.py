@@ -87,7 +87,12 @@ def invite(
         return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["name", "role", "link", "last day"])
-    writer.writerows([*row, last_day] for row in rows)
+    writer.writerows([_as_text(name), *row, last_day] for name, *row in rows)
+
+
+def _as_text(name: str) -> str:
+    """A name for a table: workers choose their names, and spreadsheets run what begins like a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def _invited(

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from deixis.errors import DeixisError
 from deixis.text.tokens import tokens_of
 
+#: Characters of a query; longer ones describe no picture, and take minutes to compare with known words.
+LONGEST = 1000
 #: A quoted phrase or a word, each with or without a minus (not inside a word: "t-shirt", 5" nails); or a comma.
 _ITEM = re.compile(
     r"""(?<!\S)(?P<minus>-?)"(?P<quoted>[^"]*)"|(?<!\S)-(?P<denied>\w[^\s,]*)|(?P<comma>,)|(?P<word>[^\s,]+)"""
@@ -44,7 +46,9 @@ class Query(NamedTuple):
 
 
 def parse_query(text: str, *, needs_words: bool = True) -> Query:
-    """Read a query; with `needs_words` a query without any words is a `DeixisError`."""
+    """Read a query; one that is too long is a `DeixisError`, and with `needs_words` one without any words."""
+    if len(text) > LONGEST:
+        raise DeixisError(f"the query has {len(text):,} characters; up to {LONGEST:,} are read")
     # A command line may hold bytes that are not text.
     text = text.encode(errors="replace").decode()
     items = list(_ITEM.finditer(_NOBODY.sub("nobody", text.replace("“", '"').replace("”", '"'))))

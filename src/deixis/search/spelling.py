@@ -56,7 +56,8 @@ def suggestion(query: str, unknown: Sequence[str], vocabulary: Vocabulary | None
 
 
 def _replaced(query: str, word: str, meant: str) -> str:
-    return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, query, flags=re.IGNORECASE)
+    # A function: a word of a stranger's vocabulary may look like a reference to a group.
+    return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", lambda _: meant, query, flags=re.IGNORECASE)
 
 
 def _misspelled(word: str, vocabulary: Vocabulary) -> str:

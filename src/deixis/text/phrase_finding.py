@@ -25,7 +25,7 @@ def find_phrases(sentence: str) -> list[tuple[int, int]]:
 
     tokens = tokenize(sentence)
     if not any(map(has_content, tokens)):
-        raise DeixisError(f"the sentence {sentence!r} has no words")
+        raise DeixisError(f"the sentence {sentence[:80]!r} has no words")
     if len(tokens) > LONGEST:
         raise DeixisError(f"the sentence has {len(tokens):,} words; up to {LONGEST} are read")
     found = Chunker.load().phrases(tokens)
@@ -58,5 +58,5 @@ def trimmed(tokens: Sequence[str], text: str) -> tuple[int, int]:
     """The span of all tokens except punctuation at either end. Raises `DeixisError` if there are no words."""
     real = [place for place, token in enumerate(tokens) if any(map(str.isalnum, token))]
     if not real:
-        raise DeixisError(f"the phrase {text!r} has no words")
+        raise DeixisError(f"the phrase {text[:80]!r} has no words")
     return real[0], real[-1] + 1
