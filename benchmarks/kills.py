@@ -43,6 +43,19 @@ from deixis.cli import main as main_of_deixis
 PATIENCE = 300.0
 
 
+RECIPE = """
+name = "small"
+kind = "sentences"
+corpus = "scenes"
+features = "image"
+text = {{ kind = "tfidf" }}
+model = {{ kind = "embedding", image = [64, 32], text = [64, 32] }}
+loss = {{ kind = "ranking", weights = [1.0, 1.5, 0.0, 0.05], hardest = 10 }}
+sampler = {{ batch = 64, neighbourhood = "sampling" }}
+schedule = {{ epochs = {epochs}, patience = {epochs}, learning_rate = 1e-3, figure = "rsum" }}
+"""
+
+
 class Child:
     """A command in a process of its own, forked from this one so that nothing has to be imported again."""
 
@@ -133,6 +146,7 @@ class Killed(ABC):
             process.kill()
             process.wait()
             counts["kills"] += 1
+            print(f"kill {counts['kills']}: {len(before)} done", file=sys.stderr, flush=True)
             counts["kills_in_progress"] += in_progress
             counts["done_and_lost"] += len(before - self.done(self.folder))
             if not in_progress:
@@ -226,14 +240,25 @@ class Extract(Killed):
 
 
 class Train(Killed):
-    """`deixis train` of a two-branch network on features of the scenes."""
+    """`deixis train` of a small two-branch network on features of some scenes."""
 
-    epochs = 40
+    epochs = 200
+    within = 5.0
+
+    def prepare(self) -> None:
+        from deixis.corpus import Corpus, open_corpus, write_corpus
+
+        scenes = open_corpus("scenes")
+        images = [[image for image in scenes if image.split == split][:60] for split in ("train", "val")]
+        corpus, store = self.work / "corpus", self.work / "store"
+        write_corpus(Corpus(images[0] + images[1], name="scenes", pictures=scenes.pictures), corpus, pictures=True)
+        if Child(["extract", str(corpus), "--features", "image", "--out", str(store)], self.log).wait():
+            raise SystemExit(self.log.read_text())
+        (self.work / "recipe.toml").write_text(RECIPE.format(epochs=self.epochs))
 
     def arguments(self, folder: Path) -> list[str]:
-        settings = [f"schedule.epochs={self.epochs}", f"schedule.patience={self.epochs}"]
-        changes = [word for setting in settings for word in ("--set", setting)]
-        return ["train", "two-branch/demo-sentences", "--out", str(folder), "--device", "cpu", *changes]
+        inputs = ["--corpus", str(self.work / "corpus"), "--features", str(self.work / "store")]
+        return ["train", str(self.work / "recipe.toml"), *inputs, "--out", str(folder), "--device", "cpu"]
 
     def start(self, folder: Path) -> Child:
         self._starts = self._number_of_starts(folder)

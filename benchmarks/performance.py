@@ -84,6 +84,7 @@ def benchmarks(data: Path) -> Iterator[Benchmark]:
     yield Benchmark("fisher.py")
     yield Benchmark("cold_search.py", ("--json", str(RESULTS / "search" / "cold.json")))
     yield Benchmark("annotation_crowd.py", ("--out", str(RESULTS / "annotation" / "crowd-sqlite.json")))
+    yield Benchmark("kills.py", ("--json", str(BENCHMARKS / "kills.json")))
     extraction = (str(flickr8k), "--pictures", "120", "--json", str(BENCHMARKS / "extraction.json"))
     yield Benchmark("extraction.py", extraction, ("flickr8k",))
     yield Benchmark("engines.py", (str(flickr8k), *_out("engines")), ("flickr8k",))
