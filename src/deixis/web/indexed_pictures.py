@@ -86,8 +86,8 @@ def listed_picture(collection: Collection, picture: int, only: Filter) -> Listed
     key, paths = collection.key(picture), [path for path in collection.paths(picture) if only.passes_path(path)]
     if not key or not paths:
         return None
-    width, height = collection.details(picture)[:2]
-    return ListedPicture(key, shown(paths[0]), collection.date(picture), width, height)
+    width, height, taken, _ = collection.details(picture)
+    return ListedPicture(key, shown(paths[0]), taken or collection.date(picture), width, height)
 
 
 def picture_file(collection: Collection, key: str) -> PictureFile:

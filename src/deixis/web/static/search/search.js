@@ -14,6 +14,7 @@ const told = document.getElementById("told");
 const restTitle = document.getElementById("rest-title");
 const end = document.getElementById("end");
 const example = document.getElementById("example");
+const PLACEHOLDER = words.placeholder;
 const preview = document.getElementById("example-picture");
 const filters = document.getElementById("filters");
 const fields = Object.fromEntries(FILTERS.map((name) => [name, document.getElementById(`filter-${name}`)]));
@@ -47,10 +48,11 @@ function report() {
       : filtered() ? "No picture passes these filters." : "";
     return;
   }
-  const what = parameters.get("q") ? `“${parameters.get("q")}”` : "the picture";
+  const query = parameters.get("q");
+  const [one, many] = query ? [`matches “${query}”`, `match “${query}”`] : ["is like this one", "are like this one"];
   told.replaceChildren(answer.absent
-    ? `Nothing here matches ${what}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
-    : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? "matches" : "match"} ${what}${within}.`);
+    ? `Nothing here ${one}${within}.${list.hits.length ? " The nearest pictures are below." : ""}`
+    : `${plural(answer.matches, "picture")} ${answer.matches === 1 ? one : many}${within}.`);
   if (answer.unknown_words.length) {
     told.append(` The model does not know ${answer.unknown_words.map((word) => `“${word}”`).join(", ")}.`);
   }
@@ -139,6 +141,7 @@ async function grow() {
 /** Show the picture that others are found by. */
 async function showExample() {
   example.hidden = !by;
+  words.placeholder = by ? "words that it should show, too" : PLACEHOLDER;
   const brush = preview.getContext("2d");
   brush.clearRect(0, 0, preview.width, preview.height);
   if (!by) return;
