@@ -36,8 +36,8 @@ _GROUPS = "bunch couple crowd flock group groups herd line lot lots number pair 
 _COLLECTIONS = frozenset(_GROUPS.split())
 #: Boxes of a phrase without a number at most.
 MOST = 8
-#: Regions among which the set is chosen.
-CANDIDATES = 20
+#: Regions among which the set is chosen; all sets of more would take long.
+CANDIDATES = 12
 #: Overlap from which on two regions vote for the same box.
 HIT = 0.5
 #: The share of the best box's probability that another must have, how much of the smaller of two boxes may be inside
