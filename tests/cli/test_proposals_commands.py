@@ -11,8 +11,11 @@ import pytest
 from PIL import Image as Pillow
 
 from deixis.cli import main
-from deixis.corpus import write_corpus
+from deixis.corpus import open_corpus, write_corpus
 from deixis.corpus.scenes import scenes_corpus
+from deixis.features.extraction import extract
+from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
+from deixis.features.mapper import make_mapper
 from deixis.metrics.results import load
 from deixis.vision.learned_proposals import LearnedProposals
 
@@ -91,6 +94,25 @@ def test_the_table_has_a_row_a_type_and_says_what_was_seen(run, corpus):
     assert out.count("overall") == 2
     assert "2 images; 200 boxes" in out
     assert "trained on annotated boxes" in out
+
+
+def test_the_boxes_of_a_store_are_measured_as_the_method_that_made_them(run, corpus, tmp_path):
+    opened = open_corpus(corpus).split("val")
+    recipe = FeatureRecipe(backbone="none", regions=RegionRecipe(boxes="grid", count=200))
+    extract(opened, make_mapper(recipe, device="cpu"), tmp_path / "store")
+    of_method, of_store = (
+        json.loads(run("report", corpus, "--split", "val", *options, "--json")[1])
+        for options in (("--method", "grid"), ("--features", tmp_path / "store"))
+    )
+    for figure in ("method", "overall", "by_type", "positives", "text_blind"):
+        assert of_store[figure] == of_method[figure]
+    assert of_store["positives"]["per_phrase"] > 0
+    code, out, _ = run("report", corpus, "--split", "val", "--features", tmp_path / "store")
+    assert code == 0
+    assert "largest proposal" in out
+    assert "proposals per phrase have an IoU of at least 0.7" in out
+    extract(opened, make_mapper(FeatureRecipe(backbone="efficientnet-lite0"), device="cpu"), tmp_path / "whole")
+    assert "has no boxes" in refused(run("report", corpus, "--split", "val", "--features", tmp_path / "whole"))
 
 
 def test_a_part_of_a_split_is_not_taken_for_the_whole(run, corpus, tmp_path):

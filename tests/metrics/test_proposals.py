@@ -8,7 +8,7 @@ import pytest
 from deixis.corpus import Box, Chain, Phrase, make_caption, make_image
 from deixis.errors import DeixisError
 from deixis.metrics.localization import Localized, evaluate_localization
-from deixis.metrics.proposal_recall import COUNTS, IOUS, proposal_recall, recall_figures
+from deixis.metrics.proposal_recall import COUNTS, IOUS, positives_per_phrase, proposal_recall, recall_figures
 
 KINDS = ("people", "clothing", "scene")
 
@@ -101,3 +101,25 @@ def test_a_corpus_without_boxes_cannot_be_measured():
     image = make_image("a", captions=[make_caption("a dog", phrases=[Phrase(0, 2, "1", ("animals",))])])
     with pytest.raises(DeixisError, match="no phrase of these images has a box"):
         proposal_recall([(image, np.zeros((3, 4)))])
+
+
+def test_positives_are_the_proposals_that_overlap_a_phrase_well() -> None:
+    generator = np.random.default_rng(3)
+    pairs = []
+    for number in range(6):
+        image = random_image(generator, number)
+        near = [merged(image.chain_boxes(chain.id)) for chain in image.chains if image.chain_boxes(chain.id)]
+        pairs.append((image, np.array(near * 2, float).reshape(-1, 4) + generator.uniform(-4, 4, (2 * len(near), 4))))
+    counts = [
+        sum(overlap(merged(image.chain_boxes(phrase.chain)), box) >= 0.7 for box in boxes.tolist())
+        for image, boxes in pairs
+        for caption in image.captions
+        for phrase in caption.phrases
+        if phrase.visual and image.chain_boxes(phrase.chain)
+    ]
+    found = positives_per_phrase(pairs)
+    assert min(sum(count >= 2 for count in counts), sum(count == 1 for count in counts)) > 0
+    assert found["per_phrase"] == pytest.approx(np.mean(counts))
+    assert found["one_or_more"] == pytest.approx(100 * np.mean([count >= 1 for count in counts]))
+    assert found["two_or_more"] == pytest.approx(100 * np.mean([count >= 2 for count in counts]))
+    assert positives_per_phrase([]) == {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deixis.cli.options import CorpusPath, Device, Force, Json, Limit, PicturesIn, ResultFile, Seed, SplitIfAny
 from deixis.cli.output import busy, print_json, print_table, resumable, scored_split, track
 from deixis.cli.output_files import check_drawing, check_free, system_faults, write_drawing
-from deixis.errors import DeixisError
+from deixis.errors import DeixisError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,10 @@ def report(
     split: SplitIfAny = None,
     limit: Limit = None,
     edge_model: EdgeModelOption = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="Measure the boxes of this feature store; no picture is read."),
+    ] = None,
     pictures_in: PicturesIn = None,
     device: Device = "auto",
     out: ResultFile = None,
@@ -49,14 +53,16 @@ def report(
 ) -> None:
     """Measure proposals: the share of phrases with a correct box among the first 10, 50, 100, 200, by phrase type.
 
-    The boxes of a plural phrase are merged into one. These recalls are the upper bounds of phrase localization.
+    The boxes of a plural phrase are merged into one. These recalls are the upper bounds of phrase localization. Beside
+    them: how many proposals are positives of a phrase (IoU of at least 0.7), and the text-blind baselines.
 
     Example: deixis proposals report joined/ --method edge-boxes --split val --limit 200
     """
     check_free(out, force)
     from deixis.corpus import open_corpus
-    from deixis.metrics.proposal_recall import COUNTS, IOUS, proposal_recall, recall_figures
+    from deixis.metrics.proposal_recall import COUNTS, IOUS, positives_per_phrase, proposal_recall, recall_figures
     from deixis.metrics.results import BoxSupervision, Protocol, corpus_reference, make_result, save
+    from deixis.metrics.text_blind import text_blind_recall
     from deixis.vision.proposals import load_method
     from deixis.vision.reading import Skipped
 
@@ -67,20 +73,31 @@ def report(
     chosen = opened if split is None else opened.split(split)
     if limit is not None:
         chosen = chosen.with_images(chosen.images[:limit])
-    proposer = load_method(method, edge_model=edge_model, device=device)
-    skipped = Skipped()
-    proposals, seconds, cpu_seconds = _propose_all(proposer, chosen, max(COUNTS), skipped)
+    skipped, times = Skipped(), {}
+    if features is not None:
+        proposals, settings, saw_boxes = _stored(features, chosen)
+    else:
+        proposer = load_method(method, edge_model=edge_model, device=device)
+        proposals, seconds, cpu_seconds = _propose_all(proposer, chosen, max(COUNTS), skipped)
+        settings, saw_boxes = {"method": proposer.name, **proposer.settings}, proposer.saw_boxes
+        times = {"seconds_per_picture": seconds / len(proposals)}
+        times["processor_seconds_per_picture"] = cpu_seconds / len(proposals)
     recall = proposal_recall(proposals)
     widest = recall[IOUS[0]]
-    figures = recall_figures(recall)
-    figures["seconds_per_picture"] = seconds / len(proposals)
-    figures["processor_seconds_per_picture"] = cpu_seconds / len(proposals)
+    figures = recall_figures(recall) | times
     figures["boxes_per_picture"] = sum(len(boxes) for _, boxes in proposals) / len(proposals)
+    figures["positives"] = positives_per_phrase(proposals)
+    boxes_of = {image.id: boxes for image, boxes in proposals}
+    images = [image for image, _ in proposals]
+    if all(image.width and image.height for image in images):
+        figures["text_blind"] = text_blind_recall(
+            images, lambda image: (image.width, image.height), lambda image: boxes_of[image.id]
+        )
     counts = {"images": len(proposals), "skipped": len(skipped)}
     counts |= {"phrases": widest.phrases, "instances": widest.overall.instances, "without_box": widest.without_box}
     if out is not None:
         result = make_result(
-            Protocol("proposal recall", "none: the order of the proposals is strict", _parameters(proposer)),
+            Protocol("proposal recall", "none: the order of the proposals is strict", {"boxes": "merged", **settings}),
             figures,
             duration=time.monotonic() - start,
             # With --limit the hashes are those of the images that were used, not of the whole split.
@@ -88,8 +105,8 @@ def report(
             counts=counts,
             box_supervision=BoxSupervision(
                 backbone=False,
-                proposals=proposer.saw_boxes,
-                statement=_statement(proposer),
+                proposals=saw_boxes,
+                statement=_statement(saw_boxes),
                 regions=100,
                 upper_bound=widest.overall.recall[100],
             ),
@@ -97,9 +114,9 @@ def report(
         with system_faults(out):
             save(result, out)
     if json:
-        print_json({"method": proposer.name, "saw_boxes": proposer.saw_boxes, **figures, **counts})
+        print_json({"method": settings["method"], "saw_boxes": saw_boxes, **figures, **counts})
     else:
-        _print_recall(proposer, recall, figures, counts)
+        _print_recall(str(settings["method"]), saw_boxes, recall, figures, counts)
     if skipped:
         typer.echo(str(skipped), err=True)
 
@@ -123,7 +140,6 @@ def show(
     """
     check_drawing(out, force)
     from deixis.corpus import open_corpus
-    from deixis.errors import InputError
     from deixis.vision.drawing.pages import draw_proposals
     from deixis.vision.picture_files import read_picture_file
     from deixis.vision.proposals import load_method
@@ -244,33 +260,63 @@ def _propose_all(
     return proposals, seconds, cpu_seconds
 
 
-def _parameters(proposer: ProposalMethod) -> dict[str, str | int | float | bool]:
-    return {"method": proposer.name, "boxes": "merged", **proposer.settings}
+def _stored(
+    folder: Path, corpus: Corpus
+) -> tuple[list[tuple[Image, Boxes]], dict[str, str | int | float | bool], bool]:
+    """The boxes in a feature store, the settings of the method that made them, and whether it was trained on boxes."""
+    from deixis.features.store import FeatureStore
+
+    store = FeatureStore(folder)
+    regions = store.plan.provenance.get("regions")
+    if not isinstance(regions, dict):
+        raise InputError(folder, "has no boxes; extract it with a recipe that has `regions`")
+    proposals = [(image, store.boxes(image.id).astype(float)) for image in corpus if image.id not in store.skipped]
+    if not proposals:
+        raise InputError(folder, "has boxes of none of these images")
+    settings = {"method": str(regions["boxes"]), **regions.get("settings", {})}
+    return proposals, settings, bool(regions.get("saw_boxes"))
 
 
-def _statement(proposer: ProposalMethod) -> str:
-    if proposer.saw_boxes:
+def _statement(saw_boxes: bool) -> str:
+    if saw_boxes:
         return "the proposals were trained on annotated boxes"
     return "no box annotation was used for training; parameters were chosen on validation boxes"
 
 
 def _print_recall(
-    proposer: ProposalMethod,
+    method: str,
+    saw_boxes: bool,
     recall: Mapping[float, Localization],
-    figures: Mapping[str, float],
+    figures: Mapping[str, Any],
     counts: Mapping[str, int],
 ) -> None:
     for iou, localization in recall.items():
         rows = {**localization.by_type, "overall": localization.overall}
         print_table(
-            f"{proposer.name}, IoU {iou}: recall in % by number of boxes",
+            f"{method}, IoU {iou}: recall in % by number of boxes",
             ["type", "phrases", *map(str, localization.overall.recall)],
             [
                 [name, f"{row.instances:,}", *(f"{value:.2f}" for value in row.recall.values())]
                 for name, row in rows.items()
             ],
         )
+    if blind := figures.get("text_blind"):
+        print_table(
+            "Text-blind: recall in % at an IoU of 0.5",
+            ["answer", "R@1", "R@5", "R@10"],
+            [
+                [name.replace("_", " "), *(f"{row[cut]:.2f}" if cut in row else "" for cut in ("r@1", "r@5", "r@10"))]
+                for name, row in blind.items()
+            ],
+        )
+    if positives := figures["positives"]:
+        typer.echo(
+            f"{positives['per_phrase']:.2f} proposals per phrase have an IoU of at least 0.7; "
+            f"{positives['two_or_more']:.1f}% of the phrases have two or more"
+        )
+    seconds = figures.get("seconds_per_picture")
+    taken = "" if seconds is None else f" and {seconds:.2f} s"
     typer.echo(
-        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes and "
-        f"{figures['seconds_per_picture']:.2f} s per picture; {_statement(proposer)}"
+        f"{counts['images']:,} images; {figures['boxes_per_picture']:.0f} boxes{taken} per picture; "
+        f"{_statement(saw_boxes)}"
     )

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deixis.corpus.boxes import Boxes
+import numpy as np
+
+from deixis.corpus.boxes import Boxes, box_array, iou_matrix, merge
 from deixis.corpus.records import Image
 from deixis.metrics.localization import Localization, evaluate_localization
 from deixis.metrics.text_blind import proposal_order, text_blind_localizer
 
 COUNTS = (10, 50, 100, 200)
 IOUS = (0.5, 0.7)
+#: A proposal with this IoU is a positive of a phrase in the training of two-branch networks.
+POSITIVE = 0.7
 
 
 def proposal_recall(
@@ -38,3 +42,22 @@ def recall_figures(recall: Mapping[float, Localization]) -> dict[str, Any]:
         }
 
     return {"overall": rows(None), "by_type": {name: rows(name) for name in next(iter(recall.values())).by_type}}
+
+
+def positives_per_phrase(proposals: Sequence[tuple[Image, Boxes]], iou: float = POSITIVE) -> dict[str, float]:
+    """How many proposals are positives of a phrase: the mean, and the percentages of phrases with one and with two.
+
+    Every phrase with a box counts once; boxes of a plural phrase are merged into one. The ground-truth box itself, from
+    which training also takes positives, is not counted.
+    """
+    counts = []
+    for image, boxes in proposals:
+        chains = [phrase.chain for caption in image.captions for phrase in caption.phrases if phrase.visual]
+        targets = [merge(box_array(own)) for own in map(image.chain_boxes, chains) if own]
+        if targets:
+            counts.append((iou_matrix(np.stack(targets), boxes) >= iou).sum(1))
+    found = np.concatenate(counts) if counts else np.zeros(0, int)
+    if not len(found):
+        return {}
+    shares = {"one_or_more": (found >= 1).mean(), "two_or_more": (found >= 2).mean()}
+    return {"per_phrase": float(found.mean()), **{name: 100 * float(share) for name, share in shares.items()}}
