@@ -292,6 +292,31 @@ def dvsa_captions() -> Plot:
                 lines={"best training sentence": best[0]} if best else {})  # fmt: skip
 
 
+#: The rates that were tried with each optimizer, smallest first.
+_RATES = {
+    "RMSProp": ("rmsprop", "1e-4", "3e-4", "1e-3"),
+    "Adam": ("adam", "1e-4", "3e-4", "1e-3"),
+    "Adadelta": ("adadelta", "0.3", "1.0", "3.0"),
+    "SGD": ("sgd", "0.3", "1.0", "3.0"),
+    "Adagrad": ("adagrad", "0.01", "0.03", "0.1"),
+    "momentum": ("momentum", "0.03", "0.1", "0.3"),
+}
+
+
+def dvsa_optimizers() -> Plot:
+    tried = read("choices/dvsa")["centred_optimizers"]
+    series = []
+    for turn, label in enumerate(("smallest rate", "middle rate", "largest rate"), start=1):
+        found = {
+            f"{name} ({rates[1]} to {rates[3]})": _at(tried[rates[0]]["seen"].get(rates[turn], {}), "cider_d")
+            for name, rates in _RATES.items()
+        }
+        series.append(Series(label, _there({name: value and (value, None) for name, value in found.items()})))
+    again = {"RMSProp at 3e-4, another seed": tried["rmsprop"]["seed_1"]["3e-4"]["cider_d"]}
+    title = "Captions by an LSTM, by optimizer and learning rate (one seed)"
+    return Plot("dots", title, "CIDEr-D, Flickr8k validation", series, lines=again)
+
+
 # Beyond the papers, and all of them together
 
 _FIVE = {
@@ -397,6 +422,7 @@ PLOTS: dict[str, Callable[[], Plot]] = {
     "dvsa-ranking": dvsa_ranking,
     "dvsa-alignment": dvsa_alignment,
     "dvsa-captions": dvsa_captions,
+    "dvsa-optimizers": dvsa_optimizers,
     "five-papers": five_papers,
     "base-steps": base_steps,
     "base-twins": base_twins,
