@@ -36,7 +36,7 @@ from deixis.papers.dvsa.fast.products import BLOCK, pooled_products
 REGIONS, DIM = 20, 1024
 #: Words of a caption of Flickr8k: mean and spread, least and most.
 LENGTHS = (11.8, 3.9, 3, 37)
-#: Times the bare product on a processor; share of the card's rate; times as fast as the best blocked version.
+#: Times the bare product on a CPU; share of the GPU's rate; times as fast as the best blocked version.
 CPU_LIMIT, RATE_LIMIT, BLOCKED_LIMIT = 2.0, 0.7, 1.0
 #: Greatest difference from float64, beside the greatest score; not a limit for versions with bfloat16 products.
 EXACT = 1e-5
@@ -146,7 +146,7 @@ def best_regions(regions: Tensor, words: Tensor) -> Tensor:
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of one large product in bfloat16."""
+    """Operations per second of one large product in bfloat16."""
     left, right = (torch.randn(8192, 8192, device=device).bfloat16() for _ in range(2))
     out = torch.empty_like(left)
     return 2 * 8192**3 / roofline.seconds(lambda: torch.mm(left, right.T, out=out), device, 20)
@@ -259,7 +259,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--pictures", type=int, default=1000)
     parser.add_argument("--captions", type=int, default=5000)
-    parser.add_argument("--repeats", type=int, default=3, help="turns on a processor")
+    parser.add_argument("--repeats", type=int, default=3, help="repetitions on a CPU")
     parser.add_argument("--no-compile", action="store_true", help="on a GPU: without torch.compile")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

@@ -221,8 +221,8 @@ def run_crowd(where: str, folder: Path, options: argparse.Namespace) -> tuple[li
     server = Server(where, folder / "server.log")
     crowd = Crowd(server.port, options.think)
     workers = [
-        CrowdWorker(crowd, f"worker {number}", secret, Random(chance.getrandbits(64)))
-        for number, secret in enumerate(invitations)
+        CrowdWorker(crowd, f"worker {index}", secret, Random(chance.getrandbits(64)))
+        for index, secret in enumerate(invitations)
     ]
     began = time.perf_counter()
     try:

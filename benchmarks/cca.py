@@ -82,7 +82,7 @@ def ours(pairs: int, components: int) -> Fitted:
     cca = NormalizedCCA(components, ridge=0, block=BLOCK, device="cpu")
     spent = np.zeros(2)
     for x, y in made_blocks(pairs):
-        # Threads that made the block wait busily for more before they sleep, on the processors that are timed next.
+        # Threads that made the block spin for a while before they sleep, on the CPUs that are timed next.
         time.sleep(0.1)
         start = clocks()
         cca.partial_fit(x, y)
@@ -95,8 +95,8 @@ def ours(pairs: int, components: int) -> Fitted:
 def theirs(method: str, pairs: int, components: int, limit: float) -> Fitted:
     """By a library; past the limit the alarm ends the process, also within a call of LAPACK."""
     X, Y = (np.empty((pairs, DIMENSIONS)) for _ in range(2))
-    for number, (x, y) in enumerate(made_blocks(pairs)):
-        rows = slice(number * BLOCK, number * BLOCK + len(x))
+    for index, (x, y) in enumerate(made_blocks(pairs)):
+        rows = slice(index * BLOCK, index * BLOCK + len(x))
         X[rows], Y[rows] = x, y
     scikit_learn = method == "scikit-learn"
     module = import_module("sklearn.cross_decomposition" if scikit_learn else "cca_zoo.linear")
@@ -121,7 +121,7 @@ def theirs(method: str, pairs: int, components: int, limit: float) -> Fitted:
 
 
 def clocks() -> NDArray[np.float64]:
-    """Seconds of the clock on the wall and of the processor."""
+    """Wall-clock and CPU seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 

@@ -83,7 +83,7 @@ def make_index(index: Path, model: SearchModel, name: str, count: int) -> None:
 
 
 def cold_search(index: Path) -> tuple[float, float]:
-    """Seconds on the clock, and on the processors."""
+    """Wall-clock and CPU seconds."""
     command = [sys.executable, "-m", "deixis", "search", QUERIES[0], "--index", str(index), "--json"]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)

@@ -77,11 +77,13 @@ def parts_of_networks(ready: Corpus, mapper: BoxMapper, workers: int) -> dict[st
     with mapper.running():
         for batch in read_already:
             pictures = [reading.picture for reading in batch if reading.picture is not None]
-            pixels = [values for each in pictures for values in (each.squashed, each.whole) if values is not None]
+            pixels = [
+                values for picture in pictures for values in (picture.squashed, picture.whole) if values is not None
+            ]
             for name, together in (("to_device", stacked), ("to_device_pageable", pageable)):
                 taken[name] += once(partial(to_device, pictures, device, together), device)
             taken["proposals"] += once(partial(mapper._with_boxes, pictures), device)
-            boxed = [replace(each, squashed=None) for each in mapper._with_boxes(pictures)]
+            boxed = [replace(picture, squashed=None) for picture in mapper._with_boxes(pictures)]
             taken["backbone_and_regions"] += once(partial(mapper, boxed), device)
             # Pixels in and features out, and nothing between: what no way of doing it can save.
             moved += sum(values.numel() for values in pixels)
@@ -99,8 +101,8 @@ def to_device(
     together: Callable[[list[torch.Tensor], str], torch.Tensor],
 ) -> None:
     shapes: dict[tuple[int, ...], list[torch.Tensor]] = {}
-    for each in pictures:
-        for values in (each.squashed, each.whole):
+    for picture in pictures:
+        for values in (picture.squashed, picture.whole):
             if values is not None:
                 shapes.setdefault(tuple(values.shape), []).append(values)
     for alike in shapes.values():

@@ -38,7 +38,7 @@ def captions() -> tuple[WordVectors, list[tuple[str, ...]], str]:
         corpus = open_corpus(Path(data) / "flickr30k_entities" / "annotations.zip")
         lists = [tokens_of(caption) for image in training_set(corpus) for caption in image.captions]
         return vectors, lists[:CAPTIONS], "Flickr30k Entities, train without Flickr8k dev and test"
-    # Zipf's law over as many words as the real captions have, 13.5 words a caption.
+    # Zipf's law over as many words as the real captions have, 13.5 words per caption.
     generator = np.random.default_rng(0)
     share = 1 / np.arange(1, 19_001)
     words = np.array([f"word{number}" for number in range(19_000)])

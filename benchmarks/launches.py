@@ -141,9 +141,9 @@ def made_text(folder: Path, corpus: Corpus, trees: Path | None) -> dict[str, dic
 
 
 class Looks:
-    """Told of every step by the trainer, in bursts: one after each look at the losses, and at an epoch's end.
+    """Called by the trainer after bursts of steps: whenever it reads the losses, and at the end of an epoch.
 
-    Of an epoch's bursts those count that are as long as can be: of `READ_EVERY` steps, or of a short epoch's all.
+    Only full bursts count: those of `READ_EVERY` steps, or of all steps of a short epoch.
     """
 
     def __init__(self, device: torch.device, first: int, warm: int) -> None:

@@ -73,8 +73,8 @@ def pictures_of(path: Path, count: int) -> Corpus:
     opened = open_corpus(path)
     there = [image for image in opened if opened.pictures and opened.pictures.has(image)]
     again = (
-        image if number < len(there) else msgspec.structs.replace(image, id=f"{image.id} {number}")
-        for number, image in enumerate(cycle(there))
+        image if index < len(there) else msgspec.structs.replace(image, id=f"{image.id} {index}")
+        for index, image in enumerate(cycle(there))
     )
     return opened.with_images(islice(again, count))
 
@@ -108,8 +108,8 @@ def plain_process(orders: Connection, path: Path, count: int, prepared: bool) ->
 def largest_difference(store: FeatureStore, plain: Vectors) -> float:
     """Over all values, relative to the largest value of the array."""
     worst = 0.0
-    for number, image_id in enumerate(store.ids):
-        for ours, theirs in zip((store["image"][number], store["regions"][number]), plain[image_id], strict=True):
+    for index, image_id in enumerate(store.ids):
+        for ours, theirs in zip((store["image"][index], store["regions"][index]), plain[image_id], strict=True):
             difference = np.abs(ours.astype(np.float32) - theirs.astype(np.float32)).max()
             worst = max(worst, float(difference / np.abs(theirs).max()))
     return worst

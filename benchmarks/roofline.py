@@ -24,7 +24,7 @@ KINDS = {
 
 
 class Roofline(NamedTuple):
-    """Operations a second of each kind of product, and bytes a second of a copy."""
+    """Operations per second of each kind of product, and bytes per second of a copy."""
 
     operations_per_s: dict[str, float]
     bytes_per_s: float

@@ -32,8 +32,8 @@ CHANNELS = 1280
 class Prices(NamedTuple):
     """Assumed, in US dollars: on-demand list prices of this size are common; put your own here."""
 
-    gpu_node_hour: float = 4.0  # one H200-class GPU, 16 processors
-    search_node_hour: float = 1.0  # 16 processors, 128 GB of memory
+    gpu_node_hour: float = 4.0  # one H200-class GPU, 16 CPU cores
+    search_node_hour: float = 1.0  # 16 CPU cores, 128 GB of memory
     terabyte_month: float = 23.0  # object storage
 
 
@@ -42,7 +42,7 @@ class Cluster(NamedTuple):
 
     processors: int = 16
     mean_days_to_death: float = 30.0
-    #: How long until another machine stands in for a dead one.
+    #: How long until another machine replaces a dead one.
     replacement_minutes: float = 10.0
     store_bytes_per_s: float = 1e9
     picture_bytes: float = 150e3
@@ -56,18 +56,19 @@ class Cluster(NamedTuple):
 class Units(NamedTuple):
     """What was measured, and where."""
 
-    #: extraction-gpu.json: seconds of a machine a picture, from file to store, once it runs; and of its networks alone.
+    #: extraction-gpu.json: machine seconds per picture, from file to store, once it runs; and of its networks alone.
     machine_s: float
     network_s: float
-    #: The same file's decoding alone by all processors, of pictures of 320 pixels, and decoding.json: how many times as
+    #: The same file's decoding alone by all CPU cores, of pictures of 320 pixels, and decoding.json: how many times as
     #: long pictures of the assumed bytes take.
     small_decoding_s: float
     times_small: float
-    #: settings.json: seconds of a processor a picture for its vector alone, by `deixis index`; and decoding.json: how
+    #: settings.json: CPU seconds per picture for its vector alone, by `deixis index`; and decoding.json: how
     #: many more it takes to decode one of the assumed bytes.
     vector_processor_s: float
     larger_processor_s: float
-    #: extraction-flickr8k.json: regions a picture. Rows are 1,280 numbers of half precision; boxes four of 32 bits.
+    #: extraction-flickr8k.json: regions per picture. An embedding has 1,280 numbers of half precision, a box four of 32
+    #: bits.
     regions: float
     vector_bytes: float
     region_bytes: float
@@ -79,15 +80,15 @@ class Units(NamedTuple):
     query_rows: int
     query_axes: int
     recall: float
-    #: serving.json: numbers of a row, on disk of half precision; requests a second of the whole server, on how many
-    #: processors.
+    #: serving.json: numbers of an embedding, on disk in half precision; requests per second of the whole server, and
+    #: its CPU cores.
     row_numbers: int
     served_per_s: float
     serving_cores: int
 
     @property
     def decoding_s(self) -> float:
-        """Seconds of a machine a picture of the assumed bytes, of decoding alone."""
+        """Machine seconds per picture of the assumed bytes, of decoding alone."""
         return self.small_decoding_s * self.times_small
 
     @property
@@ -336,8 +337,8 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
         "ray": {
             "cores": engines["cores"],
             "start_s": max(
-                found["ray"]["seconds"] - engines["pictures"] / found["ray"]["pictures_per_second"]
-                for found in engines["features"].values()
+                engine["ray"]["seconds"] - engines["pictures"] / engine["ray"]["pictures_per_second"]
+                for engine in engines["features"].values()
             ),
             **{
                 name: found["ray"]["pictures_per_second"] / found["local"]["pictures_per_second"]

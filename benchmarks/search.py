@@ -148,15 +148,15 @@ def by_turns(work: dict[str, Callable[[int], object]], turns: int) -> dict[str, 
 
 
 def indexing_speed(corpora: list[Corpus], model: SearchModel, name: str, count: int, folder: Path) -> dict[str, float]:
-    """Pictures of a folder indexed a second, and encoded a second when they are ready."""
+    """Pictures of a folder indexed per second, and encoded per second when they are ready."""
     corpus = corpora[0]
     images = [image for image in corpus if corpus.pictures and corpus.pictures.has(image)][:count]
     prepared = []
     (folder / "pictures").mkdir()
-    for number, image in enumerate(images):
+    for index, image in enumerate(images):
         assert corpus.pictures is not None
         data = corpus.pictures.read(image)
-        (folder / "pictures" / f"{number}.jpg").write_bytes(data)
+        (folder / "pictures" / f"{index}.jpg").write_bytes(data)
         prepared.append(model.prepare(decode_picture(data, name=image.file)))
     model.embed_prepared(prepared[:BATCH])
     start = time.perf_counter()

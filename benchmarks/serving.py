@@ -45,7 +45,7 @@ class Notes:
 
 
 class Client:
-    """One connection that is kept open, with as little work of its own as can be: both share the processors."""
+    """One connection that is kept open, with as little work as possible: client and server share the CPUs."""
 
     def __init__(self, address: str, notes: Notes) -> None:
         self._host, self._notes = urlsplit(address).netloc, notes
@@ -99,8 +99,8 @@ async def crowd(address: str, sentences: list[str], clients: int, phases: dict[s
         until = time.perf_counter() + seconds
         await asyncio.gather(
             *(
-                visit(visitor, notes, sentences, Random(f"{phase} {number}"), phase, until, pause)
-                for number, visitor in enumerate(visitors)
+                visit(visitor, notes, sentences, Random(f"{phase} {index}"), phase, until, pause)
+                for index, visitor in enumerate(visitors)
             )
         )
     for visitor in visitors:

@@ -36,7 +36,7 @@ SENTENCE = "a man in a red shirt with a dog on the grass"
 
 
 def spent(command: list[str]) -> tuple[float, int]:
-    """Processor seconds of `deixis` with these arguments, and the peak of its memory in bytes."""
+    """CPU seconds of `deixis` with these arguments, and its peak memory in bytes."""
     # On a busy machine threads that wait would spend most of the time that is counted.
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
     process = subprocess.Popen([sys.executable, "-m", "deixis", *command], stdout=subprocess.DEVNULL, env=environment)

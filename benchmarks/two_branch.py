@@ -36,7 +36,7 @@ from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamp
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
 #: How many times faster than the others the loss must be.
 SPEED_LIMIT = 1
-#: Name → pairs a batch, widths of the branches, K (the two-branch paper, sections 4.3 and 5.3).
+#: Name → pairs per batch, widths of the branches, K (the two-branch paper, sections 4.3 and 5.3).
 SETTINGS = {"phrases": (100, (1024, 512), 30), "sentences": (500, (2048, 512), 10)}
 TURNS = 6
 #: A loss of unit rows of images, unit rows of texts and a batch.

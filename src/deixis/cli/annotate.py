@@ -254,7 +254,7 @@ def stats(
         for name, row in counts.by_type.items()
     ]
     cells.append(["total", f"{counts.chains:,}", f"{counts.mentions_per_chain:.2f}", f"{counts.boxes_per_chain:.2f}"])
-    print_table("Chains, with mentions and boxes a chain", ["type", "chains", "mentions", "boxes"], cells)
+    print_table("Chains, with mentions and boxes per chain", ["type", "chains", "mentions", "boxes"], cells)
 
 
 @app.command()

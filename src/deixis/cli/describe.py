@@ -138,11 +138,11 @@ def _draw(picture: Picture, name: str, description: PictureDescription, target: 
     from deixis.corpus import Box
     from deixis.vision.drawing.pages import Finding, draw_findings
 
-    findings = [Finding(tuple((each.text, f"{each.score:.2f}") for each in description.captions))]
+    findings = [Finding(tuple((caption.text, f"{caption.score:.2f}") for caption in description.captions))]
     for box, own in groupby(description.regions, key=lambda each: each.box):
         lines = tuple((each.text, f"{each.score:.2f}") for each in own)
         findings.append(Finding(lines, box and Box(*box), lines[0][0]))
-    write_drawing(draw_findings(picture, [each for each in findings if each.lines], name), target)
+    write_drawing(draw_findings(picture, [finding for finding in findings if finding.lines], name), target)
 
 
 def _print(description: PictureDescription) -> None:
@@ -151,11 +151,11 @@ def _print(description: PictureDescription) -> None:
     said = description.captions or description.regions
     score = "score" if any(each.by == "generation" for each in said) else "cosine"
     if description.captions:
-        rows = [[each.text, f"{each.score:.3f}"] for each in description.captions]
+        rows = [[caption.text, f"{caption.score:.3f}"] for caption in description.captions]
         print_table(description.picture, ["text", score], rows)
         return
     rows = [
-        [each.text, ", ".join(f"{side:.0f}" for side in each.box or ()), f"{each.score:.3f}"]
-        for each in description.regions
+        [region.text, ", ".join(f"{side:.0f}" for side in region.box or ()), f"{region.score:.3f}"]
+        for region in description.regions
     ]
     print_table(description.picture, ["text", "box", score], rows)

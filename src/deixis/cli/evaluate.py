@@ -187,7 +187,7 @@ def _checked_owners(
         opened = open_corpus(corpus)
     chosen = None if split == "all" else split
     images = opened.images if chosen is None else opened.split(chosen).images
-    owners = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
+    owners = np.array([index for index, image in enumerate(images) for _ in image.captions], np.int64)
     if shape != (len(images), len(owners)):
         raise InputError(
             path,

@@ -114,24 +114,24 @@ def status(index: Index = None, as_json: Json = False) -> None:
     from deixis.search.status import index_status
     from deixis.vision.picture_files import printable
 
-    told = index_status(index or default_index())
+    current = index_status(index or default_index())
     if as_json:
-        print_json(told)
+        print_json(current)
         return
     lines = [
-        ("pictures", f"{told.pictures:,}"),
-        ("files", f"{told.files:,}"),
-        ("cannot be read", f"{told.unreadable:,}"),
-        ("model", f"{told.model}, {told.weights_sha256[:12]}"),
-        ("per picture", f"{told.dim} numbers" + (f" and {told.cells} cells" if told.cells else "")),
-        ("opened as", told.model_name),
-        ("on disk", f"{told.bytes / 1e6:.1f} MB"),
-        ("searched in", told.store or "this process"),
-        *(("folder", printable(root)) for root in told.folders),
-        *(("skipped", printable(pattern)) for pattern in told.exclude),
+        ("pictures", f"{current.pictures:,}"),
+        ("files", f"{current.files:,}"),
+        ("cannot be read", f"{current.unreadable:,}"),
+        ("model", f"{current.model}, {current.weights_sha256[:12]}"),
+        ("per picture", f"{current.dim} numbers" + (f" and {current.cells} cells" if current.cells else "")),
+        ("opened as", current.model_name),
+        ("on disk", f"{current.bytes / 1e6:.1f} MB"),
+        ("searched in", current.store or "this process"),
+        *(("folder", printable(root)) for root in current.folders),
+        *(("skipped", printable(pattern)) for pattern in current.exclude),
     ]
-    if told.building:
-        lines.append(("being built", told.building))
-    typer.echo(told.index)
+    if current.building:
+        lines.append(("being built", current.building))
+    typer.echo(current.index)
     for name, value in lines:
         typer.echo(f"{name:>15}  {value}")

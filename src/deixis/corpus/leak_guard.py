@@ -87,7 +87,7 @@ def is_held_out(image: Image | str) -> bool:
     for COCO's file names (`COCO_train2014_000000000009.jpg`). A COCO id alone, such as `9`, says nothing.
     """
     names = (image,) if isinstance(image, str) else (image.id, image.file, image.source_id)
-    return any(_hash(number) in _held_out() for number in photo_numbers(*names))
+    return any(_hash(photo_number) in _held_out() for photo_number in photo_numbers(*names))
 
 
 def hash_photo_ids(photo_ids: Iterable[str]) -> list[str]:

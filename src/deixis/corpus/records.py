@@ -261,7 +261,7 @@ def carried_source_id(source_id: str, kept: Iterable[str], lost: Iterable[str]) 
     Photo ids that occur only in the lost names are added, so that the leak guard still recognizes the image.
     """
     known = photo_numbers(source_id, *kept)
-    missing = [number for number in dict.fromkeys(photo_numbers(*lost)) if number not in known]
+    missing = [photo for photo in dict.fromkeys(photo_numbers(*lost)) if photo not in known]
     return " ".join(part for part in (source_id, *missing) if part)
 
 

@@ -210,7 +210,7 @@ def _fill_ratios(counts: Statistics) -> None:
         row.mentions_per_chain = _ratio(row.mentions, row.chains)
         row.boxes_per_chain = _ratio(row.linked_boxes, row.chains)
         row.images_mentioning = _percent(row.images, counts.images)
-    order = {type_: number for number, type_ in enumerate(TYPES)}
+    order = {type_: index for index, type_ in enumerate(TYPES)}
     ordered = sorted(counts.by_type.items(), key=lambda item: (order.get(item[0], len(order)), item[0]))
     counts.by_type = dict(ordered)
 

@@ -250,10 +250,10 @@ class BackboneMapper(BoxMapper):
             if self._recipe.crops == "grid":
                 vectors = torch.nn.functional.adaptive_avg_pool2d(maps.values, GRID).flatten(1)
         regions = self._regions(self._recipe.regions, batch, maps, vectors) if self._recipe.regions else None
-        for number, (picture, vector) in enumerate(zip(batch, self._stored(vectors), strict=True)):
+        for index, (picture, vector) in enumerate(zip(batch, self._stored(vectors), strict=True)):
             features = {"image": vector, "size": np.array(picture.size, np.float32)}
             if regions is not None:
-                features |= {"regions": regions[number], "boxes": picture.original_boxes()}
+                features |= {"regions": regions[index], "boxes": picture.original_boxes()}
             yield features
 
     def _regions(

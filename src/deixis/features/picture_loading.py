@@ -192,9 +192,9 @@ def _read_share(images: Sequence[Image], start: int) -> _Sent:
     if sum(map(len, pixels)) > PLACE:
         return _Sent(pickle.dumps(readings, 5), start, [])
     place = start
-    for each in pixels:
-        memory[place : place + len(each)] = each
-        place += len(each)
+    for part in pixels:
+        memory[place : place + len(part)] = part
+        place += len(part)
     return _Sent(pickled, start, [len(each) for each in pixels])
 
 

@@ -53,7 +53,7 @@ class MergedBoxes:
 
     def __call__(self, image: Image, picture: Pillow.Image, count: int) -> NDArray[np.float32]:
         boxes = image.scaled_boxes(*picture.size)
-        chains = [box_array(boxes[number] for number in chain.boxes) for chain in image.chains if chain.boxes]
+        chains = [box_array(boxes[index] for index in chain.boxes) for chain in image.chains if chain.boxes]
         return np.array([merge(own) for own in chains[:count]], np.float32).reshape(-1, 4)
 
 

@@ -76,7 +76,7 @@ class FeatureStore:
                 raise InputError(self.folder, f"is not finished ({done}); run the same `deixis extract` again")
             items = [sidecar.items for sidecar in sidecars]
             skipped = [image for sidecar in sidecars for image in sidecar.skipped]
-        self._partitions = [Partition(self.folder, self.plan, number, count) for number, count in enumerate(items)]
+        self._partitions = [Partition(self.folder, self.plan, index, count) for index, count in enumerate(items)]
         self._starts = np.concatenate([[0], np.cumsum(items, dtype=np.int64)])
         #: Images without features, with the reason.
         self.skipped = {image.id: image.reason for image in skipped}
@@ -112,7 +112,7 @@ class FeatureStore:
 
     @cached_property
     def _number_of(self) -> dict[str, int]:
-        return {image_id: number for number, image_id in enumerate(self.ids)}
+        return {image_id: index for index, image_id in enumerate(self.ids)}
 
     def numbers(self, image_ids: Iterable[str]) -> NDArray[np.int64]:
         """The item numbers of images; an image without features is a `DeixisError`."""

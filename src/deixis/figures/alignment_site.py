@@ -106,12 +106,12 @@ def write_site(
         write_text(folder / name, (files(__package__) / "static" / "alignments" / name).read_text("utf-8"))
     names = [f"{number:0{len(str(len(images)))}d}" for number in range(1, len(images) + 1)]
     best: list[Line | None] = []
-    for number, shown in enumerate(_shown(model, images, store, (beta, temperature), sentences)):
-        around = [names[other] if 0 <= other < len(names) else "" for other in (number - 1, number + 1)]
-        write_text(folder / "pictures" / f"{names[number]}.html", _picture_page(shown, names[number], around, title))
-        _write_picture(corpus, shown.image, folder / "images" / f"{names[number]}.jpg")
+    for index, shown in enumerate(_shown(model, images, store, (beta, temperature), sentences)):
+        around = [names[other] if 0 <= other < len(names) else "" for other in (index - 1, index + 1)]
+        write_text(folder / "pictures" / f"{names[index]}.html", _picture_page(shown, names[index], around, title))
+        _write_picture(corpus, shown.image, folder / "images" / f"{names[index]}.jpg")
         best.append(min(shown.own, key=lambda line: line.rank, default=None))
-        progress(number + 1, len(images))
+        progress(index + 1, len(images))
     first = sum(line is not None and line.rank == 1 for line in best)
     captions = [(names[number], caption) for number, image in enumerate(images) for caption in image.captions]
     report = SiteReport(len(images), len(captions), first)
@@ -133,7 +133,7 @@ def _shown(
     model: Model, images: Sequence[Image], store: FeatureStore, smoothing: tuple[float, float], count: int
 ) -> Iterator[Shown]:
     captions = [caption for image in images for caption in image.captions]
-    owner = np.array([number for number, image in enumerate(images) for _ in image.captions], np.int64)
+    owner = np.array([index for index, image in enumerate(images) for _ in image.captions], np.int64)
     texts = [tokens_of(caption) for caption in captions]
     for start in range(0, len(images), BLOCK):
         block = images[start : start + BLOCK]
@@ -179,10 +179,10 @@ def _page_of(
 def _snippets(aligned: Alignment, regions: dict[Box, int]) -> tuple[Snippet, ...]:
     """All words of a sentence; punctuation before a snippet goes with it. New regions are added to `regions`."""
     found, end = [], 0
-    for each in aligned.snippets:
-        region = regions.setdefault(each.boxes[0], len(regions))
-        found.append(Snippet(end, each.end, region, each.score))
-        end = each.end
+    for snippet in aligned.snippets:
+        region = regions.setdefault(snippet.boxes[0], len(regions))
+        found.append(Snippet(end, snippet.end, region, snippet.score))
+        end = snippet.end
     return tuple(found)
 
 

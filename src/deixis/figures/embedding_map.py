@@ -66,7 +66,7 @@ def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, meth
     """
     check_space(model)
     features = [pictures.features(image) for image in images]
-    points = [Point("image", number, 0, 0, image.id) for number, image in enumerate(images)]
+    points = [Point("image", index, 0, 0, image.id) for index, image in enumerate(images)]
     texts: list[Tokens] = []
     for number, image in enumerate(images):
         for caption in image.captions:
@@ -75,7 +75,7 @@ def space_map(model: Model, pictures: Pictures, images: Sequence[Image], *, meth
     rows = [model.embed_images(features)]
     if texts:
         rows.append(model.embed_texts(texts))
-    if "localize" in model.abilities and all(each.regions is not None for each in features):
+    if "localize" in model.abilities and all(feature.regions is not None for feature in features):
         finer, vectors = _finer(model, images, features, len(points))
         points += finer
         rows.append(vectors)
@@ -94,22 +94,22 @@ def _finer(
     """Phrases of the images with the regions that suit them best; a region is embedded as a picture of its own."""
     points: list[Point] = []
     rows: list[NDArray[Any]] = []
-    for number, (image, own) in enumerate(zip(images, features, strict=True)):
-        assert own.regions is not None
+    for index, (image, feature) in enumerate(zip(images, features, strict=True)):
+        assert feature.regions is not None
         phrases = _phrases(image)
-        if not phrases or not len(own.regions):
+        if not phrases or not len(feature.regions):
             continue
-        boxes, scores = model.localize(own, phrases)
+        boxes, scores = model.localize(feature, phrases)
         best = np.asarray(scores).argmax(1)
         places: dict[int, int] = {}
         for row in np.unique(best).tolist():
             places[row] = first + len(points)
             x1, y1, x2, y2 = (float(side) for side in boxes[row])
-            points.append(Point("region", number, 0, 0, box=(x1, y1, x2, y2)))
-            region = ImageFeatures(own.regions[row], None, None, (x2 - x1, y2 - y1))
+            points.append(Point("region", index, 0, 0, box=(x1, y1, x2, y2)))
+            region = ImageFeatures(feature.regions[row], None, None, (x2 - x1, y2 - y1))
             rows.append(model.embed_images([region]))
         for phrase, row in zip(phrases, best.tolist(), strict=True):
-            points.append(Point("phrase", number, 0, 0, " ".join(phrase), to=places[row]))
+            points.append(Point("phrase", index, 0, 0, " ".join(phrase), to=places[row]))
         rows.append(model.embed_texts(phrases))
     return points, np.concatenate(rows) if rows else np.empty((0, 1))
 
@@ -123,8 +123,8 @@ def _phrases(image: Image) -> list[Tokens]:
     if not any(spans):
         spans = Chunker.load().phrases_of(captions)
     counts: dict[Tokens, int] = {}
-    for tokens, own in zip(captions, spans, strict=True):
-        for start, end in own:
+    for tokens, caption_spans in zip(captions, spans, strict=True):
+        for start, end in caption_spans:
             counts[tokens[start:end]] = counts.get(tokens[start:end], 0) + 1
     return sorted(counts, key=lambda phrase: -counts[phrase])[:PHRASES]
 

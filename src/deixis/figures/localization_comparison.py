@@ -51,7 +51,7 @@ def captions_with_boxes(images: Sequence[Image], phrases: int) -> list[tuple[Ima
     found = []
     for image in images:
         boxed = {chain.id for chain in image.chains if chain.boxes}
-        for number, caption in enumerate(image.captions):
+        for index, caption in enumerate(image.captions):
             if sum(phrase.chain in boxed for phrase in caption.phrases) >= phrases:
-                found.append((image, number))
+                found.append((image, index))
     return found

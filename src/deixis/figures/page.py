@@ -101,9 +101,9 @@ def _marked(caption: Caption, colours: dict[str, str], boxed: frozenset[str]) ->
         opening.setdefault(phrase.start, []).append(tag)
         closing[phrase.end] = closing.get(phrase.end, 0) + 1
     html, previous = "", ""
-    for number, token in enumerate(caption.tokens):
-        gap = "" if not number or stands_close(previous, token) else " "
-        html += gap + "".join(opening.get(number, [])) + escape(token) + "</mark>" * closing.get(number + 1, 0)
+    for index, token in enumerate(caption.tokens):
+        gap = "" if not index or stands_close(previous, token) else " "
+        html += gap + "".join(opening.get(index, [])) + escape(token) + "</mark>" * closing.get(index + 1, 0)
         previous = token
     return html
 

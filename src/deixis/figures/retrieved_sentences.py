@@ -30,7 +30,7 @@ def retrieved_sentences(
     """
     captions, owners = pictures.captions()
     written = [caption.text for image in pictures.images for caption in image.captions]
-    numbers = {image.id: number for number, image in enumerate(pictures.images)}
+    numbers = {image.id: index for index, image in enumerate(pictures.images)}
     features = [pictures.features(image) for image in images]
     scores = np.asarray(model.score(features, captions))
     found = []

@@ -115,7 +115,7 @@ def proposal_ranks(
         return np.zeros(0, np.int64)
     targets = [merge(own)[None] if rule == "merged" else own for own in gold]
     if boxes.ndim == 2:
-        starts = np.cumsum([0, *(len(own) for own in targets[:-1])])
+        starts = np.cumsum([0, *(len(target) for target in targets[:-1])])
         right = np.logical_or.reduceat(iou_matrix(np.concatenate(targets), boxes) >= threshold, starts, axis=0)
     else:
         right = np.stack([(iou_matrix(*pair) >= threshold).any(axis=0) for pair in zip(targets, boxes, strict=True)])

@@ -237,8 +237,8 @@ def _ngrams(tokens: Tokens) -> list[Ngrams]:
 def _common_subsequence(one: Tokens, other: Tokens) -> int:
     """Length of the longest common subsequence, a row of the usual table at a time as the bits of one integer."""
     places: dict[str, int] = {}
-    for place, token in enumerate(one):
-        places[token] = places.get(token, 0) | 1 << place
+    for index, token in enumerate(one):
+        places[token] = places.get(token, 0) | 1 << index
     # A zero bit marks where the table's row grows by one (Hyyrö 2004).
     every = (1 << len(one)) - 1
     row = every

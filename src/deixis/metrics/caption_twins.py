@@ -47,9 +47,9 @@ def caption_twins(corpus: Corpus, split: str, *, seed: int = 0) -> list[CaptionT
     made, changes = [], []
     for image in corpus.split(split):
         captions = [tokens_of(caption) for caption in image.captions]
-        for place, caption in enumerate(captions):
+        for index, caption in enumerate(captions):
             true = model.log_probability(caption)
-            for change in false_captions(caption, [*captions[:place], *captions[place + 1 :]], random, counts):
+            for change in false_captions(caption, [*captions[:index], *captions[index + 1 :]], random, counts):
                 likelier = true - model.log_probability(change.tokens)
                 made.append(CaptionTwins(image.id, change.kind, caption, change.tokens, likelier))
                 changes.append(change)
@@ -60,7 +60,7 @@ def equally_likely(twins: Sequence[CaptionTwins], random: np.random.Generator) -
     """As many pairs whose true caption is the likelier one as others, at every size of the difference."""
     chosen: list[int] = []
     for kind in KINDS:
-        rows = np.array([row for row, each in enumerate(twins) if each.kind == kind and each.likelier], np.int64)
+        rows = np.array([row for row, twin in enumerate(twins) if twin.kind == kind and twin.likelier], np.int64)
         likelier = np.array([twins[row].likelier for row in rows])
         for group in np.array_split(np.argsort(abs(likelier), kind="stable"), GROUPS):
             sides = [rows[group[likelier[group] > 0]], rows[group[likelier[group] < 0]]]
@@ -89,7 +89,7 @@ def twin_accuracy(
     found = _leads(model, corpus, corpus.split(split).images, twins)
     figures = {}
     for kind in KINDS:
-        rows = [row for row, each in enumerate(twins) if each.kind == kind]
+        rows = [row for row, twin in enumerate(twins) if twin.kind == kind]
         if rows:
             likelier = [twins[row].likelier > 0 for row in rows]
             blind = {"language_model": 100 * float(np.mean(likelier))}
@@ -111,7 +111,7 @@ def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequenc
     """The differences in the scores of twins, with their own picture first, then with others of the split."""
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
     others = [images[place] for place in spread]
-    texts: list[Tokens] = [text for each in twins for text in (each.true, each.false)]
+    texts: list[Tokens] = [text for twin in twins for text in (twin.true, twin.false)]
     shown = np.asarray(model.score([read_picture(corpus, image) for image in others], texts), np.float64)
     rows_of: dict[str, list[int]] = {}
     for row, each in enumerate(twins):

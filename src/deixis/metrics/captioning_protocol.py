@@ -63,7 +63,7 @@ def sentence_baseline(
     """The same for the training sentence that the model scores highest."""
     start = time.monotonic()
     features = pictures.all_features()
-    said = [known[own[0]] for own in best_sentences(model, features, known, 1)]
+    said = [known[ranked[0]] for ranked in best_sentences(model, features, known, 1)]
     return _judged("best training sentence", model, features, said, pictures, known, start, fields)
 
 

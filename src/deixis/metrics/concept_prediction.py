@@ -64,9 +64,9 @@ def concept_prediction(
     # With one score for all pictures every positive ranks behind every negative: precision is the share of positives.
     metrics["constant_score"] = {"map": float(100 * labels.mean(0)[present].mean())}
     metrics["by_concept"] = {
-        vocabulary.words[concept]: {name: float(own[place]) for name, own in figures.items()}
+        vocabulary.words[concept]: {name: float(own[index]) for name, own in figures.items()}
         | {"images": float(labels[:, concept].sum())}
-        for place, concept in enumerate(present)
+        for index, concept in enumerate(present)
     }
     return make_result(
         Protocol("concept prediction", TIES, {**pictures.parameters, "concepts": len(vocabulary)}),

@@ -68,7 +68,7 @@ def evaluate(
     corpus = corpus if isinstance(corpus, Corpus) else open_corpus(corpus)
     images = corpus.images if split is None else corpus.split(split).images
     store = FeatureStore(features) if isinstance(features, str | Path) else features
-    captions = [(number, caption) for number, image in enumerate(images) for caption in image.captions]
+    captions = [(index, caption) for index, image in enumerate(images) for caption in image.captions]
     # Models of Deixis read the corpus' own tokens, as in training.
     ours = isinstance(model, Model)
     texts: list[Any] = [tokens_of(caption) if ours else caption.text for _, caption in captions]

@@ -165,9 +165,9 @@ def _detect_named(
     boxes, scores = _answer(image, [detector.query for detector in named], localize)
     each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
     kept_of_each = _suppress(boxes, scores, suppression, np.full(len(named), -np.inf))
-    for detector, places, own, kept in zip(named, each, scores, kept_of_each, strict=True):
+    for detector, places, detector_scores, kept in zip(named, each, scores, kept_of_each, strict=True):
         gold = np.array(sorted(detector.gold[image.id]))
-        right, wrong = match(places[kept], own[kept], gold, threshold)
+        right, wrong = match(places[kept], detector_scores[kept], gold, threshold)
         detector.right += right.tolist()
         detector.wrong.append(wrong)
 
@@ -213,9 +213,9 @@ class _WrongCounts:
         self._counts = [np.zeros(len(right), np.int64) for right in self._right]
         self._gathered: list[tuple[npt.NDArray[np.intp], Floats]] = []
         self._waiting = 0
-        for number, detector in enumerate(detectors):
+        for index, detector in enumerate(detectors):
             wrong = np.concatenate(detector.wrong)
-            self.add(np.full(len(wrong), number), wrong)
+            self.add(np.full(len(wrong), index), wrong)
 
     def add(self, owners: npt.NDArray[np.intp], scores: Floats) -> None:
         """Add wrong answers: the index of the detector and the score of each."""
@@ -235,7 +235,7 @@ class _WrongCounts:
         owners, scores = (np.concatenate(parts) for parts in zip(*self._gathered, strict=True))
         order = np.lexsort((scores, owners))
         borders = np.searchsorted(owners[order], np.arange(len(self._right) + 1))
-        for number, (start, end) in enumerate(pairwise(borders)):
+        for index, (start, end) in enumerate(pairwise(borders)):
             ascending = scores[order[start:end]]
-            self._counts[number] += len(ascending) - np.searchsorted(ascending, self._right[number], side="left")
+            self._counts[index] += len(ascending) - np.searchsorted(ascending, self._right[index], side="left")
         self._gathered, self._waiting = [], 0

@@ -107,7 +107,7 @@ def presence_precision(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str
     if values.ndim != 2 or values.shape != marks.shape:
         raise DeixisError(f"scores {values.shape} and labels {marks.shape} must be matrices of the same shape")
     right, wrong = (marks == 1).sum(1), (marks == 0).sum(1)
-    by_phrase = np.array([_precision(row, own) for row, own in zip(values, marks, strict=True)])
+    by_phrase = np.array([_precision(row, mark) for row, mark in zip(values, marks, strict=True)])
     return {
         "pooled_ap": 100 * _precision(values, marks),
         "mean_ap": 100 * float(by_phrase.mean()),
@@ -152,14 +152,14 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
     if not asked.phrases or not (asked.labels == 0).any():
         raise DeixisError("nothing to detect: no phrase of these images is absent from one of them")
     scores = np.empty(asked.labels.shape, np.float32)
-    for number, image in enumerate(images):
+    for index, image in enumerate(images):
         given = np.asarray(score(image, asked.phrases))
         if given.shape != (len(asked.phrases),) or not (given < np.inf).all():
             raise DeixisError(
                 f"image {image.id}: expected {len(asked.phrases)} presence scores without NaN or +inf, "
                 f"got an array of shape {given.shape}: {given}"
             )
-        scores[:, number] = given
+        scores[:, index] = given
     found = presence_precision(scores, asked.labels)
     by_phrase = found["by_phrase"]
     types = [*TYPES, *sorted({name for own in asked.types for name in own} - set(TYPES))]

@@ -92,7 +92,7 @@ class Pictures:
 
     def captions(self) -> tuple[list[tuple[str, ...]], list[int]]:
         """The tokens of all captions, image by image, and the index of each caption's image."""
-        pairs = [(tokens_of(caption), number) for number, image in enumerate(self.images) for caption in image.captions]
+        pairs = [(tokens_of(caption), index) for index, image in enumerate(self.images) for caption in image.captions]
         return [tokens for tokens, _ in pairs], [number for _, number in pairs]
 
     def box_supervision(self, upper_bound: float | None = None) -> BoxSupervision:

@@ -68,7 +68,7 @@ def query_list(corpus: Corpus, split: str | None) -> QueryList:
 
 def phrase_id(image: Image, query: PhraseQuery) -> str:
     """Image, caption and first token of a phrase: `1000268201_693b08cb0e#0:3`, counted from 0."""
-    caption = next(number for number, own in enumerate(image.captions) if own is query.caption)
+    caption = next(index for index, own in enumerate(image.captions) if own is query.caption)
     return f"{image.id}#{caption}:{query.phrase.start}"
 
 

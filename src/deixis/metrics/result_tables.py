@@ -234,7 +234,7 @@ def _others(protocol: str, entries: Sequence[Entry], files: str | None = None) -
             for every, entry in zip(figures, entries, strict=True)
         ]
     members: dict[str, set[str]] = {}
-    for name in (name for own in figures for name in own):
+    for name in (name for figure in figures for name in figure):
         whole, member = _breakdown(name)
         members.setdefault(whole, set()).add(member)
     long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}

@@ -53,11 +53,11 @@ def geometry_choices(image: Image, random: np.random.Generator) -> list[Choice]:
     size = (image.width, image.height)
     objects = labelled_boxes(image, size)
     found = []
-    for each in expressions(objects, random):
-        if len(each.others) == 1:
-            texts = {"phrase": tokens_of(each.text), "noun_alone": tokens_of(f"the {each.noun}")}
-            boxes = objects.boxes[[each.target, each.others[0]]] * np.tile(size, 2)
-            found.append(Choice(each.kind, {name: Mention.of(tokens) for name, tokens in texts.items()}, boxes))
+    for expression in expressions(objects, random):
+        if len(expression.others) == 1:
+            texts = {"phrase": tokens_of(expression.text), "noun_alone": tokens_of(f"the {expression.noun}")}
+            boxes = objects.boxes[[expression.target, expression.others[0]]] * np.tile(size, 2)
+            found.append(Choice(expression.kind, {name: Mention.of(tokens) for name, tokens in texts.items()}, boxes))
     return found
 
 

@@ -60,9 +60,9 @@ def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **f
     start = time.monotonic()
     images = {image.id: image for image in pictures.images}
     by_image: dict[str, list[Twins]] = {}
-    for each in twins:
-        if each.image in images:
-            by_image.setdefault(each.image, []).append(each)
+    for twin in twins:
+        if twin.image in images:
+            by_image.setdefault(twin.image, []).append(twin)
     if not by_image:
         raise DeixisError("none of the exchanged captions is of an image of this split")
     found = _all_leads(model, pictures, by_image)

@@ -66,8 +66,8 @@ def beam_search(step: NextWord, state: State, *, start: int, end: int, width: in
     return [
         [
             Spoken(row[: row.index(end)] if end in row else row, score)
-            for row, score in zip(rows, own, strict=True)
+            for row, score in zip(rows, beam_scores, strict=True)
             if score > -torch.inf
         ]
-        for rows, own in zip(done_words.tolist(), done_scores.tolist(), strict=True)
+        for rows, beam_scores in zip(done_words.tolist(), done_scores.tolist(), strict=True)
     ]

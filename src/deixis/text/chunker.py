@@ -92,9 +92,7 @@ class Chunker:
         token_lists = [caption_tokens(caption) for caption in captions]
         found: list[list[Span]] = [[] for _ in token_lists]
         # Captions of similar length are decoded together, without padding.
-        order = sorted(
-            (number for number, tokens in enumerate(token_lists) if tokens), key=lambda n: len(token_lists[n])
-        )
+        order = sorted((index for index, tokens in enumerate(token_lists) if tokens), key=lambda n: len(token_lists[n]))
         block: list[int] = []
         size = 0
         for number in order:

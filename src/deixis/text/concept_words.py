@@ -75,7 +75,7 @@ class ConceptVocabulary:
     def __init__(self, concepts: Iterable[Concept]) -> None:
         self.concepts = tuple(concepts)
         self.words = tuple(concept.word for concept in self.concepts)
-        self._number = {form: number for number, concept in enumerate(self.concepts) for form in concept.forms}
+        self._number = {form: index for index, concept in enumerate(self.concepts) for form in concept.forms}
 
     def __len__(self) -> int:
         return len(self.concepts)
@@ -99,7 +99,10 @@ class ConceptVocabulary:
 
     def save(self, path: str | Path) -> None:
         """Write a readable table: one concept per line, with its forms separated by spaces, most common first."""
-        rows = ("\t".join([each.word, each.part, str(each.count), " ".join(each.forms)]) for each in self.concepts)
+        rows = (
+            "\t".join([concept.word, concept.part, str(concept.count), " ".join(concept.forms)])
+            for concept in self.concepts
+        )
         write_text(path, "\n".join([_HEADER, *rows, ""]))
 
     @classmethod

@@ -56,7 +56,7 @@ def constituency(words: Sequence[Word]) -> Tree:
     """The tree of a caption. Crossing dependencies are lifted until none cross; several roots are joined in an S."""
     if not words:
         return Tree("S")
-    heads = projective_heads([-1 if word.head == number else word.head for number, word in enumerate(words)])
+    heads = projective_heads([-1 if word.head == index else word.head for index, word in enumerate(words)])
     dependents: list[list[int]] = [[] for _ in words]
     roots: list[int] = []
     for number, head in enumerate(heads):
@@ -77,7 +77,7 @@ def projective_heads(heads: Sequence[int]) -> list[int]:
     """
     heads = list(heads)
     count = len(heads)
-    if any(not -1 <= head < count or head == number for number, head in enumerate(heads)):
+    if any(not -1 <= head < count or head == index for index, head in enumerate(heads)):
         raise DeixisError(f"a word hangs from no word among the {count}")
     while True:
         ways = [_way_up(heads, number) for number in range(count)]
@@ -108,10 +108,10 @@ def _way_up(heads: Sequence[int], number: int) -> list[int]:
 def _contiguous(ways: Sequence[Sequence[int]]) -> bool:
     """Whether the descendants of every word are contiguous."""
     size, first, last = [0] * len(ways), list(range(len(ways))), list(range(len(ways)))
-    for number, way in enumerate(ways):
+    for index, way in enumerate(ways):
         for above in way:
             size[above] += 1
-            first[above], last[above] = min(first[above], number), max(last[above], number)
+            first[above], last[above] = min(first[above], index), max(last[above], index)
     return all(high - low + 1 == count for low, high, count in zip(first, last, size, strict=True))
 
 
@@ -308,7 +308,7 @@ class _Projection:
         """
         waiting: list[Tree] = []
         joining = False
-        for place, dependent in enumerate(right):
+        for index, dependent in enumerate(right):
             relation = self.relation(dependent)
             if relation in _COORDINATORS:
                 waiting.append(self.phrase(dependent))
@@ -316,7 +316,7 @@ class _Projection:
             parts = self.conjuncts(dependent, node.label) if relation == "conj" else [self.phrase(dependent)]
             if relation == "conj" and not joining:
                 node = Tree(node.label, (_bare(node), *waiting, *parts))
-            elif joining == (relation == "conj") and (joining or not nested or place >= NESTED_MODIFIERS):
+            elif joining == (relation == "conj") and (joining or not nested or index >= NESTED_MODIFIERS):
                 node = Tree(node.label, (*node.children, *waiting, *parts))
             else:
                 node = Tree(node.label, (node, *waiting, *parts))

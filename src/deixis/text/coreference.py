@@ -64,12 +64,12 @@ def mention_texts(mentions: Iterable[tuple[int, Sequence[str], tuple[str, ...]]]
     """The mentions of one image, from the index of the caption, tokens and types, in the order of the captions."""
     mentions = list(mentions)
     found = []
-    for number, (caption, tokens, types) in enumerate(mentions):
+    for index, (caption, tokens, types) in enumerate(mentions):
         beside = [
             n for n, (other, _, own) in enumerate(mentions) if other == caption and not set(own).isdisjoint(types)
         ]
         words = tuple(token.lower() for token in tokens)
-        found.append(MentionText(words, types, sum(n < number for n in beside), len(beside)))
+        found.append(MentionText(words, types, sum(n < index for n in beside), len(beside)))
     return found
 
 

@@ -70,7 +70,9 @@ class Dependencies:
             for line in read_regular(path, TABLE_LIMIT).splitlines():
                 tokens, heads, relations = decoder.decode(line)
                 edges[tokens] = tuple(map(Edge, heads, relations))
-                if not len(tokens) == len(heads) == len(relations) or any(not 0 <= own < len(tokens) for own in heads):
+                if not len(tokens) == len(heads) == len(relations) or any(
+                    not 0 <= head < len(tokens) for head in heads
+                ):
                     raise InputError(path, f"the edges of {' '.join(tokens)!r} do not fit its words")
         except (msgspec.DecodeError, ValueError, RecursionError) as fault:
             raise InputError(path, f"is damaged ({fault})") from None

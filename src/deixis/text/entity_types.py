@@ -94,8 +94,8 @@ class EntityTypes:
     def _guess(self, words: Sequence[str], start: int, end: int) -> tuple[str, ...]:
         scores = list(self.lexicon.weights[""])
         for feature in features(words, start, end):
-            for number, weight in enumerate(self.lexicon.weights.get(feature, ())):
-                scores[number] += weight
+            for index, weight in enumerate(self.lexicon.weights.get(feature, ())):
+                scores[index] += weight
         return self._classes[scores.index(max(scores))]
 
 

@@ -94,7 +94,7 @@ def exchanged_captions(captions: Iterable[Sequence[str]], parser: Parser) -> Ite
     while batch := list(islice(waiting, BATCH)):
         read = list(parser.parse([tuple(token.lower() for token in tokens) for tokens in batch]))
         roles = [parties(sentence) for sentence in read]
-        made = [exchange(each, found) if found else None for each, found in zip(read, roles, strict=True)]
+        made = [exchange(each, role) if role else None for each, role in zip(read, roles, strict=True)]
         again = iter(parser.parse([tokens for tokens in made if tokens is not None]))
         for sentence, found, tokens in zip(read, roles, made, strict=True):
             if tokens is None or found is None:
@@ -117,9 +117,9 @@ def _subject(words: Sequence[Word], relation: int) -> int | None:
         # One that hangs from a noun tells what it wears or has: "a man in a red shirt".
         above = word.head
         return None if above == relation or words[above].tag.startswith("NN") else _subject(words, above)
-    for number, other in enumerate(words):
+    for index, other in enumerate(words):
         if other.head == relation and other.relation in ("nsubj", "nsubjpass"):
-            return number
+            return index
     # "a man holding a child": the noun that the clause describes.
     return word.head if word.relation == "acl" and words[word.head].tag.startswith("NN") else None
 

@@ -177,26 +177,26 @@ def _colours(
     ]
     if not allowed:
         return
-    for place, token in enumerate(tokens):
-        if token in _GROUP and _before_noun(tokens, place) and not _of_two_colours(tokens, place):
-            known = counts.get(tokens[place + 1], {})
+    for index, token in enumerate(tokens):
+        if token in _GROUP and _before_noun(tokens, index) and not _of_two_colours(tokens, index):
+            known = counts.get(tokens[index + 1], {})
             shares = np.array([known.get(colour, 0) + _COLOUR_SHARES[colour] / 100 for colour in allowed])
             new = allowed[random.choice(len(allowed), p=shares / shares.sum())]
-            yield FalseCaption("colour", _with_word(tokens, place, new), token, new)
+            yield FalseCaption("colour", _with_word(tokens, index, new), token, new)
 
 
 def _numbers(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
     numbers = {word for word in said if word in NUMBERS} | {_DIGITS[word] for word in said if word in _DIGITS}
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         # A picture whose captions give two numbers has two kinds of things, or people who disagree.
-        if token in NUMBERS and numbers == {token} and place + 1 < len(tokens):
+        if token in NUMBERS and numbers == {token} and index + 1 < len(tokens):
             near = [other for other in NUMBERS if 0 < abs(NUMBERS.index(other) - NUMBERS.index(token)) <= 2]
             new = near[random.integers(len(near))]
-            yield FalseCaption("number", _with_word(tokens, place, new), token, new)
+            yield FalseCaption("number", _with_word(tokens, index, new), token, new)
         if token == "two" and numbers == {"two"}:
-            yield from _one_and_two(tokens, place, said, "two", "a", singular)
+            yield from _one_and_two(tokens, index, said, "two", "a", singular)
         elif token in ("a", "an") and not numbers:
-            yield from _one_and_two(tokens, place, said, "a", "two", plural)
+            yield from _one_and_two(tokens, index, said, "a", "two", plural)
             return
 
 
@@ -222,20 +222,20 @@ def _one_and_two(
 
 
 def _attributes(tokens: Tokens, said: set[str], random: np.random.Generator) -> Iterator[FalseCaption]:
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         opposite = _OPPOSITE.get(token)
         if opposite is None or said & set(opposite):
             continue
         new = opposite[random.integers(len(opposite))]
-        yield FalseCaption("attribute", _with_word(tokens, place, new), token, new)
+        yield FalseCaption("attribute", _with_word(tokens, index, new), token, new)
 
 
 def _modifier_exchanges(tokens: Tokens, pairs: set[tuple[str, str]]) -> Iterator[FalseCaption]:
     """Two colours, or two attributes of one kind, that belong to different nouns, in each other's place."""
     places = [
-        place
-        for place, token in enumerate(tokens)
-        if token in _MODIFIERS and _before_noun(tokens, place) and not _of_two_colours(tokens, place)
+        index
+        for index, token in enumerate(tokens)
+        if token in _MODIFIERS and _before_noun(tokens, index) and not _of_two_colours(tokens, index)
     ]
     for first, second in combinations(places, 2):
         one, two = tokens[first], tokens[second]
@@ -257,7 +257,7 @@ def _comparable(one: str, two: str) -> bool:
 
 def _party_exchanges(tokens: Tokens, others: Sequence[Tokens]) -> Iterator[FalseCaption]:
     """Two people or animals in each other's place, where what is between them does not hold both ways."""
-    places = [place for place, token in enumerate(tokens) if token in ANIMATE]
+    places = [index for index, token in enumerate(tokens) if token in ANIMATE]
     if len(places) != 2 or tokens[places[0]] == tokens[places[1]]:
         return
     first, second = places

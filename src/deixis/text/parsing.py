@@ -137,8 +137,8 @@ def _from_stanza(tokens: Sequence[str], sentence: Any) -> Sentence:
     converted = flattened(_converted(tree, iter(range(len(tokens)))))
     check_tree(converted, len(tokens))
     words = [
-        Word(text, number, "", word.xpos or "", word.lemma or "")
-        for number, (text, word) in enumerate(zip(tokens, sentence.words, strict=True))
+        Word(text, index, "", word.xpos or "", word.lemma or "")
+        for index, (text, word) in enumerate(zip(tokens, sentence.words, strict=True))
     ]
     return Sentence(tuple(words), (), converted)
 

@@ -56,7 +56,7 @@ def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
 
 def trimmed(tokens: Sequence[str], text: str) -> tuple[int, int]:
     """The span of all tokens except punctuation at either end. Raises `DeixisError` if there are no words."""
-    real = [place for place, token in enumerate(tokens) if any(map(str.isalnum, token))]
+    real = [index for index, token in enumerate(tokens) if any(map(str.isalnum, token))]
     if not real:
         raise DeixisError(f"the phrase {text[:80]!r} has no words")
     return real[0], real[-1] + 1

@@ -53,7 +53,7 @@ class Treebank:
             return [sentence.tree for sentence in self._loaded.parse(texts)]
         except ParserMissing:
             spans = Chunker.load().phrases_of(texts)
-            return [chunk_tree(len(text), own) for text, own in zip(texts, spans, strict=True)]
+            return [chunk_tree(len(text), phrases) for text, phrases in zip(texts, spans, strict=True)]
 
     def add(self, trees: Iterable[TokensAndTree]) -> None:
         """Add trees. Texts that already have a tree keep it."""

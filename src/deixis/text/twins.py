@@ -109,7 +109,7 @@ def cached_twins(corpus: Corpus) -> Path:
 
 def write_twins(path: str | Path, twins: Sequence[Twins]) -> None:
     """Write one JSON object per line."""
-    write_text(path, "".join(msgspec.json.encode(each).decode() + "\n" for each in twins))
+    write_text(path, "".join(msgspec.json.encode(twin).decode() + "\n" for twin in twins))
 
 
 def read_twins(path: str | Path) -> list[Twins]:

@@ -87,7 +87,7 @@ class CombinedModel(FeatureModel):
             return np.asarray(-squares)
         regions = [regions_of(image)[0] for image in images]
         parts = region_phrase_distances(
-            np.concatenate([self._phrases.embed_visual(own) for own in regions]),
+            np.concatenate([self._phrases.embed_visual(image_regions) for image_regions in regions]),
             np.cumsum([0, *map(len, regions)]),
             self._phrases.embed_texts(list(rows)),
             [rows[tuple(phrase)] for own in phrases for phrase in own],
@@ -141,6 +141,8 @@ def phrase_finder() -> Callable[[Sequence[Tokens]], list[list[Tokens]]]:
 
     def find(texts: Sequence[Tokens]) -> list[list[Tokens]]:
         spans = chunker.phrases_of(texts)
-        return [[tuple(text[start:end]) for start, end in own] for text, own in zip(texts, spans, strict=True)]
+        return [
+            [tuple(text[start:end]) for start, end in text_spans] for text, text_spans in zip(texts, spans, strict=True)
+        ]
 
     return find

@@ -250,7 +250,7 @@ def _with_features(source: TrainingSet | Corpus, *stores: FeatureStore) -> list[
 
 def _merged_boxes(image: Image) -> NDArray[np.float64]:
     """One box for each chain that has boxes, `(chains, 4)`."""
-    boxes = [merge(box_array(image.boxes[number] for number in chain.boxes)) for chain in image.chains if chain.boxes]
+    boxes = [merge(box_array(image.boxes[index] for index in chain.boxes)) for chain in image.chains if chain.boxes]
     return np.array(boxes, np.float64).reshape(-1, 4)
 
 

@@ -158,7 +158,7 @@ def package_files() -> dict[str, Traversable]:
 
     package = files("deixis")
     folders = {"base": package / "base"} | {paper: package / "papers" / paper.replace("-", "_") for paper in PAPERS}
-    return dict(sorted(found for name, folder in folders.items() for found in _toml_files(name, folder / "recipes")))
+    return dict(sorted(file for name, folder in folders.items() for file in _toml_files(name, folder / "recipes")))
 
 
 def _toml_files(name: str, folder: Traversable) -> Iterator[tuple[str, Traversable]]:

@@ -97,7 +97,7 @@ def reproduce(
     missing = sorted({known[name].corpus for name in chosen} - materials.keys())
     if missing:
         raise DeixisError(f"these recipes need the corpus {missing[0]!r}; give it as --corpus {missing[0]}=PATH")
-    combined = [each for each in combinations() if {each.sentences, each.phrases} <= set(chosen)]
+    combined = [pair for pair in combinations() if {pair.sentences, pair.phrases} <= set(chosen)]
     for name in chosen:
         # Results of another corpus are refused before anything is trained.
         for seed in seeds:

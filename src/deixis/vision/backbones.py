@@ -269,7 +269,7 @@ class DetectorBackbone(NetworkBackbone):
         """The head's features `(all boxes, channels)` of each picture's boxes `(boxes, 4)` in input pixels."""
         rows, columns = maps.values.shape[-2:]
         size = torch.tensor([columns, rows, columns, rows]) * self.stride
-        return region_features(self.detector, maps.values, [own / size for own in boxes])
+        return region_features(self.detector, maps.values, [image_boxes / size for image_boxes in boxes])
 
 
 def tower_backbone(tower: PictureTower, device: str = "cpu", exported: bool = False) -> NetworkBackbone:

@@ -106,10 +106,10 @@ class EfficientNetLite(nn.Module):
         blocks: list[_Block] = []
         channels = _STEM
         last_of_stage = []
-        for number, (repeats, kernel, stride, expansion, width) in enumerate(_STAGES):
+        for index, (repeats, kernel, stride, expansion, width) in enumerate(_STAGES):
             scaled = _round_channels(width * variant.width)
             # The first and the last stage, like stem and head, do not grow in depth.
-            if 0 < number < len(_STAGES) - 1:
+            if 0 < index < len(_STAGES) - 1:
                 repeats = math.ceil(repeats * variant.depth)
             for repeat in range(repeats):
                 blocks.append(_Block(channels, scaled, kernel, stride if repeat == 0 else 1, expansion))
@@ -142,9 +142,9 @@ class EfficientNetLite(nn.Module):
         """Maps at strides 8, 16 and 32, with `pyramid_channels` channels."""
         levels = []
         x = self._activate(self._bn0(self._conv_stem(pictures)))
-        for number, block in enumerate(self._blocks):
+        for index, block in enumerate(self._blocks):
             x = block(x)
-            if number in self._level_ends:
+            if index in self._level_ends:
                 levels.append(x)
         return levels
 
@@ -154,7 +154,7 @@ class EfficientNetLite(nn.Module):
         Every second cell of the last level then has the value that it had before, except near the borders.
         """
         convolutions = [cast(nn.Conv2d, block._depthwise_conv) for block in self._blocks]
-        last = max(number for number, convolution in enumerate(convolutions) if convolution.stride[0] > 1)
+        last = max(index for index, convolution in enumerate(convolutions) if convolution.stride[0] > 1)
         for number, convolution in enumerate(convolutions):
             if number >= last:
                 dilation = 1 if number == last else 2

@@ -86,7 +86,7 @@ class PrecomputedFeatures:
                 block = self._rows[first : first + copies]
                 if not np.array_equal(block, np.broadcast_to(block[:1], block.shape), equal_nan=True):
                     raise InputError(self.path, f"has {copies} different rows per image; give the ids", f"row {first}")
-        return {image.id: number * copies for number, image in enumerate(corpus)}
+        return {image.id: index * copies for index, image in enumerate(corpus)}
 
     def _by_id(self, listed: list[str], corpus: Corpus) -> dict[str, int]:
         if len(listed) != len(self._rows):

@@ -130,7 +130,7 @@ def _jpeg_header(data: bytes) -> _JpegHeader | str | None:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             height, width, count = struct.unpack_from(">HHB", data, position + 3)
             factors = data[position + 9 : position + 8 + 3 * count : 3]
-            frame = marker, width, height, [(each >> 4, each & 15) for each in factors]
+            frame = marker, width, height, [(factor >> 4, factor & 15) for factor in factors]
         parsed += marker in (0xDB, 0xED) or (marker == 0xE1 and data.startswith(b"Exif\0\0", position + 2))
         position += length
 

@@ -81,7 +81,7 @@ def region_vectors(maps: Maps, boxes: Sequence[Tensor], *, bins: int = BINS, sam
     across, down = (weights.mean(1) for weights in _weights(maps, padded.flatten(0, 1), bins, samples))
     cells = (down[:, :, None] * across[:, None, :]).reshape(*padded.shape[:2], down.shape[1] * across.shape[1])
     vectors = cells @ maps.values.flatten(2).transpose(1, 2)
-    return torch.cat([rows[: len(own)] for rows, own in zip(vectors, boxes, strict=True)])
+    return torch.cat([rows[: len(image_boxes)] for rows, image_boxes in zip(vectors, boxes, strict=True)])
 
 
 def region_bins(maps: Maps, boxes: Sequence[Tensor], bins: int, *, samples: int = SAMPLES) -> Tensor:
@@ -93,8 +93,8 @@ def region_bins(maps: Maps, boxes: Sequence[Tensor], bins: int, *, samples: int 
         bins, samples: as in `roi_align`.
     """
     vectors = []
-    for values, own in zip(maps.values, boxes, strict=True):
-        across, down = _weights(Maps(values[None], maps.stride, maps.origin), own, bins, samples)
+    for values, image_boxes in zip(maps.values, boxes, strict=True):
+        across, down = _weights(Maps(values[None], maps.stride, maps.origin), image_boxes, bins, samples)
         cells = values.permute(1, 2, 0)  # (rows, columns, channels)
         bands = torch.einsum("bir,rkc->bikc", down, cells)
         vectors.append(torch.einsum("bjk,bikc->bijc", across, bands).flatten(1))

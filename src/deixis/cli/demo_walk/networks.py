@@ -58,8 +58,8 @@ def region_stores(corpus: Corpus, out: Path, progress: Callable[[int, int], None
     """Extract features of proposals and of ground-truth boxes, which the phrase recipes need."""
     recipe = load_recipe("two-branch/demo-phrases").recipe
     stores = []
-    for number, wanted in enumerate(kind_of(recipe.kind).features(recipe)):
-        folder = out / "features" / ("chains" if number else "proposals")
+    for index, wanted in enumerate(kind_of(recipe.kind).features(recipe)):
+        folder = out / "features" / ("chains" if index else "proposals")
         extract(corpus, make_mapper(wanted), folder, progress=progress)
         stores.append(FeatureStore(folder))
     return stores

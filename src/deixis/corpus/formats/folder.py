@@ -183,7 +183,7 @@ def _json_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, o
 def _csv_rows(tree: FileTree, table: str) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Rows of a table with or without a header. Empty cells are None."""
     lines = [f"{line}\n" for _, line in read_lines(tree, table)]
-    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    first = next((index for index, line in enumerate(lines) if line.strip()), None)
     if first is None:
         return
     layout = _header(lines[first]) or _headless(lines[first])

@@ -63,9 +63,9 @@ def read(tree: FileTree) -> Corpus:
 def write(corpus: Corpus, out: Path) -> None:
     target = out if out.suffix == ".json" else out / FILE_NAME
     images = []
-    for number, image in enumerate(keep(corpus)):
+    for index, image in enumerate(keep(corpus)):
         sentences = [
-            _Sentence(caption.text, list(caption.tokens), number_or_text(caption.id), number)
+            _Sentence(caption.text, list(caption.tokens), number_or_text(caption.id), index)
             for caption in image.captions
         ]
         folder, _, filename = image.file.rpartition("/")
@@ -75,7 +75,7 @@ def write(corpus: Corpus, out: Path) -> None:
                 filepath=folder,
                 sentences=sentences,
                 split=image.split,
-                imgid=number,
+                imgid=index,
                 sentids=[sentence.sentid for sentence in sentences if sentence.sentid is not None],
                 cocoid=None if stem(image.file) == image.id else number_or_text(image.id),
                 source_id=image.source_id,

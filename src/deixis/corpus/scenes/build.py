@@ -245,9 +245,9 @@ def count_swaps(corpus: Corpus) -> list[Swap]:
 def _swaps(corpus: Corpus, twist: str) -> list[Swap]:
     pictures = _pictures(corpus)
     return [
-        Swap(image.id, number, image.captions[number].text, twin.text, twin.relation)
+        Swap(image.id, index, image.captions[index].text, twin.text, twin.relation)
         for image in corpus
-        for number, twin in enumerate(false_twins(pictures.scenes[image.id], pictures.seed, twist))
+        for index, twin in enumerate(false_twins(pictures.scenes[image.id], pictures.seed, twist))
         if twin is not None
     ]
 

@@ -75,7 +75,7 @@ class ChunkerNetwork(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         real = (rows[..., 0] != PAD)[:, None]
-        vectors = [vectors(rows[..., number]) for number, vectors in enumerate(self.vectors.children())]
+        vectors = [vectors(rows[..., index]) for index, vectors in enumerate(self.vectors.children())]
         hidden = self.dropout(torch.cat(vectors, dim=-1)).transpose(1, 2)
         for number, convolution in enumerate(self.convolutions):
             change = torch.relu(convolution(hidden)) * real
@@ -156,7 +156,9 @@ class ChunkerTask:
     def validate(self) -> dict[str, float]:
         """F1 of the spans of the captions that were held out."""
         spans = self.export().phrases_of(self._held_out)
-        phrases = zip(self._held_out, spans, ([("other",)] * len(found) for found in spans), strict=True)
+        phrases = zip(
+            self._held_out, spans, ([("other",)] * len(caption_spans) for caption_spans in spans), strict=True
+        )
         return {"f1": score_chunking(phrases).overall.f1}
 
     def describe(self, batch: ChunkerBatch) -> str:
@@ -174,10 +176,10 @@ def export(network: ChunkerNetwork, vocabularies: Mapping[str, Sequence[str]]) -
     }
     arrays |= {"pairs": network.pairs, "first": network.first, "last": network.last}
     arrays |= {"labels.weight": network.labels.weight.T, "labels.bias": network.labels.bias}
-    for number, convolution in enumerate(network.convolutions):
+    for index, convolution in enumerate(network.convolutions):
         weight = convolution.get_parameter("weight").permute(2, 1, 0)  # (3, inputs, outputs)
-        arrays[f"convolution.{number}.weight"] = weight.flatten(0, 1)
-        arrays[f"convolution.{number}.bias"] = convolution.get_parameter("bias")
+        arrays[f"convolution.{index}.weight"] = weight.flatten(0, 1)
+        arrays[f"convolution.{index}.bias"] = convolution.get_parameter("bias")
     return Chunker(vocabularies, {name: array.detach().numpy().copy() for name, array in arrays.items()})
 
 

@@ -51,7 +51,7 @@ def _fit(types: list[str], found: list[tuple[str, ...]]) -> tuple[list[str], dic
 
     counts = Counter(feature for row in found for feature in row)
     names = sorted(feature for feature, count in counts.items() if count >= FEATURE_COUNT)
-    columns = {name: number for number, name in enumerate(names)}
+    columns = {name: index for index, name in enumerate(names)}
     cells = [(row, columns[name]) for row, row_names in enumerate(found) for name in row_names if name in columns]
     rows, hits = np.array(cells).reshape(-1, 2).T
     table = csr_matrix((np.ones(len(cells)), (rows, hits)), shape=(len(found), len(names)))

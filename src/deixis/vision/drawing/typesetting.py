@@ -41,8 +41,8 @@ def stands_close(previous: str, token: str) -> bool:
 def as_written(tokens: Sequence[str]) -> str:
     """Join tokens with the usual spaces."""
     return "".join(
-        token if not number or stands_close(tokens[number - 1], token) else f" {token}"
-        for number, token in enumerate(tokens)
+        token if not index or stands_close(tokens[index - 1], token) else f" {token}"
+        for index, token in enumerate(tokens)
     )
 
 
@@ -111,7 +111,7 @@ def set_caption(caption: Caption, size: int, column: float) -> Setting:
     face, space = font(size), font(size).getlength(" ")
     words: list[Word] = []
     x, line, previous = 0.0, 0, ""
-    for number, token in enumerate(caption.tokens):
+    for index, token in enumerate(caption.tokens):
         close = token in _CLOSE and bool(words)
         gap = 0.0 if close or previous in _OPEN or not words else space
         for piece in _pieces(printable(token), face, column):
@@ -119,7 +119,7 @@ def set_caption(caption: Caption, size: int, column: float) -> Setting:
             # A line never begins with punctuation, which may exceed the column instead.
             if x and x + gap + width > column + (size if close else 0):
                 x, line, gap = 0.0, line + 1, 0.0
-            words.append(Word(piece, number, line, x + gap, width))
+            words.append(Word(piece, index, line, x + gap, width))
             x, gap = x + gap + width, 0.0
         previous = token
     levels = underline_levels(caption.phrases)
