@@ -32,8 +32,7 @@ from reporting import write_report
 from torch.utils.flop_counter import FlopCounterMode
 
 from deixis.corpus import Corpus
-from deixis.features import extract
-from deixis.features.extraction import batches, map_batch
+from deixis.features.extraction import batches, extract, map_batch
 from deixis.features.feature_recipe import BUILT_IN
 from deixis.features.mapper import BackboneMapper, BoxMapper, PreparedPicture, make_mapper
 from deixis.features.picture_loading import read

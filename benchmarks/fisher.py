@@ -23,7 +23,9 @@ from reporting import write_report
 
 from deixis.corpus import open_corpus
 from deixis.corpus.leak_guard import training_set
-from deixis.text import FisherVectors, WordVectors, spacy_vectors, tokens_of
+from deixis.text.fisher import FisherVectors
+from deixis.text.tokens import tokens_of
+from deixis.text.word_vectors import WordVectors, spacy_vectors
 
 CAPTIONS = 100_000
 #: What encoding is held to: seconds on 2 cores, bytes at the peak of the whole process.

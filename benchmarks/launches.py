@@ -33,8 +33,8 @@ from two_branch import machine
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
-from deixis.features import ArraySpec, FeatureStore
-from deixis.features.layout import make_plan
+from deixis.features.layout import ArraySpec, make_plan
+from deixis.features.store import FeatureStore
 from deixis.features.store_writing import StoreWriter, write_partition
 from deixis.text.chunker import Chunker
 from deixis.text.treebank import chunk_tree, corpus_texts

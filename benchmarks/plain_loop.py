@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.features import FeatureStore, extract
+from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
 from deixis.features.mapper import BackboneMapper
+from deixis.features.store import FeatureStore
 from deixis.vision.backbones import DEFAULT, Backbone, NetworkBackbone, NetworkInput, load_backbone
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite
 from deixis.vision.reading import read_picture

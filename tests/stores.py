@@ -10,8 +10,8 @@ import numpy as np
 
 from deixis.corpus import Corpus, Image
 from deixis.corpus.boxes import box_array, merge
-from deixis.features import ArraySpec, FeatureStore
-from deixis.features.layout import SkippedImage, make_plan
+from deixis.features.layout import ArraySpec, SkippedImage, make_plan
+from deixis.features.store import FeatureStore
 from deixis.features.store_writing import StoreWriter, write_partition
 
 

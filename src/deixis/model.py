@@ -1,8 +1,8 @@
 """What a model can be asked: one class for every model, trained here or elsewhere. `deixis.load_model` opens one.
 
 Pictures are paths, PIL pictures in RGB, or `ImageFeatures`, the row of a feature store (`store_images`). Texts are
-strings, or lower-case tokens (`deixis.text.tokens_of`); sentences and phrases alike. Answers are NumPy arrays and the
-small records below. Scores are higher for what fits better.
+strings, or lower-case tokens (`deixis.text.tokens.tokens_of`); sentences and phrases alike. Answers are NumPy arrays
+and the small records below. Scores are higher for what fits better.
 
 A model implements some of the methods; `abilities` names them, and the others raise `CannotError`.
 """

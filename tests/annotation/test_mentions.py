@@ -5,7 +5,8 @@ from __future__ import annotations
 from deixis.annotation.mentions import documents, given_document, is_pronoun_or_nonvisual
 from deixis.annotation.workflow_records import representative
 from deixis.corpus import Corpus, make_caption, make_image
-from deixis.text import Chunker, EntityTypes
+from deixis.text.chunker import Chunker
+from deixis.text.entity_types import EntityTypes
 from tests.annotation.worlds import made_up_corpus
 
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image as Pillow
 
 from deixis.cli import main
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 
 Run = Callable[..., tuple[int, str, str]]
 

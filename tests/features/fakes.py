@@ -23,7 +23,8 @@ import numpy as np
 from deixis.corpus import Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import InputError
-from deixis.features import ArraySpec, extract
+from deixis.features.extraction import extract
+from deixis.features.layout import ArraySpec
 
 ARRAYS = {
     "image": ArraySpec((6,)),

@@ -21,10 +21,11 @@ import pytest
 from deixis.corpus import Corpus, Image, make_image
 from deixis.corpus.pictures import open_pictures
 from deixis.errors import DeixisError, InputError
-from deixis.features import FeatureStore, extract
 from deixis.features import picture_loading as reading
+from deixis.features.extraction import extract
 from deixis.features.layout import Plan
 from deixis.features.picture_loading import read
+from deixis.features.store import FeatureStore
 from tests.features.fakes import FakeMapper, FakePicture, features_of, folder_bytes, make_corpus
 
 ROOT = Path(__file__).parents[2]

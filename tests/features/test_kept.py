@@ -10,8 +10,8 @@ from PIL import Image as Pillow
 
 from deixis.corpus import Box, Chain, Corpus, make_image
 from deixis.errors import DeixisError, InputError
-from deixis.features import extract
 from deixis.features import mapper as mapper_room
+from deixis.features.extraction import extract
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, FileRecipe, RegionRecipe, made_by, stored_settings
 from deixis.features.kept import features_for, kept_folder
 from deixis.features.region_boxes import MergedBoxes, NearChains

@@ -16,11 +16,12 @@ from PIL import Image as Pillow
 from deixis.corpus import Box, Corpus, Image, make_image
 from deixis.corpus.pictures import RenderedPictures
 from deixis.errors import DeixisError, InputError
-from deixis.features import FeatureStore, extract
+from deixis.features.extraction import extract
 from deixis.features.feature_recipe import BUILT_IN, FeatureRecipe, RegionRecipe, load_recipe
 from deixis.features.mapper import BackboneMapper, BoxMapper, make_mapper
 from deixis.features.picture_loading import read
 from deixis.features.region_boxes import DrawnBoxes, LearnedBoxes, ProposedBoxes, StoredBoxes, load_boxes
+from deixis.features.store import FeatureStore
 from deixis.vision.backbones import NetworkBackbone, NetworkInput, as_bytes
 from deixis.vision.learned_proposals import BUNDLED, LearnedProposals
 from deixis.vision.proposals import Proposals

@@ -9,9 +9,10 @@ import pytest
 
 from deixis.corpus import TYPES
 from deixis.corpus.scenes import scenes_corpus
-from deixis.features import FeatureStore, extract
+from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
 from deixis.features.mapper import make_mapper
+from deixis.features.store import FeatureStore
 from tests.features.probes import nearest_labels, probe_words
 
 WORDS = ("tree", "ball", "man", "woman", "boy", "girl", "bench", "beach", "street", "flowers")

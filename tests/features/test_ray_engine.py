@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from deixis.errors import DeixisError
-from deixis.features import FeatureStore, extract
+from deixis.features.extraction import extract
 from deixis.features.ray_engine import extract_on_ray
+from deixis.features.store import FeatureStore
 from tests.features.fakes import FakeMaker, FakeMapper, folder_bytes, make_corpus
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")

@@ -17,8 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deixis.errors import DeixisError, InputError
-from deixis.features import ArraySpec, FeatureStore, FixedArray, RaggedArray, extract
-from deixis.features.layout import Manifest, Plan, Sidecar, SkippedImage, StoredFile, make_plan, read_json, write_json
+from deixis.features.arrays import FixedArray, RaggedArray
+from deixis.features.extraction import extract
+from deixis.features.layout import (
+    ArraySpec,
+    Manifest,
+    Plan,
+    Sidecar,
+    SkippedImage,
+    StoredFile,
+    make_plan,
+    read_json,
+    write_json,
+)
+from deixis.features.store import FeatureStore
 from deixis.features.store_writing import StoreWriter, write_partition
 from tests.features.fakes import ARRAYS, FakeMapper, features_of, make_corpus
 
@@ -198,7 +210,7 @@ def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
 OPEN_AND_MEASURE = """
 import sys, time, resource
 import numpy as np
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 def memory(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = memory()
 times = []

@@ -11,7 +11,7 @@ import torch
 
 import deixis
 from deixis.corpus import Corpus
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.protocols import Pictures, retrieval
 from deixis.training.feature_model import FeatureModel
 from tests.search.fakes import CellModel

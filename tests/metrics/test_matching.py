@@ -11,7 +11,7 @@ import pytest
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics import protocols as matching
 from deixis.metrics.localization import PhraseQuery, evaluate_localization
 from deixis.metrics.phrase_detection import evaluate_average_precision

@@ -10,9 +10,10 @@ import pytest
 
 from deixis.corpus import open_corpus
 from deixis.corpus.leak_guard import training_set
-from deixis.features import FeatureStore, extract
+from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.mapper import make_mapper
+from deixis.features.store import FeatureStore
 from tests.features.probes import probe_words
 
 FLICKR8K = Path(os.environ.get("DEIXIS_DATA", "no data")) / "flickr8k"

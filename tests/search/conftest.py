@@ -15,7 +15,7 @@ from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.text_tower import TextTower, TowerRecipe
 from deixis.corpus import Corpus, open_corpus
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.papers.dvsa.captioner import Captioner, CaptionerRecipe, DecodingRecipe
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.text.recurrent import RecurrentRecipe

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import pytest
 
-import deixis.text
 from deixis.text.bag_of_words import MeanVectors, tfidf
 from deixis.text.word_vectors import WordVectors
 
@@ -35,8 +33,3 @@ def test_mean_vectors_are_means_over_known_words_with_content() -> None:
     np.testing.assert_allclose(means, [table[0], table[1], table[0], [0, 0, 0], [0, 0, 0]], rtol=1e-6)
     means = MeanVectors(vectors).transform([("cat", "dog", "dog")])
     np.testing.assert_allclose(means, [(table[1] + 2 * table[0]) / 3], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", sorted(deixis.text.__all__))
-def test_every_public_name_is_there(name: str) -> None:
-    assert getattr(deixis.text, name).__doc__

@@ -13,8 +13,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from deixis.corpus import TrainingSet, open_corpus, training_set
 from deixis.errors import DeixisError, InputError
-from deixis.text import FisherVectors, MeanVectors, WordVectors, named_vectors
 from deixis.text import featurizers as room
+from deixis.text import named_vectors
+from deixis.text.bag_of_words import MeanVectors
 from deixis.text.featurizers import (
     TextRecipe,
     TokenIds,
@@ -24,9 +25,11 @@ from deixis.text.featurizers import (
     text_features,
     training_captions,
 )
+from deixis.text.fisher import FisherVectors
 from deixis.text.named_vectors import StoredVectors
 from deixis.text.tokens import tokens_of
 from deixis.text.vector_features import FisherFeatures
+from deixis.text.word_vectors import WordVectors
 
 RECIPES = [
     TextRecipe("hglmm", centres=3),

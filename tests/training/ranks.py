@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.errors import DeixisError
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.training import runs
 from deixis.training.distributed import GlobalBatchNorm, Ranks, RowGather, joined, make_global
 from deixis.training.kinds import KINDS

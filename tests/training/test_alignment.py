@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.model import store_images
 from deixis.papers.dvsa.loss import fragment_hinge, max_margin
 from deixis.papers.dvsa.model import AlignmentModel

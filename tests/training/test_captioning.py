@@ -11,7 +11,7 @@ import torch
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import DeixisError
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.captioning_protocol import best_sentences
 from deixis.metrics.protocols import Pictures
 from deixis.model import store_images

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.errors import CannotError, DeixisError, InputError
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.paper_tables import paper_tables
 from deixis.model import has_own_score, store_images
 from deixis.papers.concepts_order.loss import concept_loss, structured_ranking

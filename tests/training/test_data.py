@@ -11,7 +11,8 @@ import torch
 from deixis.corpus import Corpus, Image, TrainingSet, make_caption, make_image, open_corpus, training_set
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
-from deixis.features import FeatureStore, Ragged
+from deixis.features.arrays import Ragged
+from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, TextRecipe, fit_text_features, training_captions
 from deixis.text.tokens import tokens_of
 from deixis.training.pair_data import PhraseData, encode_texts, of_items, phrase_data, sentence_data

@@ -11,7 +11,7 @@ import torch
 
 from deixis.corpus import Corpus, Image
 from deixis.corpus.boxes import box_array, merge
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.score_blocks import MatrixScores
 from deixis.model import ImageFeatures

@@ -13,7 +13,7 @@ import torch
 from deixis.corpus import Corpus, Image, make_caption, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError, InputError
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.region_phrase_ranking import evaluate_region_phrases, region_phrases
 from deixis.metrics.results import BoxSupervision
 from deixis.metrics.score_blocks import MatrixScores

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError, InputError
-from deixis.features import FeatureStore
 from deixis.features.feature_recipe import made_by
+from deixis.features.store import FeatureStore
 from deixis.files import taken
 from deixis.metrics.former_names import RECIPES
 from deixis.metrics.ranking import evaluate_ranking

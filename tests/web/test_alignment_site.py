@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from deixis.corpus import Corpus, make_caption, open_corpus, training_set
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.figures import alignment_site
 from deixis.figures.alignment_site import write_site
 from deixis.model import Description, Model, store_images

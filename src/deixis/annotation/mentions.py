@@ -10,7 +10,8 @@ import msgspec
 from deixis.annotation.workflow_records import Document, GivenChain, Mention
 from deixis.corpus import NOT_VISUAL, TYPES, Caption, Corpus, Image
 from deixis.corpus.spans import Span
-from deixis.text import Chunker, EntityTypes
+from deixis.text.chunker import Chunker
+from deixis.text.entity_types import EntityTypes
 
 #: How much of a corpus a project takes over: captions only, or also mentions, chains, boxes.
 Start = Literal["captions", "mentions", "chains", "boxes"]

@@ -21,7 +21,8 @@ from deixis.annotation.workflow_records import Document, Settings
 from deixis.corpus import Corpus
 from deixis.corpus.pictures import Pictures
 from deixis.errors import DeixisError, InputError
-from deixis.text import Chunker, EntityTypes
+from deixis.text.chunker import Chunker
+from deixis.text.entity_types import EntityTypes
 from deixis.vision.reading import read_size
 
 #: Images written at once.

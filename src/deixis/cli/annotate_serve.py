@@ -80,7 +80,7 @@ def _assistant(project: str, links: bool, run: Path | None, features: list[Path]
 
     from deixis.cli.localize import run_localizer
     from deixis.cli.output import busy
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
 
     with busy("Loading the localizer"), Workbench(project) as workbench:
         corpus = project_corpus(workbench.engine)

@@ -59,7 +59,7 @@ def gallery(
     Example: deixis figures gallery runs/ctx runs/cnp-ctx runs/cnp-ctx-gen --corpus joined/
     """
     from deixis.cli.output import busy, print_json, run_corpus, track
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.figures.page import page
     from deixis.figures.retrieved_sentences import retrieved_sentences
     from deixis.files import write_text

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from deixis.corpus import Corpus, Image
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.metrics.localization import Localizer
     from deixis.vision.drawing.pages import Example
 
@@ -60,7 +60,7 @@ def compare(
     Example: deixis localize compare runs/cca runs/similarity --corpus joined/ --features edge200.features
     """
     check_drawing(out, force)
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.figures.localization_comparison import found_phrases
     from deixis.training.run_models import read_recipe
     from deixis.vision.drawing.pages import Example, draw_comparison

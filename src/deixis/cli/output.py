@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from deixis.corpus import Corpus
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.training.recipe import FitRecipe
 
 Item = TypeVar("Item")
@@ -191,7 +191,7 @@ def run_stores(
 
     An unfinished run is refused before anything is extracted.
     """
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.training.running import stores_for
     from deixis.training.runs import read_model
 

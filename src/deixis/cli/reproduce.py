@@ -98,7 +98,7 @@ def reproduce(
 
 def _materials(corpora: list[str], features: list[str], pictures_in: list[str]) -> dict[str, Material]:
     from deixis.corpus import open_corpus
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.training.reproducing import Material
 
     stores: dict[str, list[FeatureStore]] = {}

@@ -27,7 +27,7 @@ from deixis.errors import DeixisError
 
 if TYPE_CHECKING:
     from deixis.corpus import Corpus, Image
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.papers.dvsa.model import FoundRegion
 
 app = typer.Typer(no_args_is_help=True, help="Word statistics of a trained DVSA model.")

@@ -54,7 +54,7 @@ def train(
 
     Example: deixis train my.toml --out runs/short --set schedule.epochs=3 --set schedule.optimizer=sgd --device cuda
     """
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
     from deixis.training.distributed import joined
     from deixis.training.kinds import kind_of
     from deixis.training.recipe import load_recipe

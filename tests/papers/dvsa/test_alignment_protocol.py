@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deixis.corpus import Corpus, open_corpus
 from deixis.corpus.boxes import box_array, iou_matrix, merge
-from deixis.features import FeatureStore
+from deixis.features.store import FeatureStore
 from deixis.metrics.localization import gold_queries
 from deixis.metrics.protocols import Pictures
 from deixis.metrics.results import load, save
