@@ -354,7 +354,7 @@ def _stores(folder: Path) -> None:
 
 
 def _read_store(folder: Path) -> None:
-    from deixis.features import FeatureStore
+    from deixis.features.store import FeatureStore
 
     store = FeatureStore(folder)
     ids = list(store.ids)[:5]
@@ -405,8 +405,7 @@ def _read_arrays(folder: Path) -> None:
 def _texts(folder: Path) -> None:
     import json
 
-    from deixis.text.concepts import Concept, ConceptVocabulary
-
+    from deixis.text.concept_words import Concept, ConceptVocabulary
     from deixis.text.dependencies import Dependencies, Edge
     from deixis.text.entity_types import EntityTypes
     from deixis.text.twins import Twins, write_twins
@@ -433,9 +432,8 @@ def _texts(folder: Path) -> None:
 
 
 def _read_texts(folder: Path) -> None:
-    from deixis.text.concepts import ConceptVocabulary
-
     from deixis.adapters.phrase_bank import read_bank
+    from deixis.text.concept_words import ConceptVocabulary
     from deixis.text.dependencies import Dependencies
     from deixis.text.entity_types import EntityTypes
     from deixis.text.trees import read_trees
