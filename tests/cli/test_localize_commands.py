@@ -106,6 +106,14 @@ def test_what_cannot_be_drawn_is_told(places: list[str], tmp_path: Path) -> None
     assert not list(tmp_path.glob("*.png"))
 
 
+def test_runs_of_one_name_are_told_apart(places: list[str], tmp_path: Path) -> None:
+    same = [*places[:3], "others/first", *places[4:], "--count", "1", "--out", str(tmp_path / "a.png"), "--json"]
+    done = CliRunner().invoke(app, same)
+    assert done.exit_code == 0, done.output
+    (example,) = json.loads(done.stdout)["examples"]
+    assert set(example["found"]) == {str(Path("runs/first")), str(Path("others/first"))}
+
+
 def test_one_run_is_drawn_alone(places: list[str], tmp_path: Path) -> None:
     alone = [*places[:3], *places[4:], "--count", "2", "--out", str(tmp_path / "a.png"), "--json"]
     done = CliRunner().invoke(app, alone)

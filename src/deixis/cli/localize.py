@@ -71,6 +71,7 @@ def compare(
     opened = run_corpus(runs[-1], read_recipe(runs[-1]), corpus, pictures_in)
     stores = [FeatureStore(path) for path in features or []]
     chosen = _named(opened, images) if images else _random_captions(opened, split, count, seed)
+    names = _names(runs)
     with busy("Localizing"):
         localizers = [run_localizer(run, opened, stores, target) for run in runs]
         examples = [
@@ -82,10 +83,10 @@ def compare(
             )
             for image, caption in chosen
         ]
-        drawing = draw_comparison([run.name for run in runs], examples)
+        drawing = draw_comparison(names, examples)
     write_drawing(drawing, out)
     if json:
-        print_json({"out": str(out), "examples": [_as_data(example, runs) for example in examples]})
+        print_json({"out": str(out), "examples": [_as_data(example, names) for example in examples]})
         return
     typer.echo(f"Drew {len(examples)} captions to {out} ({drawing.width} × {drawing.height})")
 
@@ -140,12 +141,18 @@ def run_localizer(run: Path, corpus: Corpus, stores: Sequence[FeatureStore], dev
     return phrase_localizer(model, Pictures(corpus, None, regions, learned_from_boxes=True, regions_kept=kept))
 
 
-def _as_data(example: Example, runs: Sequence[Path]) -> dict[str, object]:
+def _names(runs: Sequence[Path]) -> list[str]:
+    """A name for each run: that of its folder, or its path where folders have the same name."""
+    names = [run.name for run in runs]
+    return names if len(set(names)) == len(runs) else [str(run) for run in runs]
+
+
+def _as_data(example: Example, names: Sequence[str]) -> dict[str, object]:
     return {
         "image": example.image.id,
         "caption": example.caption.text,
         "found": {
-            run.name: [
+            name: [
                 {
                     "phrase": example.caption.phrase_text(localized.phrase),
                     "box": localized.box,
@@ -154,6 +161,6 @@ def _as_data(example: Example, runs: Sequence[Path]) -> dict[str, object]:
                 }
                 for localized in phrases
             ]
-            for run, phrases in zip(runs, example.found, strict=True)
+            for name, phrases in zip(names, example.found, strict=True)
         },
     }
