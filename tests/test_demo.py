@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image as Pillow
+from typer.testing import CliRunner
 
+from deixis.cli import app
 from deixis.cli.demo_walk import MODEL, Outcome, run_demo
 from deixis.metrics.results import load
 
@@ -96,3 +100,14 @@ def test_the_drawings_are_pictures(demo: tuple[Outcome, dict[str, list[Sequence[
         with Pillow.open(drawing) as picture:
             assert picture.format == "PNG"
             assert picture.width > 320
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["figures site", "figures map", "figures gallery", "localize compare"])
+def test_the_printed_commands_work(demo: tuple[Outcome, dict[str, list[Sequence[str]]]], command: str) -> None:
+    outcome, _ = demo
+    (printed,) = (each for each in outcome.commands if each.startswith(f"deixis {command} "))
+    words = shlex.split(printed)
+    answered = CliRunner().invoke(app, words[1:])
+    assert answered.exit_code == 0, answered.output
+    assert Path(words[-1]).exists()

@@ -34,9 +34,13 @@ def demo(
     if json:
         results = [str(path) for path in outcome.results]
         drawings = [str(path) for path in outcome.drawings]
-        print_json({"page": str(outcome.page), "drawings": drawings, "results": results, "seconds": outcome.seconds})
+        written = {"page": str(outcome.page), "drawings": drawings, "results": results}
+        print_json({**written, "commands": outcome.commands, "seconds": outcome.seconds})
         return
     typer.echo(f"Done in {outcome.seconds:.0f} s. Look at:")
     typer.echo(f"  {outcome.page}  (open it in a browser)")
     for path in (*outcome.drawings, *outcome.results):
         typer.echo(f"  {path}")
+    typer.echo("More of its runs:")
+    for command in outcome.commands:
+        typer.echo(f"  {command}")

@@ -7,6 +7,7 @@ with regions and generate a caption (DVSA). Every number is also written to a re
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -27,7 +28,7 @@ from deixis.cli.demo_walk.networks import (
     train_sentences,
     with_regions,
 )
-from deixis.corpus import TYPES, Corpus, Image
+from deixis.corpus import TYPES, Corpus, Image, write_corpus
 from deixis.corpus.leak_guard import training_set
 from deixis.corpus.scenes import Swap, count_swaps, order_swaps, scenes_corpus
 from deixis.corpus.statistics import Statistics, corpus_statistics
@@ -64,6 +65,8 @@ class Outcome:
     page: Path
     drawings: tuple[Path, ...]
     results: tuple[Path, ...]
+    #: Commands that show more of its runs.
+    commands: tuple[str, ...]
     seconds: float
 
 
@@ -125,6 +128,8 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         say("4. An embedding network (two-branch networks), test split", NETWORK_COLUMNS, network_rows)
 
         regional = with_regions(corpus)
+        # The runs with regions know these scenes alone: commands that open them need this corpus.
+        write_corpus(regional, out / "scenes", pictures=True)
         stores = region_stores(regional, out, progress)
         phrases = train_phrases(regional, stores, out)
         phrase_rows = _phrase_rows(phrases)
@@ -172,7 +177,30 @@ def run_demo(out: Path, say: Say, progress: Progress, scenes: int = 1600) -> Out
         ),
     ]
     write_text(out / "index.html", page("Deixis demo", LEAD, sections))
-    return Outcome(out / "index.html", (drawing, localizations, aligned), tuple(results), time.monotonic() - start)
+    return Outcome(
+        out / "index.html",
+        (drawing, localizations, aligned),
+        tuple(results),
+        commands(out, scenes),
+        time.monotonic() - start,
+    )
+
+
+def commands(out: Path, scenes: int = 1600) -> tuple[str, ...]:
+    """Commands that draw more from the runs of the demo of so many scenes in `out`."""
+    runs, features = out / "runs", out / "features"
+    regional: list[str | Path] = ["--corpus", out / "scenes", "--features", features / "proposals"]
+    whole: list[str | Path] = ["--corpus", f"scenes:{scenes}", "--features", features / "image"]
+    sentences: list[str | Path] = [runs / "two-branch" / "demo-sentences", *whole]
+    phrases = [runs / name / "demo-phrases" for name in ("entities-cca", "two-branch")]
+    chains: list[str | Path] = ["--features", features / "chains"]
+    words: list[list[str | Path]] = [
+        ["figures", "site", runs / "dvsa" / "demo-alignment", *regional, "--out", out / "site"],
+        ["figures", "map", *sentences, "--out", out / "map.html"],
+        ["figures", "gallery", *sentences, "--out", out / "gallery"],
+        ["localize", "compare", *phrases, *regional, *chains, "--out", out / "comparison.png"],
+    ]
+    return tuple(shlex.join(["deixis", *map(str, each)]) for each in words)
 
 
 LEAD = (
