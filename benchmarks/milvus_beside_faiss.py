@@ -55,11 +55,17 @@ from milvus import default_server
 default_server.set_base_dir(sys.argv[1])
 default_server.listen_port = int(sys.argv[2])
 default_server.wait_for_started = False
-default_server.start()
+started = False
+while not started:
+    # It gives up while the threads of a killed one still hold its ports: started again, as a service is.
+    default_server.start()
+    while not started and default_server.server_proc.poll() is None:
+        try:
+            default_server.wait_started(timeout=2000)
+            started = default_server.server_proc.poll() is None
+        except TimeoutError:
+            pass
 print(default_server.server_proc.pid, flush=True)
-# After a kill, Milvus first reads its write-ahead log.
-default_server.wait_started(timeout=1_800_000)
-print("started", flush=True)
 signal.pause()
 """
 
@@ -82,15 +88,10 @@ class Server:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._pid = int(self._process.stdout.readline())
-        if self._process.stdout.readline() != "started\n":
-            raise DeixisError(f"Milvus did not start; its logs are in {self._folder / 'logs'}")
 
     def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        # Its parent is killed once it is gone: a process that is still ending keeps its ports.
-        while Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            time.sleep(0.1)
-        self._process.kill()
+        for pid in (self._process.pid, self._pid):
+            os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
 
