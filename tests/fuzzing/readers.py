@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
+import shutil
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,12 @@ def _several(*reads: Callable[[], object]) -> None:
             refusal = fault
     if refusal is not None:
         raise refusal
+
+
+def _one_of(folder: Path, *reads: Callable[[], object]) -> None:
+    """One of several commands that take long; which one depends on the files, so that an example can be repeated."""
+    found = "".join(f"{path.relative_to(folder)} {path.lstat().st_size}" for path in sorted(folder.rglob("*")))
+    reads[zlib.crc32(found.encode(errors="replace")) % len(reads)]()
 
 
 # Corpora
@@ -278,7 +285,8 @@ def _read_index(folder: Path) -> None:
     with contextlib.ExitStack() as patches:
         for module in ("loading", "search.engine", "search.doctor"):
             patches.enter_context(patch(f"deixis.{module}.load_search_model", lambda name, device="auto": CellModel()))
-        _several(
+        _one_of(
+            folder,
             lambda: command("search", "red", "--index", folder),
             lambda: command("similar", pictures / "0000.png", "--index", folder),
             lambda: command("doctor", "--index", folder),
@@ -297,14 +305,17 @@ def _projects(folder: Path) -> None:
 def _read_project(folder: Path) -> None:
     file = folder / "project.db"
     out = folder.parent / "out"
-    _several(
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    _one_of(
+        folder,
         *(
             lambda name=name: command("annotate", name, file)
             for name in ("status", "workers", "review", "check", "stats")
         ),
         lambda: command("annotate", "settings", file),
         lambda: command("annotate", "export", file, out / "export", "--force"),
-        lambda: command("annotate", "backup", file, out / f"{random.random()}.db"),
+        lambda: command("annotate", "backup", file, out / "copy.db"),
         lambda: command("annotate", "invite", file, "--count", "2"),
         lambda: command("annotate", "invite", file, "--worker", "ann"),
         lambda: command("annotate", "suspend", file, "bob", "quality"),
