@@ -104,7 +104,7 @@ def test_the_boxes_of_a_store_are_measured_as_the_method_that_made_them(run, cor
         json.loads(run("report", corpus, "--split", "val", *options, "--json")[1])
         for options in (("--method", "grid"), ("--features", tmp_path / "store"))
     )
-    for figure in ("method", "overall", "by_type", "positives", "text_blind"):
+    for figure in ("method", "overall", "by_type", "positives", "text_blind", "text_blind_by_type"):
         assert of_store[figure] == of_method[figure]
     assert of_store["positives"]["per_phrase"] > 0
     code, out, _ = run("report", corpus, "--split", "val", "--features", tmp_path / "store")

@@ -62,7 +62,7 @@ def report(
     from deixis.corpus import open_corpus
     from deixis.metrics.proposal_recall import COUNTS, IOUS, positives_per_phrase, proposal_recall, recall_figures
     from deixis.metrics.results import BoxSupervision, Protocol, corpus_reference, make_result, save
-    from deixis.metrics.text_blind import text_blind_recall
+    from deixis.metrics.text_blind import baseline_figures, text_blind_localizations
     from deixis.vision.proposals import load_method
     from deixis.vision.reading import Skipped
 
@@ -90,9 +90,10 @@ def report(
     boxes_of = {image.id: boxes for image, boxes in proposals}
     images = [image for image, _ in proposals]
     if all(image.width and image.height for image in images):
-        figures["text_blind"] = text_blind_recall(
+        blind = text_blind_localizations(
             images, lambda image: (image.width, image.height), lambda image: boxes_of[image.id]
         )
+        figures |= baseline_figures(blind)
     counts = {"images": len(proposals), "skipped": len(skipped)}
     counts |= {"phrases": widest.phrases, "instances": widest.overall.instances, "without_box": widest.without_box}
     if out is not None:
