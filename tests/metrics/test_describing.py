@@ -14,7 +14,7 @@ from deixis.corpus.boxes import box_array, merge
 from deixis.errors import DeixisError
 from deixis.metrics.captioning_protocol import captioning, region_captioning, sentence_baseline, word_neighbours
 from deixis.metrics.protocols import Pictures
-from deixis.model import Description
+from deixis.model import Description, Model
 from deixis.text.tokens import tokens_of
 from tests.stores import make_store
 
@@ -38,7 +38,7 @@ def said(tokens: Sequence[str]) -> Description:
     return Description(" ".join(tokens), 0.0, "generation")
 
 
-class Knows:
+class Knows(Model):
     """Says of each picture its first caption, and of each region the first phrase of its chain."""
 
     def __init__(self, pictures: Pictures) -> None:
