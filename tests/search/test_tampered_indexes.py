@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,21 @@ def check(seed: int, indexes: dict[str, Path], work: Path, capsys: pytest.Captur
         assert "Traceback" not in run.out + run.err, (story, run)
     shutil.rmtree(index, ignore_errors=True)
     return command, run.code
+
+
+def test_a_setting_of_thousands_of_letters_is_not_repeated_in_full(
+    indexes: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(indexes["exact"], tmp_path / "index")
+    [catalogue] = (tmp_path / "index").glob("*/catalogue.sqlite")
+    with closing(sqlite3.connect(catalogue)) as connection:
+        [(table,)] = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%key%value%'").fetchall()
+        connection.execute(f"UPDATE {table} SET value = ?", ("[" * 5000,))
+        connection.commit()
+    run = run_command(["status", "--index", tmp_path / "index"], capsys)
+    assert run.code == 2
+    assert len(run.err) < 1200
+    assert str(tmp_path / "index") in run.err
 
 
 @pytest.mark.timeout(120)

@@ -119,6 +119,8 @@ def _options(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit
 
 
+#: Characters of an error message.
+LONGEST_LINE = 1000
 #: Packages that the photo commands do without, and the extras that they come with.
 EXTRAS = {
     **dict.fromkeys(("onnx", "scipy", "sklearn", "torch"), "research"),
@@ -146,7 +148,9 @@ def main() -> None:
         app()
     except DeixisError as fault:
         line = " ".join(str(fault).split())
-        sys.stderr.write(f"deixis: {line}\n")
+        # Some quote what a stranger wrote.
+        shown = line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …"
+        sys.stderr.write(f"deixis: {shown}\n")
         sys.exit(2)
     except ModuleNotFoundError as fault:
         package = (fault.name or "").partition(".")[0]
