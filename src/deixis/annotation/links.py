@@ -175,5 +175,5 @@ def verify_chain(
     review = f"{REVIEW} {key}"
     if answers.accepted(review):
         return [chain], None
-    reason = "workers say that not all these phrases are the same thing, but they end in the same noun; split them"
+    reason = "said not to be one entity, but all mentions have the same head noun"
     return [], Question(REVIEW, review, ids, reason=reason)
