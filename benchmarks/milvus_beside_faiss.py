@@ -251,7 +251,7 @@ def main() -> None:
     record = {
         "benchmark": "milvus",
         "command": f"python benchmarks/milvus_beside_faiss.py PICTURES CORPUS --server server/bin/python "
-        f"--embeddings {options.embeddings} --real {options.real}",
+        f"--embeddings {options.embeddings} --real {options.real} --queries {options.queries} --turns {options.turns}",
         "embeddings": {"count": total, "dim": dim, "of_real_pictures": len(real), "model": "deixis-base"},
         "queries": {"captions": len(queries), "split": "test", "timed": options.turns, "count": COUNT},
         "build_s": {

@@ -242,6 +242,14 @@ def document(estimate: dict[str, Any]) -> str:
 What a collection of this size would cost, computed by `python benchmarks/scale.py` from measured unit costs and assumed
 prices, with a simulation of failures. It is an estimate, not a run. Change the assumptions in the script to yours.
 
+## What was run
+
+{_run(estimate["run"])}
+
+Everything below is arithmetic from measured unit costs.
+
+## Unit costs and assumptions
+
 Measured, in `results/benchmarks/`:
 
 - `extraction-gpu.json`: a machine with one H200 and 16 CPU cores extracts {1 / measured["machine_s"]:.0f} pictures of 320 pixels per second with
@@ -280,7 +288,7 @@ makes one index per machine; one index over all has not been tried.
 
 ## Search
 
-An IVF index with one byte per dimension in each shard, as in Milvus (`IVF_SQ8`). FAISS was measured, Milvus was not.
+An IVF index with one byte per dimension in each shard. The times are those of FAISS on one machine.
 
 | dimensions | in memory | shards | replicas | CPU ms per query and shard | queries/s per replica | dollars per month |
 |---:|---:|---:|---:|---:|---:|---:|
@@ -303,6 +311,57 @@ measured at {measured["query_rows"]:,} vectors and may be lower here. Encoding t
 5. **Memory for search.** Vectors of {measured["row_numbers"]:,} dimensions in float32 would take {estimate["pictures"] * 4 * measured["row_numbers"] / 1e9:,.0f} GB; one byte per dimension
    keeps the number of shards small.
 """  # noqa: E501
+
+
+def _run(run: dict[str, Any]) -> str:
+    """What was tried at its real size."""
+    milvus, crowd = run["milvus"], run["annotation"]
+    stores = [
+        f"| {name} | {100 * milvus['recall'][name]:.1f}% | {times['p50_ms']:.0f} | {times['p99_ms']:.0f} "
+        f"| {milvus['queries_per_s'][name]:,.0f} |"
+        for name, times in milvus["latency"].items()
+    ]
+    return f"""**Milvus beside FAISS** (`milvus.json`): {milvus["embeddings"]:,} embeddings of {milvus["dim"]} dimensions, on {milvus["cores"]} cores that other work kept
+busy (load average {milvus["load_average"]:.0f}), so the times compare stores and say little of a quiet machine. The Milvus server was killed half-way
+through filling and started again; {milvus["after_restart"]:,} embeddings had survived, the next `deixis index` sent the rest, and every id was
+there exactly once. Filling took {milvus["filled_s"]:.0f} s with the restart ({milvus["restart_s"]:.0f} s), indexing until {milvus["indexed_s"]:.0f} s.
+
+| store | recall@10 | ms per query, median | p99 | queries/s of 4 clients |
+|---|---:|---:|---:|---:|
+{chr(10).join(stores)}
+
+**Annotation on PostgreSQL** (`annotation-postgresql.json`): {crowd["workers"]} simulated workers at once, {crowd["seconds_per_answer"]:.0f} s per answer on average, one server
+process on {crowd["cores"]} cores (load average {crowd["load"]["before"]:.0f} to {crowd["load"]["after"]:.0f}). The server was killed {crowd["kills"]} times with SIGKILL. Of {crowd["acknowledged"]:,} acknowledged answers {crowd["lost"]} were
+lost, {crowd["changed"]} changed and {crowd["twice"]} counted twice. Undisturbed, an answer took {crowd["p50"]:.0f} ms in the median and {crowd["p99"] / 1000:.1f} s at p99."""  # noqa: E501
+
+
+def tried() -> dict[str, Any]:
+    """What was run at its real size: a vector store and a crowd of annotators."""
+    milvus, crowd = _read("milvus"), _read("annotation-postgresql")
+    built, answers = milvus["build_s"]["Milvus"], crowd["milliseconds"]["undisturbed"]["answer"]
+    assert built["killed_half_way"]["every_id_exactly_once"], "milvus.json: embeddings were lost"
+    return {
+        "milvus": {
+            "embeddings": milvus["embeddings"]["count"],
+            "dim": milvus["embeddings"]["dim"],
+            "recall": milvus["recall@10"],
+            "latency": milvus["latency_one_query"],
+            "queries_per_s": milvus["queries_per_s_of_4_clients"],
+            "filled_s": built["filled_s"],
+            "indexed_s": built["indexed_s"],
+            "restart_s": built["killed_half_way"]["restart_s"],
+            "after_restart": built["killed_half_way"]["embeddings_after_restart"],
+            "load_average": milvus["load_average"],
+            "cores": milvus["cores"],
+        },
+        "annotation": {
+            **{name: crowd[name] for name in ("workers", "seconds_per_answer", "kills", "cores")},
+            **{name: crowd["counts"][name] for name in ("acknowledged", "lost", "changed", "twice")},
+            "load": crowd["load_average"],
+            "p50": answers["worker_p50"],
+            "p99": answers["worker_p99"],
+        },
+    }
 
 
 def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
@@ -328,6 +387,7 @@ def record(pictures: int, nodes: list[int]) -> dict[str, Any]:
         "benchmark": "scale",
         "command": "python benchmarks/scale.py",
         "pictures": pictures,
+        "run": tried(),
         "measured": measured._asdict(),
         "assumed": {"prices": prices._asdict(), "cluster": cluster._asdict()},
         "extraction": [
