@@ -42,3 +42,28 @@ def test_a_model_is_scored_by_name(
     assert bundle is not None
     assert result.protocol.parameters["model"] == "deixis-base"
     assert result.protocol.parameters["weights_sha256"] == bundle.manifest.weights_sha256
+
+
+def test_phrases_that_are_not_found_count_as_missed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing found is nothing localized, whatever the model says; a chunker that finds all changes nothing."""
+    found = {}
+    for name, finder in (("given", None), ("none", lambda tokens: []), ("every", _every_span)):
+        options = [] if finder is None else ["--found-phrases"]
+        monkeypatch.setattr("deixis.text.phrase_finding.phrases_in", finder)
+        monkeypatch.setattr(
+            "sys.argv", ["deixis", "evaluate", "localization", "scenes:40", "--split", "val", *options, "--json"]
+        )
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+        found[name] = json.loads(capsys.readouterr().out)
+    recall = {name: each["metrics"]["localization"]["overall"]["r@1"] for name, each in found.items()}
+    assert recall["none"] == 0 < recall["given"] == recall["every"]
+    assert found["none"]["counts"]["not_found"] == found["none"]["counts"]["phrases"]
+    assert found["every"]["counts"]["not_found"] == 0
+
+
+def _every_span(tokens: list[str]) -> list[tuple[int, int]]:
+    return [(start, end) for start in range(len(tokens)) for end in range(start + 1, len(tokens) + 1)]

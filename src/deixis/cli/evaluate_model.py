@@ -89,7 +89,18 @@ def retrieval(model: Any, corpus: Any, split: str, *, folds: Folds = 1) -> Any:
 
 
 @_command
-def localization(model: Any, corpus: Any, split: str) -> Any:
+def localization(
+    model: Any,
+    corpus: Any,
+    split: str,
+    *,
+    found_phrases: Annotated[
+        bool,
+        typer.Option(
+            "--found-phrases", help="Count phrases as missed that the chunker does not find (Entities, section 3.2)."
+        ),
+    ] = False,
+) -> Any:
     """Find the box of every phrase, read in its caption: Recall@1, 5, 10 at IoU ≥ 0.5 (Flickr30k Entities).
 
     For models that look at pictures themselves, such as deixis-base; `deixis evaluate RUN` scores those that take
@@ -98,8 +109,10 @@ def localization(model: Any, corpus: Any, split: str) -> Any:
     Example: deixis evaluate localization flickr8k-entities/ --split val
     """
     from deixis.metrics.mention_localization import mention_localization
+    from deixis.text.phrase_finding import phrases_in
 
-    return mention_localization(model, corpus, split)
+    find_phrases = (lambda caption: phrases_in(caption.tokens)) if found_phrases else None
+    return mention_localization(model, corpus, split, find_phrases=find_phrases)
 
 
 @_command

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from deixis.corpus import Corpus, Image
-from deixis.metrics.localization import evaluate_localization
+from deixis.metrics.localization import PhraseFinder, evaluate_localization
 from deixis.metrics.protocols import mention_localizer
 from deixis.metrics.ranking import TIES
 from deixis.metrics.results import BoxSupervision, Protocol, Result, corpus_reference, make_result
@@ -21,6 +21,7 @@ def mention_localization(
     corpus: Corpus,
     split: str,
     *,
+    find_phrases: PhraseFinder | None = None,
     regions: int | None = None,
     parameters: dict[str, str | int | float | bool] | None = None,
     track: Callable[[Iterable[Image]], Iterable[Image]] = iter,
@@ -32,6 +33,8 @@ def mention_localization(
         model: trained on annotated boxes, backbone and proposals included; the result says so.
         corpus: with pictures.
         split: the split to evaluate.
+        find_phrases: finds phrases in a caption; those it misses count as missed (`evaluate_localization`). Default:
+            phrases are given.
         regions: the largest number of boxes that the model proposes, where it is known.
         parameters: what else the figures depend on, such as the weights' hash.
         track: shows progress over the images.
@@ -39,14 +42,18 @@ def mention_localization(
     """
     start = time.monotonic()
     images = corpus.split(split).images
-    found = evaluate_localization(track(images), mention_localizer(model, corpus))
+    found = evaluate_localization(track(images), mention_localizer(model, corpus), find_phrases=find_phrases)
+    counts = {"images": len(images), "phrases": found.phrases, "without_box": found.without_box}
+    if find_phrases is not None:
+        parameters = {"phrases": "found in the caption; others are missed", **(parameters or {})}
+        counts["not_found"] = found.not_found
     blind = text_blind_localizations(images, lambda image: _size(corpus, image))
     return make_result(
         Protocol("phrase localization", TIES, {"boxes": "merged", "iou": 0.5, **(parameters or {})}),
         {"localization": {**found.as_dict(), **baseline_figures(blind)}},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
-        counts={"images": len(images), "phrases": found.phrases, "without_box": found.without_box},
+        counts=counts,
         box_supervision=BoxSupervision(
             backbone=True,
             proposals=True,

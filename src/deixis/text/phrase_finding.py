@@ -20,18 +20,22 @@ LONGEST = 200
 
 def find_phrases(sentence: str) -> list[tuple[int, int]]:
     """The phrases of a sentence as token spans of `tokenize`. Raises `DeixisError` if it has no words."""
-    from deixis.text.chunker import Chunker
-    from deixis.text.entity_types import EntityTypes
-
     tokens = tokenize(sentence)
     if not any(map(has_content, tokens)):
         raise DeixisError(f"the sentence {sentence[:80]!r} has no words")
     if len(tokens) > LONGEST:
         raise DeixisError(f"the sentence has {len(tokens):,} words; up to {LONGEST} are read")
+    return phrases_in(tokens) or [trimmed(tokens, sentence)]
+
+
+def phrases_in(tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """The visible phrases among tokens, or all phrases if none is visible; empty without phrases."""
+    from deixis.text.chunker import Chunker
+    from deixis.text.entity_types import EntityTypes
+
     found = Chunker.load().phrases(tokens)
     types = EntityTypes.load().types_in(tokens, found)
-    visible = [span for span, own in zip(found, types, strict=True) if NOT_VISUAL not in own]
-    return visible or found or [trimmed(tokens, sentence)]
+    return [span for span, own in zip(found, types, strict=True) if NOT_VISUAL not in own] or found
 
 
 def token_places(sentence: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
