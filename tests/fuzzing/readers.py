@@ -440,6 +440,13 @@ def _texts(folder: Path) -> None:
     ConceptVocabulary((Concept("dog", "noun", 5, ("dog", "dogs")),)).save(seed / "concepts.tsv")
     Dependencies({("a", "dog"): (Edge(1, "det"), Edge(1, "ROOT"))}).save(seed / "edges.jsonl")
     EntityTypes.load().save(seed / "types.json")
+    # A seed for each, so that an example reads what was damaged.
+    for file in sorted(seed.iterdir()):
+        if file.name != "references.json":
+            (folder / file.stem).mkdir(exist_ok=True)
+            file.rename(folder / file.stem / file.name)
+    (seed / "references.json").rename(folder / "candidates" / "references.json")
+    seed.rmdir()
 
 
 def _read_texts(folder: Path) -> None:
@@ -466,7 +473,7 @@ def _read_texts(folder: Path) -> None:
         "edges.jsonl": Dependencies.load,
         "types.json": EntityTypes.load,
     }
-    _several(*(partial(read, folder / name) for name, read in reads.items()))
+    _several(*(partial(reads[file.name], file) for file in folder.iterdir() if file.name in reads))
 
 
 def _results(folder: Path) -> None:
