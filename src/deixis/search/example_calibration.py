@@ -122,5 +122,6 @@ def caption_nouns(images: Sequence[Image]) -> list[Counter[str]]:
     nouns = [Counter[str]() for _ in images]
     for (number, tokens), own in zip(sentences, spans, strict=True):
         last = {tokens[end - 1] for start, end in own if end > start}
-        nouns[number].update({singular(word) for word in last - FUNCTION_WORDS - NUMBERS if is_name(word)})
+        # Sorted, since the first of equally frequent nouns counts: the order of a set changes from run to run.
+        nouns[number].update(sorted({singular(word) for word in last - FUNCTION_WORDS - NUMBERS if is_name(word)}))
     return nouns
