@@ -255,6 +255,14 @@ def test_the_phrases_of_table_3_are_kept_however_rare():
     assert list(replace(found, by_phrase={"man": row}).as_dict()["by_phrase"]) == ["man"]
 
 
+def test_perfect_phrases_are_counted_however_rare():
+    row = LocalizationRow(1, {1: 50.0}, 100.0)
+    rows = {"man": replace(row, instances=9, ap_nms=99.0), "cow": replace(row, instances=7, ap_nms=100.0)}
+    found = Localization(row, {}, {**rows, "goalie": replace(row, ap_nms=100.0)}, 17, 0, 0, {})
+    assert found.as_dict(frequent=0)["perfect_phrases"] == {"count": 2, "most_instances": 7}
+    assert "perfect_phrases" not in replace(found, by_phrase={"man": row}).as_dict()
+
+
 def test_phrases_that_are_never_found_have_an_average_precision_of_0():
     far = np.array([[90, 90, 99, 99]], float)
     localize = lambda image, queries: Localized(far, np.stack([np.ones(1) for _ in queries]))  # noqa: E731
