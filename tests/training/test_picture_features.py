@@ -11,8 +11,8 @@ import pytest
 from deixis.corpus import open_corpus
 from deixis.errors import DeixisError, InputError
 from deixis.features.kept import features_for
-from deixis.model import store_images
-from deixis.training.feature_model import PictureFeatures
+from deixis.model import ImageFeatures, store_images
+from deixis.training.feature_model import PictureFeatures, as_region
 from deixis.training.inputs import find_store
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import check_recipe
@@ -86,3 +86,11 @@ def test_what_is_no_picture_is_named(tmp_path: Path) -> None:
         pictures.prepare(tmp_path / "b.jpg")
     with pytest.raises(DeixisError, match="cannot be computed"):
         PictureFeatures(_features(_recipe({"kind": "concepts-order", "features": {"backbone": "f.npy"}})))
+
+
+def test_a_whole_picture_gets_coordinates_where_regions_have_them() -> None:
+    picture, boxes = np.ones(4, np.float16), np.array([[0, 0, 2, 2]], np.float32)
+    with_coordinates = ImageFeatures(picture, np.ones((1, 9), np.float16), boxes, (4, 4))
+    assert as_region(with_coordinates, picture).tolist() == [1, 1, 1, 1, 0, 0, 1, 1, 1]
+    for regions in (None, np.ones((1, 4), np.float16)):
+        assert as_region(ImageFeatures(picture, regions, boxes, (4, 4)), picture) is picture

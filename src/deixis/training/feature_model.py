@@ -43,6 +43,8 @@ PICTURES = 16
 CACHED_TEXTS = 200_000
 #: Kinds of boxes that need annotations; pictures outside a corpus have none.
 ANNOTATED = frozenset({"chains", "drawn"})
+#: Coordinates of the whole picture, for features that contain coordinates.
+WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)
 
 
 class PictureFeatures:
@@ -193,6 +195,13 @@ class FeatureModel(SearchModel):
         return whole_pictures(np.asarray(self.embed_images(self.pictures(batch)), np.float32))
 
 
+def as_region(image: ImageFeatures, picture: Array) -> Array:
+    """The vector of the whole picture, with its coordinates if those of the regions have theirs."""
+    if image.regions is not None and image.regions.shape[1] == len(picture) + len(WHOLE):
+        return np.concatenate([picture, np.array(WHOLE, picture.dtype)])
+    return picture
+
+
 class TextInput(Protocol):
     """The part of `deixis.text.featurizers.TextFeatures` that a model uses."""
 
@@ -227,7 +236,7 @@ class EmbeddingModel(FeatureModel, ABC):
         return self._text_branch(texts)
 
     def _image_branch(self, images: Sequence[ImageInput]) -> Array:
-        return self.embed_visual(np.stack([image.image for image in self.features_of(images)]))
+        return self.embed_visual(np.stack([as_region(image, image.image) for image in self.features_of(images)]))
 
     def _text_branch(self, texts: Sequence[Text]) -> Array:
         keys = [tuple(as_tokens(text)) for text in texts]

@@ -39,11 +39,9 @@ from deixis.papers.dvsa.snippets import (
     smooth,
     snippets_of,
 )
-from deixis.training.feature_model import FeatureModel
+from deixis.training.feature_model import FeatureModel, as_region
 
 Array = NDArray[Any]
-#: Coordinates of the whole picture, for features that contain coordinates.
-WHOLE = (0.0, 0.0, 1.0, 1.0, 1.0)
 #: A region that covers this share of the picture counts as the whole picture: proposals end a pixel before its edges.
 WHOLE_SHARE = 0.98
 
@@ -261,9 +259,7 @@ def with_picture(image: ImageFeatures, most: int | None = None) -> tuple[Array, 
     """Features and boxes of the whole picture and then of its regions; at most `most`, itself included."""
     first = slice(None if most is None else most - 1)
     regions, boxes = (part[first] for part in regions_of(image))
-    picture = image.image if image.whole is None else image.whole
-    if regions.shape[1] == len(picture) + len(WHOLE):
-        picture = np.concatenate([picture, np.array(WHOLE, picture.dtype)])
+    picture = as_region(image, image.image if image.whole is None else image.whole)
     whole = [[0.0, 0.0, *image.size]]
     return np.concatenate([picture[None], regions]), np.concatenate([np.array(whole, boxes.dtype), boxes])
 

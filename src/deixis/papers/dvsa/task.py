@@ -28,11 +28,12 @@ from deixis.papers.dvsa.colours import colour_ids, coloured_things, grouped, rec
 from deixis.papers.dvsa.evaluations import evaluate_aligner
 from deixis.papers.dvsa.fragments import EdgeFragments, Fragments, WordFragments, load_fragments
 from deixis.papers.dvsa.loss import fragment_hinge, max_margin, mismatched_pairs, recolouring_hinge
-from deixis.papers.dvsa.model import WHOLE, AlignmentModel, stacked, with_picture
+from deixis.papers.dvsa.model import AlignmentModel, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.text.dependencies import corpus_dependencies
 from deixis.text.featurizers import TextRecipe, TokenIds, training_captions
 from deixis.text.tokens import tokens_of
+from deixis.training.feature_model import WHOLE
 from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
