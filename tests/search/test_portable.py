@@ -49,7 +49,7 @@ def test_an_index_is_made_brought_up_to_date_searched_and_examined(
     assert index_folders(index, [], model, "cells").added == 1
     best = SearchEngine(index, model).search("blue", 1).hits[0]
     assert os.fsdecode(best.path) == str(pictures / "blue.avif")
-    assert all(finding.well for finding in examine(index))
+    assert all(finding.ok for finding in examine(index))
     decoding_process._end_all()
 
 
