@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,20 @@ main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == "[]"
     assert json.loads(done.stdout)["query"] == "two dogs"
+
+
+def test_an_index_of_former_weights_says_to_index_again(deixis: Command, pictures: Path, tmp_path: Path) -> None:
+    deixis("index", pictures)
+    (catalogue,) = (tmp_path / "index").glob("*/catalogue.sqlite")
+    with closing(sqlite3.connect(catalogue)) as connection, connection:
+        (identity,) = connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+        former = json.dumps({**json.loads(identity), "weights_sha256": "0" * 64})
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'identity'", (former,))
+    message = deixis("search", "a dog", code=2).stderr.decode()
+    assert "deixis-base has changed since" in message
+    assert "--model" not in message
+    deixis("index")
+    assert not deixis("search", "a dog", code=None).stderr
 
 
 def test_another_model_is_refused_with_what_to_run(

@@ -77,6 +77,8 @@ def invite(
             seconds = INVITATION_SECONDS
             names = _invited(workbench, role, count, earlier, answers, accuracy)
             rows = [(name, role, f"{base}/join#{accounts.invite(role)}") for name in names]
+        if not address and not workbench.settings.address:
+            typer.echo(f"These links lead to {LOCAL_ADDRESS}; for another address or port give --address.", err=True)
     if not as_csv and not json:
         for name, _, link in rows:
             typer.echo(f"{name}: {link}" if earlier else link)

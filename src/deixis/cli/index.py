@@ -80,6 +80,8 @@ def _print(report: IndexReport) -> None:
     names = ("added", "renamed", "changed", "removed")
     done = ", ".join(f"{count:,} {name}" for name in names if (count := getattr(report, name))) or "nothing new"
     typer.echo(f"{report.pictures:,} pictures in {report.files:,} files; {done}; {report.seconds:.1f} s")
+    if not report.pictures:
+        typer.echo("No pictures were found, so there is nothing to search yet.")
     if report.skipped:
         typer.echo(f"Skipped for their type: {printable(_skipped(report.skipped))}")
     if report.links:

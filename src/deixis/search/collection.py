@@ -125,6 +125,11 @@ class Collection:
                 f"{self.index} was made with another form of {self.identity}, which sees pictures in another size, or "
                 f"has other cells than {model.identity}; bring it up to date with: deixis index --index {self.index}"
             )
+        if model.identity.name == self.identity.name == self.model_name:
+            raise DeixisError(
+                f"{self.identity.name} has changed since {self.index} was made; encode the pictures again with: "
+                f"deixis index --index {self.index}"
+            )
         raise DeixisError(
             f"{self.index} was made with the model {self.identity}, and this is {model.identity}; search "
             f"with --model {self.model_name}, or run: deixis index --index {self.index} --model MODEL"

@@ -39,7 +39,9 @@ def structure_preserving_loss(
     )
     total = images.new_zeros(())
     for weight, (anchors, others, negatives, match, negative) in zip(weights, sums, strict=True):
-        if weight and match is not None and negative is not None:
+        if weight:
+            if match is None or negative is None:
+                raise ValueError("a sum of eq. 6 has a weight above 0 and no masks of what matches")
             losses = hardest_losses(anchors, others, negatives, match, negative, margin, hardest)
             total = total + weight * sum(losses, images.new_zeros(()))
     return total
