@@ -274,6 +274,8 @@ def save_correspondences(folder: Path, found: Correspondences, data: TreeData) -
 def read_correspondences(run: str | Path) -> FoundRegions:
     """The correspondences of each round of a finished run."""
     path = Path(run) / CORRESPONDENCES
+    if not path.exists():
+        raise InputError(run, "does not hold correspondences: only runs of HM-LSTM with rounds have them")
     try:
         with safetensors.safe_open(require_regular(path), "numpy") as file:
             ids = msgspec.json.decode((file.metadata() or {})["image_ids"], type=tuple[str, ...])
