@@ -116,8 +116,8 @@ def test_a_bundle_with_right_hashes_and_wrong_content(
     if run.code == 0:
         run = run_command(["search", "zzzz4999 dog", "--index", index], capsys)
     if wrong == "deep settings":
-        # Only PyTorch reads them.
-        assert run.code == 0, run
+        # Only PyTorch reads them; the search finds nothing.
+        assert run.code == 1, run
         run = run_command(["export", "upgrade", folder], capsys)
     one_line(run, str(folder))
 
@@ -193,7 +193,7 @@ def test_a_run_whose_settings_do_not_fit_its_weights(
         table[last] = value
     (folder / "run.json").write_text(json.dumps(plan))
     done = indexed_and_searched(folder, picture, capsys)
-    if wrong == "another backbone" and done.code == 0:
+    if wrong == "another backbone" and done.code in (0, 1):
         return  # The file of the tower says which it is.
     one_line(done, str(folder))
 
@@ -218,7 +218,7 @@ def test_a_run_whose_weights_have_the_right_hash_and_are_others(
     record["weights_sha256"] = write_tensors(folder / "model.safetensors", tensors)
     (folder / "model.json").write_text(json.dumps(record))
     done = indexed_and_searched(folder, picture, capsys)
-    if wrong == "no floats" and done.code == 0:
+    if wrong == "no floats" and done.code in (0, 1):
         return  # PyTorch turns them into the numbers that the network has.
     one_line(done, str(folder))
 
