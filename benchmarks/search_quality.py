@@ -92,8 +92,8 @@ def quality(corpus: Corpus, images: Sequence[Image], folder: Path, model: str) -
     for name, table in tables.items():
         by_text[f"text_to_image{name or ', every picture scored'}"] = recalls(first_ranks(table.T, own.T))
     by_image = {f"image_to_text{name}": recalls(first_ranks(table, own)) for name, table in tables.items()}
-    stored = {"bytes_a_picture": round(index_status(folder / "index").bytes / len(images))}
-    found = {**by_text, **by_image, "index": stored}
+    stored: dict[str, float] = {"bytes_a_picture": round(index_status(folder / "index").bytes / len(images))}
+    found: dict[str, dict[str, float]] = {**by_text, **by_image, "index": stored}
     print(found, flush=True)
     return found
 
