@@ -1,7 +1,7 @@
 """Who may be invited: workers with enough earlier answers, enough of them right (Entities, section 2.3).
 
 The paper only allowed workers with 500 earlier tasks on Mechanical Turk and 95 % accuracy. Here, the record of a worker
-comes from an earlier project, or is stated by whoever invites.
+comes from an earlier project, or is stated in the invitation.
 """
 
 from __future__ import annotations

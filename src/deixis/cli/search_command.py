@@ -238,11 +238,11 @@ def _answer_lines(engine: SearchEngine, file: str, count: int, only: Filter) -> 
         if text := line.strip():
             try:
                 answer = engine.search(text, count, only=only)
-                told, any_match = answer.as_data(), any_match or not answer.absent
+                record, any_match = answer.as_data(), any_match or not answer.absent
             except DeixisError as fault:
                 # One bad line does not end the others.
-                told = {"query": text, "error": str(fault)}
-            sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+                record = {"query": text, "error": str(fault)}
+            sys.stdout.write(msgspec.json.encode(record).decode() + "\n")
             sys.stdout.flush()
     return any_match
 
@@ -310,10 +310,10 @@ def _print(
         _print_unknown(answer)
         return
     if as_json:
-        told = answer.as_data()
-        for hit, each in zip((hit for hit in told["hits"] if hit["relevant"]), drawn or (), strict=False):
+        record = answer.as_data()
+        for hit, each in zip((hit for hit in record["hits"] if hit["relevant"]), drawn or (), strict=False):
             hit.update(why=each.why, drawing=shown(each.drawing))
-        print_json(told)
+        print_json(record)
         return
     _print_unknown(answer)
     if answer.absent:
@@ -332,10 +332,10 @@ def _print_unknown(answer: Answer) -> None:
     from deixis.vision.picture_files import printable
 
     words = ", ".join(f'"{word}"' for word in answer.unknown)
-    told = [f"The model does not know {words}."] if words else []
-    told += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
-    if told:
-        typer.echo(printable(" ".join(told)), err=True)
+    notes = [f"The model does not know {words}."] if words else []
+    notes += [f'Did you mean "{answer.suggestion}"?'] if answer.suggestion else []
+    if notes:
+        typer.echo(printable(" ".join(notes)), err=True)
 
 
 def _print_paths(paths: Iterable[bytes], null: bool) -> None:
