@@ -43,7 +43,7 @@ from deixis.search.engine import SearchEngine
 from deixis.search.generations import new_generation, put_in_use
 from deixis.search.indexing import BATCH, index_folders
 from deixis.search.stores import approximate as approximate_index
-from deixis.search.stores.live import SPARE
+from deixis.search.stores.exact import SPARE
 from deixis.search.stores.vector_stores import (
     APPROXIMATE,
     EXACT,

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from reporting import write_report
 
-from deixis.adapters.scoring import scores
-from deixis.adapters.search_model import Pictures, Rows, whole_texts
+from deixis.adapters.search_model import Pictures, Rows, scores, whole_texts
 from deixis.corpus import Corpus, Image, open_corpus
 from deixis.loading import absolute_name, load_search_model
 from deixis.metrics.results import versions

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from deixis.adapters.phrasing import Phrasing, embed_phrases, phrasing
-from deixis.adapters.scoring import scores
-from deixis.adapters.search_model import Pictures
+from deixis.adapters.search_model import Pictures, scores
 from deixis.text.vocabulary import Vocabulary
 from tests.search.fakes import CellModel, ColourModel
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch.nn import functional as F
 
 from deixis.adapters.bundles import GROUNDING_VOCABULARY, MANIFEST, WEIGHTS, read_bundle
-from deixis.adapters.scoring import scores
+from deixis.adapters.search_model import scores
 from deixis.adapters.weight_files import SCALE, WeightFile, write_weights
 from deixis.base.bundle_export import export_bundle
 from deixis.base.bundle_networks import bundle_captioner, bundle_grounder, bundle_texts, bundle_tower

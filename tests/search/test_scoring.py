@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from deixis.adapters import scoring
+from deixis.adapters import search_model
 from deixis.adapters.phrasing import EmbeddedPhrases
-from deixis.adapters.scoring import scores
-from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, whole_pictures, whole_texts
+from deixis.adapters.search_model import Identity, Pictures, Texts, rounded, scores, whole_pictures, whole_texts
 from deixis.base import word_cells as fine
 from deixis.errors import DeixisError
 from deixis.search import engine as engine_module
@@ -36,7 +35,7 @@ def some_unit(random: np.random.Generator, *shape: int) -> np.ndarray:  # type: 
 
 @pytest.mark.parametrize("block", [1, 1 << 22])
 def test_scores_are_those_that_the_towers_were_trained_with(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "BLOCK", block)
+    monkeypatch.setattr(search_model, "VALUES_AT_ONCE", block)
     random = np.random.default_rng(0)
     rows, texts = some_unit(random, 7, 12), some_unit(random, 5, 12)
     cells, vectors = some_unit(random, 7, 9, 6), some_unit(random, 5, 4, 6)

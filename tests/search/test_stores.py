@@ -18,8 +18,7 @@ from deixis.search.indexing import index_folders
 from deixis.search.status import index_status
 from deixis.search.stores import vector_stores as stores
 from deixis.search.stores.approximate import ApproximateIndex
-from deixis.search.stores.exact import ExactIndex
-from deixis.search.stores.live import LiveIndex
+from deixis.search.stores.exact import ExactIndex, LiveIndex
 from deixis.search.stores.milvus import MilvusIndex
 from deixis.search.stores.vector_stores import NAME, NEAREST, check_store
 from tests.search.fakes import ColourModel, paint, paint_many, unit

@@ -18,8 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deixis.adapters.scoring import scores
-from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts
+from deixis.adapters.search_model import Pictures, Rows, SearchModel, Texts, scores
 from deixis.text.plurals import plural, singular
 from deixis.text.tokens import has_content, tokens_of
 from deixis.text.vocabulary import Vocabulary

@@ -1,8 +1,8 @@
 """What a model needs beyond `Model` to index a photo folder, with defaults for any model that embeds.
 
 An index is bound to the model's `identity`. Pictures are prepared in threads and embedded in batches. Some models also
-return cells of a picture and words of a text, which refine the score (`deixis.adapters.scoring`). A subclass must have
-an `identity`; everything else has a default.
+return cells of a picture and words of a text, which refine the score (`scores`). A subclass must have an `identity`;
+everything else has a default.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ Cells = NDArray[np.int8]
 
 #: Texts and pictures embedded at a time.
 TEXT_BATCH, PICTURE_BATCH = 256, 16
+#: Values of cells converted to float32 at a time.
+VALUES_AT_ONCE = 1 << 22
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -101,13 +103,11 @@ class PreparedModel(SearchModel):
         return self.embed_queries(texts).rows
 
     def score(self, images: Sequence[ImageInput], texts: Sequence[Text]) -> Rows:
-        """The score of search (`deixis.adapters.scoring`)."""
+        """The score of search (`scores`)."""
         blocks = [images[start : start + PICTURE_BATCH] for start in range(0, len(images), PICTURE_BATCH)]
         return np.concatenate([np.empty((0, len(texts)), np.float32), *self.score_batches(blocks, texts)])
 
     def score_batches(self, batches: Iterable[Sequence[ImageInput]], texts: Sequence[Text]) -> Iterator[Rows]:
-        from deixis.adapters.scoring import scores
-
         queries = self.embed_queries(texts)
         for images in batches:
             yield scores(queries, self._embedded(images)).T
@@ -134,6 +134,37 @@ def as_search_model(model: Model) -> SearchModel:
         able = ", ".join(sorted(model.abilities))
         raise CannotError(f"{model.name} cannot index photos: it does not embed pictures and texts; it can: {able}")
     return model
+
+
+def scores(texts: Texts, pictures: Pictures) -> Rows:
+    """`(texts, pictures)`, by which search ranks and calibrates.
+
+    The cosine of the embeddings. If the model has cells and words, the weighted mean over the text's words of the
+    cosine with the best cell of the picture is added (`deixis.base.word_cells`, after the alignment of the DVSA paper).
+    """
+    whole: Rows = texts.rows @ pictures.rows.T
+    return whole + best_cells(texts.words, pictures.cells) if texts.words.size and pictures.cells.size else whole
+
+
+def best_cells(words: Rows, cells: Cells) -> Rows:
+    """`(texts, pictures)`: the sum over a text's words of weight times cosine with the best cell.
+
+    A word's weight is the length of its vector; padding is zero.
+    """
+    texts, longest, numbers = words.shape
+    flat = words.reshape(-1, numbers)
+    real = np.flatnonzero(flat.any(1))
+    flat = flat[real]
+    having, starts = np.unique(real // longest, return_index=True)
+    found = np.zeros((len(cells), texts), np.float32)
+    step = max(1, VALUES_AT_ONCE // (cells.shape[1] * max(numbers, len(flat))))
+    for start in range(0, len(cells) if len(real) else 0, step):
+        part = cells[start : start + step].reshape(-1, numbers).astype(np.float32)
+        products = part @ flat.T
+        products /= np.maximum(np.sqrt(np.einsum("cn,cn->c", part, part)), 1e-12)[:, None]
+        best = products.reshape(-1, cells.shape[1], len(flat)).max(1)
+        found[start : start + step, having] = np.add.reduceat(best, starts, axis=1)
+    return found.T
 
 
 def words_of(text: Text) -> Sequence[str]:

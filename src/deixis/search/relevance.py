@@ -1,6 +1,7 @@
 """Which pictures match: is what was asked for there at all, and where does the list of matches end?
 
-Both are thresholds on the score of a term and a picture (`deixis.adapters.scoring`), and both move with the query:
+Both are thresholds on the score of a term and a picture (`deixis.adapters.search_model.scores`), and both move with
+the query:
 
 present     the five best pictures of the collection must reach it on average. It is lower for common words, and for
             single nouns whose pictures score lower than those of other common words.

@@ -6,7 +6,7 @@
     FILE.db                milvus-lite in a file
 
 The catalogue and the embeddings on disk are the truth; every store is derived from them and can be rebuilt. A reader
-searches embeddings that a store does not have yet exactly, and drops those that were removed (`live`).
+searches embeddings that a store does not have yet exactly, and drops those that were removed (`LiveIndex`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from deixis.errors import DeixisError, InputError
 from deixis.files import open_regular
 from deixis.search.catalogue import Catalogue
 from deixis.search.stores.approximate import ApproximateIndex, rows_to_train
-from deixis.search.stores.exact import Ids, NearestRows, VectorIndex
-from deixis.search.stores.live import LiveIndex, exact_index
+from deixis.search.stores.exact import Ids, LiveIndex, NearestRows, VectorIndex, exact_index
 from deixis.search.stores.milvus import SCHEME, MilvusIndex, is_milvus
 from deixis.search.vectors import BLOCK, PictureRows
 
