@@ -113,11 +113,11 @@ class PreparedModel(SearchModel):
             yield scores(queries, self._embedded(images)).T
 
     def _embedded(self, images: Sequence[ImageInput]) -> Pictures:
-        return self.embed_prepared([self.prepare(self.opened(image)) for image in images])
+        return self.embed_prepared([self.prepared(image) for image in images])
 
-    def opened(self, image: ImageInput) -> Any:
-        """The picture, decoded with as many pixels as `prepare` needs."""
-        return self.as_picture(image, self.identity.at_least)
+    def prepared(self, image: ImageInput) -> Any:
+        """The picture as `embed_prepared` takes it, decoded with as many pixels as `prepare` needs."""
+        return self.prepare(self.as_picture(image, self.identity.at_least))
 
     def as_picture(self, image: ImageInput, at_least: int = 0) -> Picture:
         """The picture of a path; stored features are a `DeixisError`, since this model takes pictures."""

@@ -22,8 +22,6 @@ from deixis.model import Description, Grounding, ImageInput, Localized, Text, To
 from deixis.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
     from deixis.base.bundle_networks import BundleCaptioner
     from deixis.base.grounding_model import GroundingModel
 
@@ -86,11 +84,8 @@ class BundleModel(OnnxModel):
             self._captioner.prepare(picture) if "describe" in self.abilities else None,
         )
 
-    def prepare(self, picture: Picture | SeenPicture) -> Bytes:
-        return picture.prepared if isinstance(picture, SeenPicture) else super().prepare(picture)
-
-    def opened(self, image: ImageInput) -> Any:
-        return image if isinstance(image, SeenPicture) else super().opened(image)
+    def prepared(self, image: ImageInput) -> Bytes:
+        return image.prepared if isinstance(image, SeenPicture) else super().prepared(image)
 
     @cached_property
     def _grounder(self) -> OnnxGrounder | GroundingModel:
