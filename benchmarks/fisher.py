@@ -24,7 +24,7 @@ from reporting import write_report
 from deixis.corpus import open_corpus
 from deixis.corpus.leak_guard import training_set
 from deixis.text.fisher import FisherVectors
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.word_vectors import WordVectors, spacy_vectors
 
 CAPTIONS = 100_000
@@ -38,7 +38,7 @@ def captions() -> tuple[WordVectors, list[tuple[str, ...]], str]:
     data = os.environ.get("DEIXIS_DATA")
     if data:
         corpus = open_corpus(Path(data) / "flickr30k_entities" / "annotations.zip")
-        lists = [tokens_of(caption) for image in training_set(corpus) for caption in image.captions]
+        lists = tokens_of_captions(training_set(corpus))
         return vectors, lists[:CAPTIONS], "Flickr30k Entities, train without Flickr8k dev and test"
     # Zipf's law over as many words as the real captions have, 13.5 words per caption.
     generator = np.random.default_rng(0)

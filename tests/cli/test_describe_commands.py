@@ -20,7 +20,7 @@ from deixis.loading import load_model
 from deixis.papers.concepts_order.concepts import BUNDLED
 from deixis.text.chunker import Chunker
 from deixis.text.concept_words import TaggedWord, count_concepts
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.text.treebank import chunk_tree, corpus_texts
 from deixis.text.trees import write_trees
 from deixis.text.twins import Twins, write_twins
@@ -104,7 +104,7 @@ def _hm(folder: Path, corpus: Corpus) -> dict[str, Any]:
 
 def _concepts(folder: Path, corpus: Corpus) -> dict[str, Any]:
     words = ("man", "woman", "dog", "girl", "boy", "red", "blue", "snow")
-    captions = [tokens_of(caption) for image in corpus for caption in image.captions]
+    captions = tokens_of_captions(corpus)
     tagged = [[TaggedWord(word, word, "noun" if word in words else "") for word in tokens] for tokens in captions]
     count_concepts(tagged).save(folder / "concepts.tsv")
     return {"kind": "concepts", "features": FEATURES, "vocabulary": {"file": str(folder / "concepts.tsv")}}

@@ -18,7 +18,7 @@ from deixis.metrics.phrase_detection import evaluate_average_precision
 from deixis.metrics.protocols import Pictures
 from deixis.metrics.results import Recipe, load, save
 from deixis.model import ImageFeatures, Localized, Tokens, store_images
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from tests.stores import make_store, random_boxes
 
 PROVENANCE = {"backbone": "efficientnet-lite2", "regions": {"boxes": "edge-boxes", "saw_boxes": False, "count": 30}}
@@ -114,7 +114,7 @@ def test_a_matcher_with_scores_and_embeddings_is_asked_for_scores(pictures: Pict
 
 def test_sentences_by_brute_force(corpus: Corpus, pictures: Pictures) -> None:
     result = matching.sentence_retrieval(Hashing(), pictures)
-    texts = [tokens_of(caption) for image in corpus for caption in image.captions]
+    texts = tokens_of_captions(corpus)
     owners = np.array([number for number, image in enumerate(corpus) for _ in image.captions])
     encoded = Hashing().embed_texts(texts)
     ranks = []

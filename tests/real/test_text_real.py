@@ -14,7 +14,7 @@ from deixis.corpus import Corpus, make_caption, open_corpus
 from deixis.corpus.leak_guard import training_set
 from deixis.text.bag_of_words import MeanVectors
 from deixis.text.fisher import FisherVectors
-from deixis.text.tokens import tokenize, tokens_of
+from deixis.text.tokens import tokenize, tokens_of, tokens_of_captions
 from deixis.text.word_vectors import SPACY_PACKAGES, WordVectors, spacy_vectors
 
 DATA = Path(os.environ.get("DEIXIS_DATA", "no data"))
@@ -50,7 +50,7 @@ def test_text_is_split_as_the_release_splits_it(flickr8k: Corpus) -> None:
 
 @needs_vectors
 def test_nearly_every_running_word_has_a_vector(flickr8k: Corpus, vectors: WordVectors) -> None:
-    lists = [tokens_of(caption) for image in flickr8k for caption in image.captions]
+    lists = tokens_of_captions(flickr8k)
     assert sum(vectors.missing(lists).values()) / sum(map(len, lists)) < 0.002
 
 
@@ -68,7 +68,7 @@ def _recall_at_10(features: NDArray[np.float32], captions_per_image: int) -> flo
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_fisher_vectors_bring_captions_of_one_picture_together(flickr8k: Corpus, vectors: WordVectors) -> None:
-    training = [tokens_of(caption) for image in training_set(flickr8k) for caption in image.captions]
+    training = tokens_of_captions(training_set(flickr8k))
     validation = [tokens_of(caption) for image in flickr8k.split("val") for caption in image.captions]
     fisher = FisherVectors(vectors, ica_iterations=15, random_state=0).fit(training)
     of_fisher = _recall_at_10(fisher.transform(validation), 5)

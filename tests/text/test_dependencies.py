@@ -14,7 +14,7 @@ from deixis.text import dependencies
 from deixis.text.constituency import Word
 from deixis.text.dependencies import Dependencies, Edge, corpus_dependencies
 from deixis.text.parsing import ParserMissing, Sentence
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.trees import Tree
 
 
@@ -51,7 +51,7 @@ def test_a_corpus_is_parsed_once_and_then_needs_no_parser(
 
     monkeypatch.setattr(dependencies, "_parser", missing)
     again = corpus_dependencies(corpus)
-    texts = [tokens_of(caption) for image in corpus for caption in image.captions]
+    texts = tokens_of_captions(corpus)
     expected = [tuple(Edge(max(0, place - 1), f"r{place}") for place in range(len(text))) for text in texts]
     assert first.edges(texts) == again.edges(texts) == expected
     with pytest.raises(ParserMissing):

@@ -23,11 +23,10 @@ from deixis.text.featurizers import (
     fit_text_features,
     load_text_features,
     text_features,
-    training_captions,
 )
 from deixis.text.fisher import FisherVectors
 from deixis.text.named_vectors import StoredVectors
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.vector_features import FisherFeatures
 from deixis.text.word_vectors import WordVectors
 
@@ -48,14 +47,14 @@ def training() -> TrainingSet:
 
 @pytest.fixture(scope="module")
 def captions(training: TrainingSet) -> list[tuple[str, ...]]:
-    return training_captions(training)
+    return tokens_of_captions(training)
 
 
 @pytest.fixture(scope="module")
 def unseen() -> list[tuple[str, ...]]:
     """Captions of the validation split, a phrase, a text of nothing known, and one of nothing."""
     images = open_corpus("scenes").split("val").images[:10]
-    texts = [tokens_of(caption) for image in images for caption in image.captions]
+    texts = tokens_of_captions(images)
     return [*texts, ("a", "zeppelin", "!"), ("a", "red-striped", "ball"), ("?",), ()]
 
 
@@ -142,7 +141,7 @@ def test_the_cache_needs_word_vectors_once(
     np.testing.assert_array_equal(again.transform(unseen), first.transform(unseen))
     # Principal components are fitted on top of the mixture that is there.
     reduced = text_features(RECIPES[1], training, also=unseen, device="cpu")
-    whole = made(RECIPES[1], training_captions(training), unseen, vectors)
+    whole = made(RECIPES[1], tokens_of_captions(training), unseen, vectors)
     np.testing.assert_array_equal(reduced.transform(unseen), whole.transform(unseen))
     assert len(list((tmp_path / "text").iterdir())) == 2
     # Words that were never met need the word vectors again.
@@ -192,7 +191,7 @@ def test_another_file_of_the_same_name_is_other_features(
     monkeypatch.setenv("DEIXIS_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "vectors.txt"
     recipe, text = TextRecipe("mean", vectors=str(file)), [("man",)]
-    words = content_words(training_captions(training))
+    words = content_words(tokens_of_captions(training))
 
     def write(number: int, more: str = "") -> None:
         file.write_text("".join(f"{word} {number} 1\n" for word in (*words, *more.split())))

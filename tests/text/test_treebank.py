@@ -16,7 +16,7 @@ from deixis.corpus import Corpus, open_corpus
 from deixis.errors import InputError
 from deixis.text import treebank
 from deixis.text.parsing import ParserMissing, Sentence
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.treebank import Treebank, cached_path, chunk_tree, corpus_treebank
 from deixis.text.trees import Tree, check_tree, read_trees
 
@@ -47,7 +47,7 @@ def missing(name: str) -> Any:
 def test_a_corpus_is_parsed_once(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     parser = Flat()
     monkeypatch.setattr(treebank, "load_parser", lambda name: parser)
-    captions = [tokens_of(caption) for image in corpus for caption in image.captions]
+    captions = tokens_of_captions(corpus)
     first = corpus_treebank(corpus, "spacy-md")
     assert parser.asked == len(first) >= len(set(captions))
     monkeypatch.setattr(treebank, "load_parser", missing)

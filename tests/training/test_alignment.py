@@ -18,7 +18,7 @@ from deixis.papers.dvsa.loss import fragment_hinge, max_margin
 from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.task import AlignmentKind, AlignmentTask
 from deixis.text.parsing import spacy_folder
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.training.evaluating import evaluate_run
 from deixis.training.recipe import RecipeFile, check_recipe
 from deixis.training.run_models import load_run
@@ -222,7 +222,7 @@ def test_snippets_cover_the_sentence_and_smoothing_makes_fewer(
 
 
 def test_magnitudes_are_mean_lengths_of_words_in_their_sentences(matcher: AlignmentModel, corpus: Corpus) -> None:
-    texts = [tokens_of(caption) for image in corpus for caption in image.captions]
+    texts = tokens_of_captions(corpus)
     lengths: dict[str, list[float]] = defaultdict(list)
     network: Any = matcher.network
     for text in texts:

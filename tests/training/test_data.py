@@ -13,8 +13,8 @@ from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.features.arrays import Ragged
 from deixis.features.store import FeatureStore
-from deixis.text.featurizers import TextFeatures, TextRecipe, fit_text_features, training_captions
-from deixis.text.tokens import tokens_of
+from deixis.text.featurizers import TextFeatures, TextRecipe, fit_text_features
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.training.pair_data import PhraseData, encode_texts, of_items, phrase_data, sentence_data
 from deixis.training.running import left_out
 from tests.stores import make_store, random_boxes
@@ -48,7 +48,7 @@ def stores(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fe
 
 @pytest.fixture(scope="module", params=["tfidf", "tokens"])
 def text(training: TrainingSet, request: pytest.FixtureRequest) -> TextFeatures:
-    return fit_text_features(TextRecipe(request.param), training_captions(training))
+    return fit_text_features(TextRecipe(request.param), tokens_of_captions(training))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_rows_of_chosen_items() -> None:
 
 
 def test_half_precision_where_asked_for(training: TrainingSet, stores: tuple[FeatureStore, FeatureStore]) -> None:
-    text = fit_text_features(TextRecipe("tfidf"), training_captions(training))
+    text = fit_text_features(TextRecipe("tfidf"), tokens_of_captions(training))
     made = sentence_data(training, stores[0], text, dtype=torch.float16)
     assert made.images.dtype == made.texts.dtype == torch.float16
     whole = encode_texts(text, made.captions)
@@ -210,7 +210,7 @@ def test_pictures_that_are_left_out_are_told_of(training: TrainingSet, tmp_path:
 def test_further_positives_are_positives_and_nothing_else(
     training: TrainingSet, stores: tuple[FeatureStore, FeatureStore], tmp_path: Path
 ) -> None:
-    text = fit_text_features(TextRecipe("tfidf"), training_captions(training))
+    text = fit_text_features(TextRecipe("tfidf"), tokens_of_captions(training))
     present = [image for image in training if image.id in stores[0]]
 
     def shrunk(image: Image) -> list[list[float]]:

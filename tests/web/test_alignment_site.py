@@ -25,7 +25,7 @@ from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.papers.dvsa.snippets import is_sign
 from deixis.text.featurizers import TextRecipe, TokenIds
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.text.vocabulary import Vocabulary
 from deixis.vision.drawing.typesetting import as_written
 from deixis.vision.reading import read_picture
@@ -65,7 +65,7 @@ def store(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> FeatureSt
 
 @pytest.fixture(scope="module")
 def matcher(corpus: Corpus) -> AlignmentModel:
-    texts = [tokens_of(caption) for image in corpus for caption in image.captions]
+    texts = tokens_of_captions(corpus)
     words = TokenIds(TextRecipe(kind="tokens"), Vocabulary.of(texts))
     torch.manual_seed(0)
     network = AlignmentNetwork(8, words.dim, AlignmentRecipe(dim=16, word=8))

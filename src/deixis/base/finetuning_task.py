@@ -16,7 +16,7 @@ from deixis.corpus import Corpus, Image
 from deixis.errors import DeixisError
 from deixis.papers.two_branch.loss import make_loss
 from deixis.text.featurizers import TokenIds
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import some_of, squashed_pictures
 from deixis.training.contrastive import InfoNCERecipe, ScoreInfoNCE, caption_contrast
@@ -139,7 +139,7 @@ def look(
             ]
             views.append(torch.cat(parts))
     counts = [len(image.captions) for image in read.images]
-    ids = text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
+    ids = text.transform(tokens_of_captions(read.images))
     return Looked(
         torch.stack(views).clone(),
         torch.from_numpy(ids).to(device),

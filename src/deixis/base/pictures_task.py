@@ -26,8 +26,8 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import make_loss
-from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, load_text_features
-from deixis.text.tokens import tokens_of
+from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, load_text_features, text_features
+from deixis.text.tokens import tokens_of_captions
 from deixis.text.vocabulary import UNKNOWN
 from deixis.training.augmentation import (
     MARGIN,
@@ -47,7 +47,7 @@ from deixis.training.contrastive import (
     caption_contrast,
     contrast_of,
 )
-from deixis.training.inputs import TEXT, fitted_text, initial_vectors
+from deixis.training.inputs import TEXT, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import (
@@ -168,7 +168,7 @@ class PictureTask:
             self.lone_captions, self._lone_starts = self._captions_without_pictures(training.corpus)
 
     def _fit_text(self, training: TrainingSet, corpus: Corpus) -> TextFeatures:
-        return fitted_text(self.recipe.text, training, corpus, self.device)
+        return text_features(self.recipe.text, training, also=tokens_of_captions(corpus), device=self.device.type)
 
     def _learns_from(self, image: Image) -> bool:
         """Whether a training step can use an image, if it has a picture."""
@@ -179,7 +179,7 @@ class PictureTask:
         lone = [image for image in corpus if image.id not in seen and len(image.captions) > 1]
         if not lone:
             raise DeixisError("sampler.texts: there is no image that has captions alone")
-        ids = self.text.transform([tokens_of(caption) for image in lone for caption in image.captions])
+        ids = self.text.transform(tokens_of_captions(lone))
         return torch.from_numpy(ids).to(self.device), np.cumsum([0, *(len(image.captions) for image in lone)])
 
     def _read(self, corpus: Corpus, images: Sequence[Image], side: int) -> Captioned:
@@ -187,7 +187,7 @@ class PictureTask:
         if not any(image.captions for image in read.images):
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
         counts = [len(image.captions) for image in read.images]
-        ids = self.text.transform([tokens_of(caption) for image in read.images for caption in image.captions])
+        ids = self.text.transform(tokens_of_captions(read.images))
         owners = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
         starts = np.concatenate([[0], np.cumsum(counts)])
         pixels, texts = read.pixels.to(self.device), torch.from_numpy(ids).to(self.device)

@@ -110,13 +110,13 @@ def magnitudes(
     check_drawing(out, force)
     from deixis.cli.output import busy, print_json, print_table, track
     from deixis.model import store_images
-    from deixis.text.tokens import tokens_of
+    from deixis.text.tokens import tokens_of_captions
 
     with busy("Reading"):
         model = load_aligner(run, device)
     opened, images, store = collection(run, corpus, features, pictures_in, split, device, shown=out is not None)
     with busy("Reading words"):
-        words = model.word_magnitudes([tokens_of(caption) for image in opened for caption in image.captions])
+        words = model.word_magnitudes(tokens_of_captions(opened))
     seen = track(store_images(store, [image.id for image in images]), "Looking", len(images))
     regions = model.longest_regions(seen, count, of_one=1)
     greatest, least = words[:count], words[::-1][:count]

@@ -22,7 +22,7 @@ from deixis.metrics.results import Protocol, Result, corpus_reference, make_resu
 from deixis.metrics.word_order import OTHERS, TOLERANCE, Leads, lead_figures, score_leads
 from deixis.model import Model, Tokens
 from deixis.text.false_captions import KINDS, Kind, balanced, colour_counts, false_captions
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.text.trigrams import Trigrams
 from deixis.vision.reading import read_picture
 
@@ -42,7 +42,7 @@ class CaptionTwins(NamedTuple):
 def caption_twins(corpus: Corpus, split: str, *, seed: int = 0) -> list[CaptionTwins]:
     """Twins of the captions of a split, balanced; the language model reads the captions of the split `train`."""
     random = np.random.default_rng(seed)
-    training = [tokens_of(caption) for image in training_set(corpus) for caption in image.captions]
+    training = tokens_of_captions(training_set(corpus))
     model, counts = Trigrams(training), colour_counts(training)
     made, changes = [], []
     for image in corpus.split(split):

@@ -30,7 +30,7 @@ from deixis.errors import DeixisError
 from deixis.search.relevance import Floats, mean_of_best, threshold
 from deixis.text.chunker import Chunker
 from deixis.text.plurals import singular
-from deixis.text.tokens import has_content, tokens_of
+from deixis.text.tokens import has_content, tokens_of, tokens_of_captions
 from deixis.text.vocabulary import Vocabulary
 
 Tokens = tuple[str, ...]
@@ -346,7 +346,7 @@ def frequent_words(vocabulary: Vocabulary) -> list[str]:
 
 def noun_phrases(vocabulary: Vocabulary, images: Sequence[Image]) -> list[Tokens]:
     """The noun phrases of images' captions whose words are all known, each once."""
-    sentences = [tokens_of(caption) for image in images for caption in image.captions]
+    sentences = tokens_of_captions(images)
     spans = Chunker.load().phrases_of(sentences)
     found = {
         tokens[start:end] for tokens, own in zip(sentences, spans, strict=True) for start, end in own if end > start

@@ -25,7 +25,7 @@ from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError, InputError
 from deixis.files import cache_folder, read_utf8, write_text
 from deixis.text.parsing import SPACY_PACKAGES, ParserMissing, load_spacy, spacy_folder
-from deixis.text.tokens import has_content, tokens_of
+from deixis.text.tokens import has_content, tokens_of_captions
 
 Tokens = Sequence[str]
 
@@ -169,7 +169,7 @@ def concept_vocabulary(recipe: VocabularyRecipe, training: TrainingSet) -> Conce
     """
     if recipe.file:
         return ConceptVocabulary.load(recipe.file)
-    captions = [tokens_of(caption) for image in training for caption in image.captions]
+    captions = tokens_of_captions(training)
     digest = hashlib.sha256(f"{_VERSION} {recipe.size} {recipe.minimum_count}".encode())
     for tokens in captions:
         digest.update(b"\n" + " ".join(tokens).encode(errors="surrogatepass"))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
 from deixis.files import atomic_write, cache_folder, read_json
-from deixis.text.tokens import has_content, tokens_of
+from deixis.text.tokens import has_content, tokens_of_captions
 from deixis.text.vocabulary import PAD, Vocabulary
 from deixis.text.word_vectors import SPACY, WordVectors
 
@@ -93,7 +93,7 @@ def text_features(
             are stored too, for machines without word vectors. Nothing is fitted to them.
         device: where principal components are computed, `cuda` or `cpu`; None: a GPU where there is one.
     """
-    captions, also = training_captions(training), list(also)
+    captions, also = tokens_of_captions(training), list(also)
     words = content_words([*captions, *also])
     folder = cache_folder() / "text" / _key(recipe, captions)
     if (folder / RECIPE).exists():
@@ -117,11 +117,6 @@ def text_features(
         features = fit_text_features(recipe, captions, words=words)
     features.save(folder)
     return features
-
-
-def training_captions(training: TrainingSet) -> list[tuple[str, ...]]:
-    """The tokens of all captions of a training set, in order."""
-    return [tokens_of(caption) for image in training for caption in image.captions]
 
 
 def content_words(texts: Iterable[Tokens]) -> list[str]:

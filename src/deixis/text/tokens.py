@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 
-from deixis.corpus.records import Caption
+from deixis.corpus.records import Caption, Image
 
 #: Abbreviations that always keep their full stop.
 ABBREVIATIONS = ("mr", "mrs", "ms", "dr", "st", "jr", "sr", "vs")
@@ -48,6 +49,11 @@ def tokens_of(text: str | Caption) -> tuple[str, ...]:
             return tuple(token.lower() for token in text.tokens)
         text = text.text
     return tuple(token.lower() for token in tokenize(text))
+
+
+def tokens_of_captions(images: Iterable[Image]) -> list[tuple[str, ...]]:
+    """The tokens of all captions of images, in order."""
+    return [tokens_of(caption) for image in images for caption in image.captions]
 
 
 def has_content(token: str) -> bool:

@@ -16,7 +16,6 @@ from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, check_components, text_features
-from deixis.text.tokens import tokens_of
 from deixis.text.vocabulary import SPECIALS
 from deixis.training.pair_data import POSITIVE
 from deixis.training.recipe import regions_of
@@ -26,12 +25,6 @@ from deixis.vision import EdgeBoxesSettings
 ALL_CHAINS = 2000
 #: The folder of fitted text features in a run.
 TEXT = "text"
-
-
-def fitted_text(recipe: TextRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> TextFeatures:
-    """Text features fitted to the training captions, with the vectors of all words of the corpus."""
-    also = [tokens_of(caption) for image in corpus for caption in image.captions]
-    return text_features(recipe, training, also=also, device=device.type)
 
 
 def check_caption_count(recipe: TextRecipe, corpus: Corpus) -> None:

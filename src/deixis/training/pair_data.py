@@ -22,7 +22,7 @@ from deixis.errors import DeixisError
 from deixis.features.arrays import Ragged, RaggedArray
 from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, Tokens
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.training.placing import place_of
 
 #: IoU with the ground-truth box: positives of a phrase have at least the first, negatives less than the second
@@ -98,7 +98,7 @@ def sentence_data(
         may_stay: leave features in main memory if the device has no room for them.
     """
     images = _with_features(source, store)
-    captions = [tokens_of(caption) for image in images for caption in image.captions]
+    captions = tokens_of_captions(images)
     counts = torch.tensor([len(image.captions) for image in images])
     vectors = store.image_vectors().gather(store.numbers(image.id for image in images))
     numbers = vectors.size + len(captions) * text.dim

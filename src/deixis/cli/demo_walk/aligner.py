@@ -15,8 +15,7 @@ from deixis.metrics.captioning_protocol import captioning
 from deixis.metrics.protocols import Pictures
 from deixis.model import AlignedSnippet, store_images
 from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment
-from deixis.text.featurizers import training_captions
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.training.inputs import find_store
 from deixis.training.threads import one_thread
 from deixis.vision.drawing.pages import Part, draw_alignment
@@ -48,7 +47,7 @@ def train_captioner(corpus: Corpus, store: FeatureStore, out: Path) -> Trained:
     model, provenance = train("dvsa/demo-captions", corpus, [store], out)
     pictures = Pictures(corpus, "test", store, learned_from_boxes=False)
     return Trained(
-        "captioner", model, (captioning(model, pictures, training_captions(training_set(corpus)), **provenance),)
+        "captioner", model, (captioning(model, pictures, tokens_of_captions(training_set(corpus)), **provenance),)
     )
 
 

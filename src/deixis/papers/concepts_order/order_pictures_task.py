@@ -45,8 +45,8 @@ from deixis.papers.concepts_order.order_training import (
     twin_ids,
 )
 from deixis.text.concept_words import ConceptVocabulary, VocabularyRecipe, concept_vocabulary
-from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features
-from deixis.text.tokens import tokens_of
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, text_features
+from deixis.text.tokens import tokens_of_captions
 from deixis.training.augmentation import (
     MARGIN,
     MIRRORED_WORDS,
@@ -59,7 +59,7 @@ from deixis.training.augmentation import (
     squashed_pictures,
     view_pictures,
 )
-from deixis.training.inputs import TEXT, fitted_text
+from deixis.training.inputs import TEXT
 from deixis.training.kind import Kind
 from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import Recipe
@@ -172,7 +172,9 @@ class OrderPictureTask:
 
     def __init__(self, recipe: OrderPictureRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
-        self.text = cast(TokenIds, fitted_text(recipe.text, training, corpus, device))
+        self.text = cast(
+            TokenIds, text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
+        )
         self.vocabulary = concept_vocabulary(recipe.vocabulary, training) if recipe.vocabulary else None
         self.module = OrderPictureModule(recipe, len(self.vocabulary or ()), self.text.dim).to(device)
         self.module.tower.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -201,7 +203,7 @@ class OrderPictureTask:
         read = squashed_pictures(corpus, (image for image in corpus if image.captions), side, skipped)
         if not read.images:
             raise DeixisError(f"no picture of corpus {corpus.name or '(unnamed)'} with captions can be read")
-        captions = [tokens_of(caption) for image in read.images for caption in image.captions]
+        captions = tokens_of_captions(read.images)
         counts = torch.tensor([len(image.captions) for image in read.images])
         return SentenceData(
             images=read.pixels.to(self.device),

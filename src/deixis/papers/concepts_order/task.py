@@ -52,8 +52,9 @@ from deixis.papers.concepts_order.order_training import (
     twin_ids,
 )
 from deixis.text.concept_words import ConceptVocabulary
-from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, training_captions
-from deixis.training.inputs import TEXT, find_store, fitted_text
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, text_features
+from deixis.text.tokens import tokens_of_captions
+from deixis.training.inputs import TEXT, find_store
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.pair_data import SentenceData, sentence_data
@@ -163,7 +164,7 @@ class ConceptsOrderTask:
         device: torch.device,
     ) -> None:
         self.recipe, self.device = recipe, device
-        self.text = fitted_text(recipe.text, training, corpus, device)
+        self.text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
         store = find_store(stores, "image")
         held_out = corpus.split("val")
         self.data = sentence_data(training, store, self.text, device=device)
@@ -382,7 +383,7 @@ class ConceptsOrderKind(Kind[ConceptsOrderRecipe]):
 
 def evaluate_generator(evaluation: Evaluation[Any]) -> Iterator[Result]:
     """The generated sentences compared with people's captions, and the perplexity at the end of the training."""
-    captions = training_captions(training_set(evaluation.corpus))
+    captions = tokens_of_captions(training_set(evaluation.corpus))
     result = captioning(evaluation.model, evaluation.pictures, captions, **evaluation.details)
     figures = read_model(evaluation.run).report.figures
     training = {name: figures[name] for name in ("perplexity",) if name in figures}

@@ -35,10 +35,10 @@ from deixis.papers.dvsa.evaluations import evaluate_captioner
 from deixis.papers.dvsa.model import AlignmentModel, with_picture
 from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
-from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features
-from deixis.text.tokens import tokens_of
+from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, text_features
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.text.vocabulary import PAD, Vocabulary
-from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors, region_recipes
+from deixis.training.inputs import TEXT, find_store, initial_vectors, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
 from deixis.training.recipe import Recipe
@@ -125,7 +125,7 @@ class CaptioningTask:
         device: torch.device,
     ) -> None:
         self.recipe = recipe
-        text = fitted_text(recipe.text, training, corpus, device)
+        text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
         assert isinstance(text, TokenIds)
         self.text = text
         val = [image for image in corpus.split("val") if image.id not in store.skipped]

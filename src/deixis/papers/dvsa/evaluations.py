@@ -18,8 +18,8 @@ from deixis.papers.dvsa.alignment_protocol import Smoothing, alignment, best_smo
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.model import AlignmentModel
 from deixis.papers.dvsa.snippet_queries import snippet_queries
-from deixis.text.featurizers import training_captions
 from deixis.text.parsing import ParserMissing
+from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import find_store
 from deixis.training.run_protocols import Evaluation, has_ground_truth_regions
 from deixis.training.run_records import StepRecord
@@ -52,7 +52,7 @@ def evaluate_aligner(evaluation: Evaluation[Any]) -> Iterator[Result]:
         )
         for split in (evaluation.split, "val")
     )
-    captions = training_captions(training_set(evaluation.corpus))
+    captions = tokens_of_captions(training_set(evaluation.corpus))
     trained_on = corpus_reference(evaluation.corpus, "train")
     yield magnitudes(model.word_magnitudes(captions), pictures, trained_on, **evaluation.details)
     yield sentence_baseline(model, pictures, captions, **evaluation.details)
@@ -84,7 +84,7 @@ def evaluate_captioner(evaluation: Evaluation[Any]) -> list[Result]:
     them; and the neighbours of its word vectors.
     """
     model: CaptionerModel = evaluation.model
-    captions = training_captions(training_set(evaluation.corpus))
+    captions = tokens_of_captions(training_set(evaluation.corpus))
     said = captioning(model, evaluation.pictures, captions, **evaluation.details)
     training = training_figures(evaluation.run)
     results = [msgspec.structs.replace(said, metrics={**said.metrics, "training": training})]

@@ -31,10 +31,10 @@ from deixis.papers.dvsa.loss import fragment_hinge, max_margin, mismatched_pairs
 from deixis.papers.dvsa.model import AlignmentModel, stacked, with_picture
 from deixis.papers.dvsa.network import AlignmentNetwork, AlignmentRecipe
 from deixis.text.dependencies import corpus_dependencies
-from deixis.text.featurizers import TextRecipe, TokenIds, training_captions
-from deixis.text.tokens import tokens_of
+from deixis.text.featurizers import TextRecipe, TokenIds, text_features
+from deixis.text.tokens import tokens_of_captions
 from deixis.training.feature_model import WHOLE
-from deixis.training.inputs import TEXT, find_store, fitted_text, initial_vectors
+from deixis.training.inputs import TEXT, find_store, initial_vectors
 from deixis.training.kind import Kind
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import (
@@ -128,7 +128,7 @@ def alignment_data(
         raise DeixisError(f"{store.folder}: vectors of pictures and regions must have one size, they have {sizes}")
     features = store_images(store, (image.id for image in images))
     rows, present = stacked([with_picture(image, regions)[0] for image in features])
-    captions: list[Tokens] = [tokens_of(caption) for image in images for caption in image.captions]
+    captions: Sequence[Tokens] = tokens_of_captions(images)
     counts = torch.tensor([len(image.captions) for image in images])
     strings = {caption: number for number, caption in enumerate(dict.fromkeys(map(tuple, captions)))}
     return AlignmentData(
@@ -155,7 +155,7 @@ class AlignmentTask:
         device: torch.device,
     ) -> None:
         self.recipe = recipe
-        text = fitted_text(recipe.text, training, corpus, device)
+        text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
         assert isinstance(text, TokenIds)
         self.fragments = make_fragments(recipe, text, training, corpus)
         self.data = alignment_data(training, store, self.fragments, recipe.regions, device=device)
@@ -235,7 +235,7 @@ def region_statistics(data: AlignmentData) -> tuple[float, Tensor]:
 def make_fragments(recipe: AlignmentTaskRecipe, text: TokenIds, training: TrainingSet, corpus: Corpus) -> Fragments:
     if recipe.model.fragments == "words":
         return WordFragments(text)
-    return EdgeFragments.of(text, training_captions(training), corpus_dependencies(corpus))
+    return EdgeFragments.of(text, tokens_of_captions(training), corpus_dependencies(corpus))
 
 
 def make_network(

@@ -26,8 +26,9 @@ from deixis.metrics.protocols import SUPPRESSION, query_tokens
 from deixis.papers.entities_cca.cca import NormalizedCCA
 from deixis.papers.entities_cca.model import CCAModel
 from deixis.papers.entities_cca.stacked_embedding import StackedAuxiliaryEmbedding
-from deixis.text.featurizers import TextRecipe, load_text_features
-from deixis.training.inputs import TEXT, check_caption_count, find_store, fitted_text, region_recipes
+from deixis.text.featurizers import TextRecipe, load_text_features, text_features
+from deixis.text.tokens import tokens_of_captions
+from deixis.training.inputs import TEXT, check_caption_count, find_store, region_recipes
 from deixis.training.kind import Kind
 from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
 from deixis.training.recipe import FitRecipe
@@ -103,7 +104,7 @@ class CorrelationFit:
     ) -> None:
         self.recipe, self._training, self._validation = recipe, training, corpus.split("val")
         self._stores, self._device = stores, device
-        self.text = fitted_text(recipe.text, training, corpus, device)
+        self.text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
 
     def fit(self, say: Callable[[str], None]) -> Mapping[str, float]:
         """Sum, solve and choose; returns the figures of the validation split and `training_pairs`."""

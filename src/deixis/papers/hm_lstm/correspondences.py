@@ -26,7 +26,7 @@ from deixis.features.store import FeatureStore
 from deixis.files import atomic_write, require_regular
 from deixis.papers.hm_lstm.fast.forest import NOUN_PHRASE
 from deixis.papers.hm_lstm.network import HMLSTM, TEXTS, TreeTexts
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of_captions
 
 #: The file in a run folder.
 CORRESPONDENCES = "correspondences.safetensors"
@@ -77,7 +77,7 @@ def tree_data(
     images = [image for image in source if image.id not in store.skipped]
     if not images:
         raise DeixisError("none of these images has features")
-    captions = [tokens_of(caption) for image in images for caption in image.captions]
+    captions = tokens_of_captions(images)
     tree = texts.transform(captions)
     spans = [caption_tree.spans(NOUN_PHRASE) for caption_tree in texts.bank.trees(captions)]
     strings: dict[tuple[str, ...], int] = {}

@@ -42,7 +42,7 @@ from deixis.papers.hm_lstm.loss import contrasted_phrases, contrasted_roots, con
 from deixis.papers.hm_lstm.model import HMLSTMModel
 from deixis.papers.hm_lstm.network import HMLSTM, HMRecipe, TreeTexts
 from deixis.text.featurizers import TextRecipe, text_features
-from deixis.text.tokens import tokens_of
+from deixis.text.tokens import tokens_of, tokens_of_captions
 from deixis.text.treebank import Tokens, Treebank, corpus_treebank
 from deixis.text.trees import TokensAndTree, Tree, noun_phrases, read_trees, write_trees
 from deixis.text.vector_features import MeanFeatures
@@ -273,7 +273,7 @@ class HMTask:
         self.texts.vocabulary.save(folder / VOCABULARY)
         self.texts.bank.save(folder / TREES)
         save_correspondences(folder, self.module.correspondences, self.data)
-        captions = [tokens_of(caption) for image in self.training for caption in image.captions]
+        captions = tokens_of_captions(self.training)
         write_trees(folder / PHRASES, phrase_bank(captions, self.texts.bank))
         if self.tower:
             shutil.copyfile(self.tower, folder / TOWER_FILE)
@@ -308,7 +308,7 @@ def known_words(recipe: HMLSTMRecipe, training: TrainingSet, corpus: Corpus) -> 
     vector gets a random one of the same spread, determined by the seed; padding and the unknown word get zeros.
     """
     counts = Counter(token for image in training for caption in image.captions for token in tokens_of(caption))
-    everything = [tokens_of(caption) for image in corpus for caption in image.captions]
+    everything = tokens_of_captions(corpus)
     fitted = text_features(TextRecipe(kind="mean", vectors=recipe.text.vectors), training, also=everything)
     assert isinstance(fitted, MeanFeatures)
     others = sorted({token for tokens in everything for token in tokens} - set(counts))

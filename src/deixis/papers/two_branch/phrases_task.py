@@ -19,7 +19,9 @@ from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
-from deixis.training.inputs import PositivePool, find_store, fitted_text, positive_recipe, region_recipes
+from deixis.text.featurizers import text_features
+from deixis.text.tokens import tokens_of_captions
+from deixis.training.inputs import PositivePool, find_store, positive_recipe, region_recipes
 from deixis.training.pair_data import phrase_data
 from deixis.training.resampling import resample
 from deixis.training.run_protocols import Evaluation, RunProtocol, phrase_localization, phrase_presence
@@ -61,7 +63,7 @@ class PhraseTask(TwoBranchTask):
         device: torch.device,
         positives: FeatureStore | None = None,
     ) -> None:
-        text = fitted_text(recipe.text, training, corpus, device)
+        text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
         super().__init__(recipe, training, text, proposals.plan.arrays["regions"].shape[0], device)
         self.data = phrase_data(training, chains, proposals, text, positives=positives, device=device, may_stay=True)
         self.held_out = phrase_data(corpus.split("val"), chains, proposals, text, device=device)

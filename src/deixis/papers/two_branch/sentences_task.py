@@ -14,7 +14,9 @@ from deixis.features.store import FeatureStore
 from deixis.papers.two_branch.loss import RankingRecipe
 from deixis.papers.two_branch.network import SimilarityNetwork, SimilarityRecipe
 from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, TwoBranchTask
-from deixis.training.inputs import find_store, fitted_text, region_recipes
+from deixis.text.featurizers import text_features
+from deixis.text.tokens import tokens_of_captions
+from deixis.training.inputs import find_store, region_recipes
 from deixis.training.pair_data import sentence_data
 from deixis.training.run_protocols import (
     Evaluation,
@@ -54,7 +56,7 @@ class SentenceTask(TwoBranchTask):
         store: FeatureStore,
         device: torch.device,
     ) -> None:
-        text = fitted_text(recipe.text, training, corpus, device)
+        text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
         super().__init__(recipe, training, text, store.image_vectors().shape[1], device)
         self.data = sentence_data(training, store, text, device=device, may_stay=True)
         self.held_out = sentence_data(corpus.split("val"), store, text, device=device)
