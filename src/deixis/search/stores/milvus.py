@@ -69,7 +69,7 @@ class MilvusIndex:
         index = self._client.prepare_index_params()
         graph = {"M": LINKS, "efConstruction": BUILDING}
         index.add_index("row", index_type="HNSW", metric_type="IP", params=graph)
-        # Strong: a search sees everything added before it.
+        # Strong: a count sees everything added before it. It waits for that, about 0.2 s; see `search`.
         self._client.create_collection(self._name, schema=schema, index_params=index, consistency_level="Strong")
 
     def add(self, ids: Ids, rows: Rows) -> None:
@@ -89,6 +89,10 @@ class MilvusIndex:
                 self._client.delete(self._name, ids=ids[start : start + MESSAGE_IDS].tolist())
 
     def search(self, queries: Rows, count: int) -> Nearest:
+        """Answers from what this process added, and from what others had added when it last counted.
+
+        Only a count waits for the newest additions of others: a reader counts when it opens an index.
+        """
         nearest = none_found(len(queries), count)
         if count < 1:
             return nearest
@@ -99,7 +103,12 @@ class MilvusIndex:
             parameters = {"metric_type": "IP", "params": {"ef": max(SEARCHING, 2 * limit)}}
             with self._faults():
                 answers = self._client.search(
-                    self._name, data=data, limit=limit, output_fields=["id"], search_params=parameters
+                    self._name,
+                    data=data,
+                    limit=limit,
+                    output_fields=["id"],
+                    search_params=parameters,
+                    consistency_level="Session",
                 )
             for query, hits in enumerate(answers, start):
                 nearest.ids[query, : len(hits)] = [hit["id"] for hit in hits]
