@@ -62,6 +62,22 @@ def test_a_hang_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert any("takes too long" in fault for fault in fuzzed(read, tmp_path, monkeypatch))
 
 
+def test_a_process_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    """No signal of its own reaches it: neither before its first example nor in one."""
+    script = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); sys.stdin.read()"
+    for last in (None, "seed; [Edit]"):
+        if last:
+            (tmp_path / "last").write_text(last)
+        with subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            child = int(process.stdout.readline())
+            assert fuzzing._watch(process, tmp_path, 0.02)
+            # The child has the pipe's other end as long as it lives.
+            assert process.stdout.read() == b"", child
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("reader", READERS)

@@ -2,7 +2,8 @@
 
 What ends in anything but an answer or a one-line `DeixisError` is a fault: another exception, a hang, a crash, or too
 much memory. Seeds are made anew; each reader works in a process of its own. A fault's folder is kept, and the fault is
-reported with the edits that made it.
+reported with the edits that made it. Every step of a reader's process has a limit of time, the making of its seeds too:
+where the process does not keep it, it is ended with its children, and the report names the step and where it stood.
 
     python -m tests.fuzzing --seconds 240 --keep .fuzz
     python -m tests.fuzzing --reader bundle --seconds 600 --seed 7
@@ -11,6 +12,7 @@ reported with the edits that made it.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import resource
@@ -38,6 +40,8 @@ from tests.fuzzing.readers import READERS, Reader
 
 #: Seconds that an example may take; a machine that is busy with others gets more time with --patience.
 EXAMPLE_SECONDS = 20.0
+#: Times that limit, after which a process that does not answer is ended; and as long for imports and seeds.
+DEAF, SEEDS = 3.0, 15.0
 #: Bytes that an example may take beside what the process has.
 EXAMPLE_BYTES = 3 << 30
 #: Examples of one run of Hypothesis.
@@ -70,10 +74,11 @@ def main() -> int:
     print(f"seed {options.seed}; {options.seconds / len(names):.0f} s for each of {len(names)} readers", flush=True)
     faults = 0
     for name in names:
+        print(f"{name:>20}  ", end="", flush=True)
         outcome = _in_process(name, options, options.seconds / len(names))
         faults += len(outcome["faults"])
         refused, examples = outcome["refused"], outcome["examples"]
-        print(f"{name:>20}  {examples:6,} examples, {refused:6,} refused, {len(outcome['faults'])} faults", flush=True)
+        print(f"{examples:6,} examples, {refused:6,} refused, {len(outcome['faults'])} faults", flush=True)
         for fault in outcome["faults"]:
             print(f"{'':>20}  {fault['what']}\n{'':>20}  {fault['edits']}\n{'':>20}  {fault['folder']}", flush=True)
     return 1 if faults else 0
@@ -93,9 +98,9 @@ def _in_process(name: str, options: argparse.Namespace, seconds: float) -> dict[
             # Libraries print what they think of damaged files; the end says why a process ended.
             with (
                 (Path(work) / "said").open("wb") as said,
-                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process,
+                subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True) as process,
             ):
-                hung = _watch(process, Path(work), options.patience)
+                hung = _watch(process, Path(work), EXAMPLE_SECONDS * options.patience)
             report = Path(work) / "report.json"
             told = json.loads(report.read_text()) if report.exists() else outcome | {"faults": []}
             for key in ("examples", "refused", "faults"):
@@ -103,8 +108,12 @@ def _in_process(name: str, options: argparse.Namespace, seconds: float) -> dict[
             report.unlink(missing_ok=True)
             if process.returncode == 0:
                 return outcome
-            end = (Path(work) / "said").read_text(errors="replace")[-300:]
-            what = "hangs, deaf to signals" if hung else f"ends its process with code {process.returncode}: {end}"
+            end = (Path(work) / "said").read_text(errors="replace")
+            what = (
+                f"hangs, deaf to signals: {end[-2000:]}"
+                if hung
+                else f"ends its process with code {process.returncode}: {end[-300:]}"
+            )
             last = Path(work) / "last"
             outcome["faults"].append(
                 {
@@ -116,15 +125,20 @@ def _in_process(name: str, options: argparse.Namespace, seconds: float) -> dict[
             seed += 1
             if time.monotonic() > deadline or not last.exists():
                 return outcome
+            last.unlink()
 
 
-def _watch(process: subprocess.Popen[bytes], work: Path, patience: float) -> bool:
-    """Wait for a process; kill it where its example goes on for longer than the process itself can stop it."""
+def _watch(process: subprocess.Popen[bytes], work: Path, limit: float) -> bool:
+    """Wait for a process; where a step goes on for longer than the process itself can stop it, end it.
+
+    The process leads a session: its children are ended with it.
+    """
+    last, start = work / "last", time.time()
     while process.poll() is None:
         time.sleep(0.2)
-        last = work / "last"
-        if last.exists() and time.time() - last.stat().st_mtime > 3 * EXAMPLE_SECONDS * patience:
-            process.kill()
+        begun, seconds = (last.stat().st_mtime, DEAF * limit) if last.exists() else (start, SEEDS * limit)
+        if time.time() - begun > seconds:
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return True
     return False
@@ -215,13 +229,13 @@ class _Fuzzed:
     def _fault(self, name: str, chosen: list[Edit], must_read: bool) -> Fault | None:
         """What is wrong with how an example ends; None where nothing is."""
         example = self._work / "example"
+        (self._work / "last").write_text(f"{name}; {chosen}"[:2000])
         shutil.rmtree(example, ignore_errors=True)
         shutil.copytree(self._work / "seeds" / name, example)
         for edit in chosen:
             apply(example, edit)
         if self._reader.sign is not None and chosen and chosen[0].length % 2:
             self._reader.sign(example)
-        (self._work / "last").write_text(f"{name}; {chosen}"[:2000])
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             with _limited(EXAMPLE_SECONDS * self._options.patience):
@@ -261,10 +275,13 @@ def _limited(seconds: float) -> Iterator[None]:
 
     signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    # For whoever has to end this process: where it stood.
+    faulthandler.dump_traceback_later((1 + DEAF) / 2 * seconds, file=sys.__stderr__ or sys.stderr)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
 
 
 if __name__ == "__main__":
