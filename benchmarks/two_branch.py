@@ -31,7 +31,8 @@ from torch import Tensor
 
 from deixis.papers.two_branch.loss import RankingLoss, RankingRecipe
 from deixis.papers.two_branch.network import EmbeddingRecipe, TwoBranchEmbedding
-from deixis.training.sampling import RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import RankingBatch
+from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe
 
 IMAGE_DIM, TEXT_DIM, PLANTED = 4096, 6000, 64
 #: How many times faster than the others the loss must be.

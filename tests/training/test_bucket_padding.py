@@ -15,7 +15,8 @@ from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSample
 from deixis.training import bucket_padding
 from deixis.training.bucket_padding import Padding, dimensions_of, has_dimensions
 from deixis.training.graph_capture import shapes_of
-from deixis.training.sampling import PairBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import PairBatch
+from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe
 from tests.training.generated_pairs import generated_phrases, generated_sentences
 
 DIM = 6

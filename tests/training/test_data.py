@@ -15,8 +15,9 @@ from deixis.features.arrays import Ragged
 from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, TextRecipe, fit_text_features
 from deixis.text.tokens import tokens_of, tokens_of_captions
-from deixis.training.pair_data import PhraseData, encode_texts, of_items, phrase_data, sentence_data
+from deixis.training.phrase_pairs import PhraseData, of_items, phrase_data
 from deixis.training.running import left_out
+from deixis.training.sentence_pairs import encode_texts, sentence_data
 from tests.stores import make_store, random_boxes
 
 

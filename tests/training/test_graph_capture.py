@@ -24,11 +24,10 @@ from deixis.papers.two_branch.task import TwoBranchModule
 from deixis.training import graph_capture as graphs
 from deixis.training.bucket_padding import Padding, has_dimensions
 from deixis.training.graph_capture import WARM_UP, GraphedSteps, can_capture_graphs, shapes_of
-from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import check_recipe
 from deixis.training.run_records import RunPlan, StepRecord, epochs_of
 from deixis.training.runs import RunFolder, read_log
-from deixis.training.sampling import SentenceSampler
+from deixis.training.sentence_pairs import SentenceData, SentenceSampler
 from deixis.training.task import Loss, Task
 from deixis.training.trainer import Progress, train
 from tests.stores import make_store

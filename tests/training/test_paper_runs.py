@@ -34,7 +34,7 @@ from deixis.training.combining import Combination, evaluate_combined, phrase_fin
 from deixis.training.evaluating import evaluate_run
 from deixis.training.inputs import find_store
 from deixis.training.kinds import combinations, kind_of
-from deixis.training.pair_data import phrase_data
+from deixis.training.phrase_pairs import phrase_data
 from deixis.training.recipe import Recipe, RecipeFile, check_recipe, load_recipe, package_recipes
 from deixis.training.recipe_reference import reference
 from deixis.training.reproducing import Material, recipes_of, reproduce

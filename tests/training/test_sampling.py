@@ -24,7 +24,8 @@ from deixis.papers.two_branch.reference import (
     regions_with_one_phrase,
 )
 from deixis.training import sampling
-from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe, shuffled
+from deixis.training.sampling import PairBatch, RankingBatch, shuffled
+from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe
 from tests.training.generated_pairs import (
     GeneratedPhrases,
     GeneratedSentences,

@@ -11,7 +11,7 @@ from deixis.papers.two_branch.loss import LogisticRecipe, LossRecipe, RankingRec
 from deixis.papers.two_branch.network import EmbeddingRecipe, SimilarityNetwork, SimilarityRecipe, TwoBranchEmbedding
 from deixis.papers.two_branch.phrase_sampling import PhraseSampler, PhraseSamplerRecipe
 from deixis.training.contrastive import HardestNegativeRecipe, InfoNCERecipe
-from deixis.training.sampling import SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe
 from tests.training.generated_pairs import GeneratedPhrases, generated_phrases, generated_sentences
 
 DIM = 16

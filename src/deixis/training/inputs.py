@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
-from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional
 
 from deixis.corpus import Corpus, TrainingSet, training_set
 from deixis.errors import DeixisError
 from deixis.features.feature_recipe import FeatureRecipe
-from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, TextRecipe, TokenIds, check_components, text_features
 from deixis.text.vocabulary import SPECIALS
-from deixis.training.pair_data import POSITIVE
 from deixis.training.recipe import regions_of
-from deixis.vision import EdgeBoxesSettings
+
+if TYPE_CHECKING:
+    from deixis.features.store import FeatureStore
 
 #: More merged boxes than any picture has, so that none is left out and all recipes share one store.
 ALL_CHAINS = 2000
@@ -51,28 +50,6 @@ def region_recipes(proposals: FeatureRecipe) -> list[FeatureRecipe]:
     """Features of proposals, and of all merged ground-truth boxes by the same backbone."""
     merged = msgspec.structs.replace(regions_of(proposals), boxes="chains", count=ALL_CHAINS, edge_boxes=None)
     return [proposals, msgspec.structs.replace(proposals, regions=merged)]
-
-
-class PositivePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A larger set of boxes from which only training positives are taken: those near a chain's merged box.
-
-    The papers' 200 proposals have about ten positives per phrase; ours have fewer, whatever β is.
-    """
-
-    count: Annotated[int, Meta(ge=1, le=2000)] = 1000
-    edge_boxes: EdgeBoxesSettings = EdgeBoxesSettings(beta=0.9)
-
-
-def positive_recipe(proposals: FeatureRecipe, pool: PositivePool) -> FeatureRecipe:
-    """Features of the boxes of a pool that overlap a chain enough to be its positives."""
-    near = msgspec.structs.replace(
-        regions_of(proposals),
-        boxes="edge-boxes",
-        count=pool.count,
-        edge_boxes=pool.edge_boxes,
-        near_chains=POSITIVE,
-    )
-    return msgspec.structs.replace(proposals, regions=near)
 
 
 def find_store(stores: Sequence[FeatureStore], role: str) -> FeatureStore:

@@ -1,4 +1,4 @@
-"""Mini-batches of two-branch networks: sentences (section 5.1), and what Algorithm 1 (phrases) shares with them.
+"""Mini-batches of two-branch networks: what sentences (section 5.1) and Algorithm 1 (phrases) share.
 
 A batch has row indices of the data's tensors and masks of the matches; features are looked up where they are stored.
 NumPy makes all choices, from the seed and the epoch, so they are the same on every device.
@@ -13,16 +13,14 @@ Readings of Algorithm 1:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from msgspec import Meta, Struct
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deixis.errors import DeixisError
 from deixis.training.contrastive import Contrast
 from deixis.training.placing import rows_of, send
 from deixis.training.task import Batches
@@ -30,13 +28,6 @@ from deixis.training.task import Batches
 Indices = NDArray[np.int64]
 Neighbourhood = Literal["none", "sampling", "random"]
 Batch = TypeVar("Batch")
-
-
-class SentenceSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """`neighbourhood`: "sampling" adds a second sentence for every image; "random" is the control for that."""
-
-    batch: Annotated[int, Meta(ge=2)] = 500
-    neighbourhood: Neighbourhood = "none"
 
 
 class RankingBatch(NamedTuple):
@@ -74,107 +65,6 @@ class PairBatch(NamedTuple):
     pairs: Indices
     statistics: Mapping[str, Tensor]
     token_ids: Annotated[Tensor, "texts", "words"] | None = None
-
-
-class Sentences(Protocol):
-    """The part of `deixis.training.pair_data.SentenceData` that is used here."""
-
-    @property
-    def image_of(self) -> Tensor: ...  # (captions,)
-    @property
-    def captions(self) -> Iterable[Hashable]: ...  # (captions,) equal where their texts are
-
-
-class SentenceSampler:
-    """Batches of image-sentence pairs (section 5.1). The index of a pair is the row of its caption.
-
-    Args:
-        token_ids: `(captions, longest)` word ids, for a recurrent branch.
-    """
-
-    def __init__(
-        self, data: Sentences, recipe: SentenceSamplerRecipe, seed: int, token_ids: Tensor | None = None
-    ) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, data.image_of.device
-        self.token_ids = None if token_ids is None else TokenIdRows(token_ids)
-        self.image = as_indices(data.image_of)
-        numbers: dict[Hashable, int] = {}
-        self.string = np.array([numbers.setdefault(caption, len(numbers)) for caption in data.captions], np.int64)
-        self.choices = Choices(self.image, self.string)
-
-    def triplets(self, epoch: int) -> Batches[RankingBatch]:
-        """For the embedding network: negatives are the other sentences and images of the batch."""
-        return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._triplets)
-
-    def pairs(self, epoch: int) -> Batches[PairBatch]:
-        """For the similarity network: each pair (x, y), and (x, y′) with a random y′ of another image."""
-        if len(np.unique(self.image)) < 2:
-            raise DeixisError("a similarity network needs sentences of other images as negatives: two images or more")
-        return shuffled(len(self.image), self.recipe.batch, self.seed, epoch, self._pairs)
-
-    def _triplets(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> RankingBatch:
-        start = len(base)
-        added, texts, statistics = base[:0], base, {"pairs": float(start)}
-        if self.recipe.neighbourhood != "none":
-            images, added, alone = second_matches(self.image[base], self.string[base], self.choices.count(base))
-            statistics |= {"images": float(images), "images_without_second": float(alone)}
-        if self.recipe.neighbourhood == "random":
-            base = texts = np.concatenate([base, following[: len(added)]])
-            added = added[:0]
-        elif len(added):
-            texts = np.concatenate([base, self.choices.another(base[added], random)])
-        count = len(base)
-        # Each text matches the image of one pair. Only the first `start` pairs are also contrasted from text to image.
-        owner, image, string = self._send(np.stack([
-            np.concatenate([np.arange(count), added]), self.image[texts], self.string[texts]
-        ]))  # fmt: skip
-        places = torch.arange(len(texts), device=self.device)
-        same_image, same_string = image[:, None] == image, string[:, None] == string
-        different = ~(same_image | same_string)
-        match = owner == places[:count, None]
-        contrast = Contrast(
-            match_texts=match,
-            negative_texts=different[:count],
-            match_images=match.T & (places < start)[:, None],
-            negative_images=different[:, :count],
-        )
-        if self.recipe.neighbourhood == "sampling":
-            contrast = contrast._replace(same_texts=same_image & ~same_string, different_texts=different)
-        rows = self._send(texts)
-        return RankingBatch(
-            images=image[:count],
-            image_mask=torch.ones_like(image[:count], dtype=torch.bool),
-            texts=rows,
-            text_mask=torch.ones_like(rows, dtype=torch.bool),
-            contrast=contrast,
-            pairs=base[:start],
-            statistics=as_statistics(statistics, self.device),
-            token_ids=self._token_ids(texts, rows),
-        )
-
-    def _pairs(self, epoch: int, base: Indices, following: Indices, random: np.random.Generator) -> PairBatch:
-        texts = np.concatenate([base, self.choices.elsewhere(base, random)])
-        places = torch.arange(len(texts), device=self.device)
-        images, rows = self._send(self.image[base]), self._send(texts)
-        return PairBatch(
-            images=images,
-            image_mask=torch.ones_like(images, dtype=torch.bool),
-            texts=rows,
-            text_mask=torch.ones_like(rows, dtype=torch.bool),
-            image=places % len(base),
-            text=places,
-            labels=torch.where(places < len(base), 1.0, -1.0),
-            pair_mask=torch.ones_like(places, dtype=torch.bool),
-            pairs=base,
-            statistics=as_statistics({"pairs": float(len(texts))}, self.device),
-            token_ids=self._token_ids(texts, rows),
-        )
-
-    def _token_ids(self, texts: Indices, rows: Tensor) -> Tensor | None:
-        return None if self.token_ids is None else self.token_ids.of(texts, rows)
-
-    def _send(self, numbers: Indices) -> Tensor:
-        return torch.from_numpy(numbers).to(self.device, non_blocking=True)
 
 
 class TokenIdRows:

@@ -7,11 +7,13 @@ finished models. Ties count as errors in both.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from deixis.training.pair_data import PhraseData
+if TYPE_CHECKING:
+    from deixis.training.phrase_pairs import PhraseData
 
 RECALL_AT = (1, 5, 10)
 #: Phrases whose proposals are scored together: 200 proposals of 512 float32 take 0.4 MB per phrase.

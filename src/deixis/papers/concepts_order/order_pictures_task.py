@@ -61,7 +61,6 @@ from deixis.training.augmentation import (
 )
 from deixis.training.inputs import TEXT
 from deixis.training.kind import Kind
-from deixis.training.pair_data import SentenceData
 from deixis.training.recipe import Recipe
 from deixis.training.run_protocols import (
     Evaluation,
@@ -73,6 +72,7 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.runs import read_weights
 from deixis.training.sampling import shuffled
+from deixis.training.sentence_pairs import SentenceData
 from deixis.training.task import Batches, Gather, Loss, compute_all
 from deixis.vision import TOWER as TOWER_PREFIX
 from deixis.vision.efficientnet_lite import VARIANTS, load_efficientnet_lite

@@ -21,8 +21,8 @@ from deixis.papers.concepts_order.network import ConceptsOrderNetwork
 from deixis.text.featurizers import TokenIds
 from deixis.text.twins import corpus_twins
 from deixis.text.vocabulary import PAD
-from deixis.training.pair_data import SentenceData
 from deixis.training.sampling import Indices, as_indices
+from deixis.training.sentence_pairs import SentenceData
 from deixis.training.task import Gather, Loss, compute_all
 from deixis.training.validation import retrieval_figures
 

@@ -57,7 +57,6 @@ from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import TEXT, find_store
 from deixis.training.kind import Kind
 from deixis.training.kinds import kind_of
-from deixis.training.pair_data import SentenceData, sentence_data
 from deixis.training.recipe import Recipe, RecipeFile
 from deixis.training.run_models import load_run
 from deixis.training.run_protocols import (
@@ -70,7 +69,8 @@ from deixis.training.run_protocols import (
 )
 from deixis.training.running import cached_run, recipe_of
 from deixis.training.runs import CHECKPOINTS, LOG, is_finished, read_model, read_weights
-from deixis.training.sampling import Indices, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import Indices, RankingBatch
+from deixis.training.sentence_pairs import SentenceData, SentenceSampler, SentenceSamplerRecipe, sentence_data
 from deixis.training.task import Batches, Gather, Loss, compute_all
 
 #: The folder with the run of a run's speaker.

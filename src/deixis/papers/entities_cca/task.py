@@ -30,7 +30,7 @@ from deixis.text.featurizers import TextRecipe, load_text_features, text_feature
 from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import TEXT, check_caption_count, find_store, region_recipes
 from deixis.training.kind import Kind
-from deixis.training.pair_data import PhraseData, SentenceData, phrase_data, sentence_data
+from deixis.training.phrase_pairs import PhraseData, phrase_data
 from deixis.training.recipe import FitRecipe
 from deixis.training.resampling import resample
 from deixis.training.run_protocols import (
@@ -43,6 +43,7 @@ from deixis.training.run_protocols import (
     sentence_ranking,
 )
 from deixis.training.runs import read_model
+from deixis.training.sentence_pairs import SentenceData, sentence_data
 from deixis.training.validation import LocalizationCheck, retrieval_figures
 
 CCA = "cca.safetensors"

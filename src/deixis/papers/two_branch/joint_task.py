@@ -35,7 +35,7 @@ from deixis.training.run_protocols import (
     sentence_ranking,
 )
 from deixis.training.runs import read_weights
-from deixis.training.sampling import SentenceSamplerRecipe
+from deixis.training.sentence_pairs import SentenceSamplerRecipe
 from deixis.training.task import Batches, Gather, Loss, SizedBatches, compute_all
 
 #: Names of the weights that only sentences use.

@@ -59,7 +59,7 @@ class PhraseSamplerRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Phrases(Protocol):
-    """The part of `deixis.training.pair_data.PhraseData` that is used; pair p has rows[offsets[p] : offsets[p + 1]]."""
+    """The part of `PhraseData` that the sampler uses; pair p has rows[offsets[p] : offsets[p + 1]]."""
 
     @property
     def region_boxes(self) -> Tensor: ...  # (regions, 4)

@@ -17,7 +17,6 @@ from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe,
 from deixis.text.featurizers import text_features
 from deixis.text.tokens import tokens_of_captions
 from deixis.training.inputs import find_store, region_recipes
-from deixis.training.pair_data import sentence_data
 from deixis.training.run_protocols import (
     Evaluation,
     RunProtocol,
@@ -25,7 +24,8 @@ from deixis.training.run_protocols import (
     image_text_ranking,
     sentence_ranking,
 )
-from deixis.training.sampling import PairBatch, RankingBatch, SentenceSampler, SentenceSamplerRecipe
+from deixis.training.sampling import PairBatch, RankingBatch
+from deixis.training.sentence_pairs import SentenceSampler, SentenceSamplerRecipe, sentence_data
 from deixis.training.task import Batches
 from deixis.training.validation import retrieval_figures
 

@@ -1,4 +1,4 @@
-"""Training data of the papers' models as tensors on one device: image-sentence pairs and region-phrase pairs.
+"""Region-phrase pairs (two-branch networks, section 4.1; CCA on regions) as tensors on one device.
 
 Features are read once, some images at a time, directly into the final tensors: 200 float16 regions of 1,280 channels
 of 6,000 images take 3 GB, and little more memory is needed. Validation uses the same tensors of another split.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import cast
+from typing import Annotated, cast
 
+import msgspec
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,10 +22,14 @@ from deixis.corpus import Corpus, Image, TrainingSet
 from deixis.corpus.boxes import box_array, iou_matrix, merge
 from deixis.errors import DeixisError
 from deixis.features.arrays import Ragged, RaggedArray
+from deixis.features.feature_recipe import FeatureRecipe
 from deixis.features.store import FeatureStore
 from deixis.text.featurizers import TextFeatures, Tokens
-from deixis.text.tokens import tokens_of, tokens_of_captions
+from deixis.text.tokens import tokens_of
 from deixis.training.placing import place_of
+from deixis.training.recipe import regions_of
+from deixis.training.sentence_pairs import encode_texts, with_features
+from deixis.vision import EdgeBoxesSettings
 
 #: IoU with the ground-truth box: positives of a phrase have at least the first, negatives less than the second
 #: (two-branch networks, section 4.1).
@@ -32,17 +38,26 @@ POSITIVE, NEGATIVE = 0.7, 0.3
 _IMAGES = 64
 
 
-@dataclass(frozen=True, eq=False)
-class SentenceData:
-    """Images and their captions. Build it with `sentence_data`."""
+class PositivePool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A larger set of boxes from which only training positives are taken: those near a chain's merged box.
 
-    images: Tensor  # (images, channels) float
-    texts: Tensor  # (captions, dim) float, or ids (captions, longest) int64
-    image_of: Tensor  # (captions,) int64, ascending
-    image_ids: tuple[str, ...]
-    captions: tuple[Tokens, ...]
-    #: Number of images without features, since their pictures are broken.
-    without_features: int
+    The papers' 200 proposals have about ten positives per phrase; ours have fewer, whatever β is.
+    """
+
+    count: Annotated[int, Meta(ge=1, le=2000)] = 1000
+    edge_boxes: EdgeBoxesSettings = EdgeBoxesSettings(beta=0.9)
+
+
+def positive_recipe(proposals: FeatureRecipe, pool: PositivePool) -> FeatureRecipe:
+    """Features of the boxes of a pool that overlap a chain enough to be its positives."""
+    near = msgspec.structs.replace(
+        regions_of(proposals),
+        boxes="edge-boxes",
+        count=pool.count,
+        edge_boxes=pool.edge_boxes,
+        near_chains=POSITIVE,
+    )
+    return msgspec.structs.replace(proposals, regions=near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,41 +93,6 @@ class PhraseData:
     without_features: int
 
 
-def sentence_data(
-    source: TrainingSet | Corpus,
-    store: FeatureStore,
-    text: TextFeatures,
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-    may_stay: bool = False,
-) -> SentenceData:
-    """All images of a training set or split that have features, and their captions.
-
-    Args:
-        source: the images.
-        store: has the vectors of whole pictures, `image`.
-        text: fitted text features.
-        device: where the tensors go.
-        dtype: of images and of text vectors; float16 saves memory if batches are cast.
-        may_stay: leave features in main memory if the device has no room for them.
-    """
-    images = _with_features(source, store)
-    captions = tokens_of_captions(images)
-    counts = torch.tensor([len(image.captions) for image in images])
-    vectors = store.image_vectors().gather(store.numbers(image.id for image in images))
-    numbers = vectors.size + len(captions) * text.dim
-    place = place_of(numbers * dtype.itemsize, device) if may_stay else device
-    return SentenceData(
-        images=torch.from_numpy(vectors).to(place, dtype),
-        texts=encode_texts(text, captions, device=place, dtype=dtype),
-        image_of=torch.repeat_interleave(torch.arange(len(images)), counts).to(device),
-        image_ids=tuple(image.id for image in images),
-        captions=tuple(captions),
-        without_features=len(source) - len(images),
-    )
-
-
 def phrase_data(
     source: TrainingSet | Corpus,
     chains: FeatureStore,
@@ -137,7 +117,7 @@ def phrase_data(
         may_stay: leave the regions in main memory if the device has no room for them.
     """
     stores = tuple(store for store in (chains, proposals, positives) if store is not None)
-    present = _with_features(source, *stores)
+    present = with_features(source, *stores)
     mentions = _Mentions.of(present)
     images = [present[number] for number in mentions.images]
     merged = [_merged_boxes(image) for image in images]
@@ -171,24 +151,6 @@ def phrase_data(
         without_box=mentions.without_box,
         without_features=len(source) - len(present),
     )
-
-
-def encode_texts(
-    text: TextFeatures,
-    texts: Sequence[Tokens],
-    *,
-    device: str | torch.device = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Text features on a device, computed block by block; word ids stay integers."""
-    if text.recipe.kind == "tokens":
-        return torch.from_numpy(text.transform(texts)).to(device)
-    out = torch.empty((len(texts), text.dim), dtype=dtype, device=device)
-    start = 0
-    for block in text.stream(texts):
-        out[start : start + len(block)] = torch.from_numpy(block).to(device, dtype)
-        start += len(block)
-    return out
 
 
 def of_items(rows: Ragged, items: NDArray[np.int64]) -> Ragged:
@@ -236,16 +198,6 @@ class _Mentions:
         table = np.array(rows, np.int64)
         string, image_of, chain = (table[:, column].copy() for column in range(3))
         return cls(chosen, list(strings), string, image_of, chain, without_box)
-
-
-def _with_features(source: TrainingSet | Corpus, *stores: FeatureStore) -> list[Image]:
-    """The images without those that a store skipped. An image that a store does not know is an error."""
-    images = [image for image in source if not any(image.id in store.skipped for store in stores)]
-    for store in stores:
-        store.numbers(image.id for image in images)
-    if not images:
-        raise DeixisError("none of these images has features")
-    return images
 
 
 def _merged_boxes(image: Image) -> NDArray[np.float64]:
