@@ -8,7 +8,7 @@ phrase grounding (`deixis.base.grounding_task`). Both text branches have the sam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from deixis.base.base_run_model import DeixisBaseRunModel
-from deixis.base.expression_images import ExpressionImage, expression_image
+from deixis.base.expression_images import expression_images
 from deixis.base.grounding_data import as_tensors, grounding_data
 from deixis.base.grounding_model import GroundingModel
 from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
@@ -111,7 +111,7 @@ class DeixisBaseTask(PictureTask):
 
     def __init__(self, recipe: DeixisBaseRecipe, training: TrainingSet, corpus: Corpus, device: torch.device) -> None:
         count = recipe.grounding.expressions
-        self._expressed = _expression_images(training, count, recipe.seed) if count else {}
+        self._expressed = expression_images(training, count, recipe.seed) if count else {}
         super().__init__(recipe, training, corpus, device)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -151,7 +151,7 @@ class DeixisBaseTask(PictureTask):
             seed=recipe.seed,
         )
         self.module.add_module("grounding", self.grounding.module)
-        expressed = _expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
+        expressed = expression_images(validation, part.expressions, recipe.seed) if part.expressions else {}
         #: Expressions about pictures of the validation split.
         self.held_out_expressions = (
             grounding_data(
@@ -285,13 +285,6 @@ class DeixisBaseTask(PictureTask):
             for number, kind in enumerate(KINDS)
             if (twins.kind == number).any()
         }
-
-
-def _expression_images(images: Iterable[Image], count: int, seed: int) -> dict[str, ExpressionImage]:
-    """By id, the images with expressions for captions, of those whose captions have no phrases."""
-    random = np.random.default_rng(seed)
-    made = (expression_image(image, count, random) for image in images if not gold_queries(image)[0])
-    return {each.image.id: each for each in made if each is not None}
 
 
 def _padded(first: Tensor, second: Tensor) -> Tensor:

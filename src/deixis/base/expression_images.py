@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from deixis.corpus.records import Caption, Chain, Image, Phrase, make_caption, make_image
+from deixis.metrics.localization import gold_queries
 from deixis.text.expressions import expressions, labelled_boxes, object_phrases
 
 
@@ -52,6 +54,13 @@ def expression_image(image: Image, count: int, random: np.random.Generator) -> E
     )
     landmarks = {row: _name((landmark,)) for row, (_, _, landmark) in enumerate(made) if landmark is not None}
     return ExpressionImage(expressed, landmarks)
+
+
+def expression_images(images: Iterable[Image], count: int, seed: int) -> dict[str, ExpressionImage]:
+    """By id, the images with expressions for captions, of those whose captions have no phrases."""
+    random = np.random.default_rng(seed)
+    made = (expression_image(image, count, random) for image in images if not gold_queries(image)[0])
+    return {each.image.id: each for each in made if each is not None}
 
 
 def _name(objects: tuple[int, ...]) -> str:
