@@ -13,7 +13,7 @@ from deixis.base.grounding_data import as_tensors
 from deixis.base.grounding_network import Regions
 from deixis.base.grounding_task import apart_loss
 from deixis.base.region_comparison import ALIKE, CHOICES, LANDMARK, RELATIONS, Comparison, choice_loss
-from deixis.corpus import TYPES, Box, Chain, Image, make_image
+from deixis.corpus import TYPES, Box, Chain, Image, Phrase, make_caption, make_image
 from deixis.text.vocabulary import Vocabulary
 from deixis.training.augmentation import SquashedPictures
 
@@ -130,3 +130,24 @@ def test_expressions_bring_their_alternatives_and_landmarks() -> None:
     }
     assert types[0.0, 0.4, 0.2, 0.6] == "animals"
     assert types[0.8, 0.4, 1.0, 0.6] == "other"
+
+
+def test_phrases_of_captions_that_share_a_noun_are_alternatives() -> None:
+    boxes = [Box(0, 0, 20, 20), Box(40, 0, 60, 20), Box(70, 70, 90, 90)]
+    texts = (("a young boy", "1"), ("an older boy", "2"), ("a ball", "3"))
+    image = make_image(
+        "a",
+        width=100,
+        height=100,
+        boxes=boxes,
+        chains=[Chain(str(number + 1), (number,)) for number in range(3)],
+        captions=[make_caption(text, phrases=[Phrase(0, len(text.split()), chain)]) for text, chain in texts],
+    )
+    words = Vocabulary.of([tuple(caption.text.split()) for caption in image.captions])
+    read = SquashedPictures((image,), ((100, 100),), torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+    alike = as_tensors(read, words, torch.device("cpu")).alike[0]
+    boys = torch.tensor([[0, 0, 0.2, 0.2], [0.4, 0, 0.6, 0.2]])
+    torch.testing.assert_close(alike[:2, :2], boys.expand(2, 2, 4))
+    torch.testing.assert_close(alike[2, 0], torch.tensor([0.7, 0.7, 0.9, 0.9]))
+    assert not alike[:2, 2:].any()
+    assert not alike[2, 1:].any()

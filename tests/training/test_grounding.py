@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from deixis.adapters.bundles import open_bundle
+from deixis.base.bundle_networks import bundle_grounder
 from deixis.base.grounding_data import GroundingText, grounding_data, new_grounder
 from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
@@ -24,8 +26,10 @@ from deixis.base.grounding_task import (
     forgotten,
     jittered,
     phrase_loss,
+    phrases_alone,
     recalls,
 )
+from deixis.corpus import Chain
 from deixis.corpus.leak_guard import training_set
 from deixis.corpus.scenes import scenes_corpus
 from deixis.errors import DeixisError
@@ -203,6 +207,18 @@ def test_proposals_are_moved_and_dropped_and_words_forgotten_at_random():
     assert 0.17 < changed[..., :20].float().mean() < 0.23
 
 
+def test_phrases_that_are_read_alone_lose_their_captions():
+    tokens = torch.tensor([[[4, 5, 6, 7], [8, 9, PAD, PAD]]])
+    captions = Captions(
+        tokens, torch.tensor([[0, 1, 0, 0]]), torch.tensor([[1, 0, 0, 0]]), torch.tensor([[4, 1, 2, 0]])
+    )
+    alone = phrases_alone(captions)
+    assert alone.tokens.tolist() == [[[5, 6, 7], [8, PAD, PAD], [4, 5, PAD], [PAD, PAD, PAD]]]
+    assert alone.caption.tolist() == [[0, 1, 2, 3]]
+    assert alone.start.tolist() == [[0, 0, 0, 0]]
+    assert alone.end.tolist() == [[3, 1, 2, 0]]
+
+
 @pytest.fixture(scope="module")
 def recipe(proposer_file):
     settings = {
@@ -338,3 +354,50 @@ def test_the_task_is_the_trainers(recipe, corpus, tmp_path):
     assert isinstance(matcher.vocabulary, Vocabulary)
     assert matcher.network.state_dict().keys() == empty_network(SMALL, len(matcher.vocabulary)).state_dict().keys()
     assert isinstance(task, GroundingTask)
+
+
+def test_the_grounding_of_a_bundle_learns_more_while_its_backbone_and_words_stay(corpus, tmp_path):
+    """With expressions from labelled boxes; the pictures whose captions have phrases are shown twice."""
+    from deixis.training.run_records import make_run_plan
+    from deixis.training.runs import RunFolder
+    from deixis.training.trainer import train
+
+    bundle = open_bundle("deixis-base")
+    whole = bundle_grounder(bundle)
+    groups = [{"prefix": f"network.{name}", "frozen_epochs": 9} for name in ("proposer.backbone", "words")]
+    settings = {
+        "name": "more",
+        "kind": "grounding",
+        "corpus": "scenes",
+        "start": f"deixis-base@{bundle.manifest.weights_sha256[:12]}",
+        "expressions": 4,
+        "repeats": 2,
+        "batch_size": 6,
+        "model": {**msgspec.to_builtins(whole.network.recipe), "side": 64, "regions": 20},
+        "loss": {"apart": 1.0, "words": 0.0},
+        "augmentation": {"alone": 0.5},
+        "schedule": {"epochs": 1, "learning_rate": 1e-3, "groups": groups, "figure": "balance"},
+    }
+    recipe = msgspec.convert(settings, GroundingTraining)
+    train_images, val = (list(corpus.split(name)) for name in ("train", "val"))
+    images = [*train_images[:3], *map(labelled, train_images[3:6]), *val[:3], *map(labelled, val[3:6])]
+    mixed = corpus.with_images(images)
+    task = GroundingKind().task(recipe, mixed, [], CPU)
+    assert sorted(row for batch in task.batches(1) for row in batch.rows.tolist()) != list(range(6))
+    assert len(task._epoch_rows) == 3 * 2 + 3
+    begun, known = task.network.state_dict(), whole.network.state_dict()
+    assert all(torch.equal(begun[name], known[name]) for name in known)
+    before = {name: value.clone() for name, value in begun.items()}
+    with RunFolder(tmp_path / "run", make_run_plan(recipe, mixed, [])) as run:
+        figures = train(task, recipe.schedule, run, seed=0, device=CPU).figures
+    assert figures["balance"] == pytest.approx(figures["r@1"] + figures["expressions.apart"])
+    after = task.network.state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert not any(name.startswith(("proposer.backbone", "words")) for name in changed)
+    assert {"comparison.query.weight", "proposer.quality.weight", "pair.weight"} <= changed
+
+
+def labelled(image):
+    """An image with labels for its boxes, as COCO's have, whose captions have no phrases."""
+    chains = tuple(Chain(str(number), (number,), label="thing") for number in range(1, min(3, len(image.boxes))))
+    return msgspec.structs.replace(image, captions=(), chains=chains)

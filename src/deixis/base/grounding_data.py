@@ -20,7 +20,7 @@ from deixis.corpus import TYPES, Box, Corpus, Image
 from deixis.corpus.boxes import box_array, merge
 from deixis.corpus.leak_guard import TrainingSet
 from deixis.errors import DeixisError
-from deixis.metrics.localization import gold_queries
+from deixis.metrics.localization import PhraseQuery, gold_queries
 from deixis.text.expressions import MOST
 from deixis.text.featurizers import TextRecipe, text_features
 from deixis.text.tokens import has_content, tokens_of
@@ -34,7 +34,7 @@ from deixis.vision.proposals import load_method
 from deixis.vision.reading import Skipped
 
 #: The proposer learns from so many boxes of a picture, the largest.
-MOST_BOXES = 24
+MOST_BOXES = 40
 #: Objects of one name that a phrase is compared with: as many as expressions tell apart.
 ALIKE_BOXES = MOST
 #: Types of which COCO's labels leave little out.
@@ -94,6 +94,7 @@ def grounding_data(
     side: int,
     device: torch.device,
     skipped: Skipped,
+    landmarks: Landmarks | None = None,
 ) -> GroundingData:
     """Read the pictures that have a phrase with a box; those that cannot be read are noted in `skipped`."""
     chosen = [image for image in images if gold_queries(image)[0]]
@@ -102,7 +103,7 @@ def grounding_data(
     read = squashed_pictures(corpus, chosen, side, skipped)
     if not read.images:
         raise DeixisError(f"none of these {len(chosen)} pictures can be read; {skipped}")
-    return as_tensors(read, vocabulary, device)
+    return as_tensors(read, vocabulary, device, landmarks)
 
 
 def as_tensors(
@@ -138,7 +139,11 @@ def _background(image: Image) -> list[bool]:
 
 
 def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) -> tuple[Tensor, Tensor]:
-    """`alike` and `landmark` of `GroundingData`; a phrase whose chain has no label is alike to itself alone."""
+    """`alike` and `landmark` of `GroundingData`.
+
+    Things of one name are chains of one box with the same label or, without labels, with phrases that end in the same
+    noun ("a young boy", "an older boy").
+    """
     alike = np.zeros((*gold.shape[:2], ALIKE_BOXES, 4), np.float32)
     landmark = np.zeros(gold.shape, np.float32)
     alike[:, :, 0] = gold.numpy()
@@ -149,14 +154,29 @@ def _compared_boxes(read: SquashedPictures, gold: Tensor, landmarks: Landmarks) 
         for chain in image.chains:
             if chain.label and len(chain.boxes) == 1:
                 by_label.setdefault(chain.label, []).append(image.boxes[chain.boxes[0]])
+        queries = gold_queries(image)[0]
+        by_noun: dict[str, dict[str, Box]] = {}
+        for query in queries:
+            chain = chains[query.phrase.chain]
+            if not chain.label and len(chain.boxes) == 1:
+                by_noun.setdefault(_noun(query), {})[chain.id] = image.boxes[chain.boxes[0]]
         captions = {id(caption): number for number, caption in enumerate(image.captions)}
-        for number, query in enumerate(gold_queries(image)[0]):
-            same = by_label.get(chains[query.phrase.chain].label, [])
+        for number, query in enumerate(queries):
+            chain = chains[query.phrase.chain]
+            if chain.label:
+                same = by_label.get(chain.label, [])
+            else:
+                named = by_noun.get(_noun(query), {})
+                same = [*named.values()] if chain.id in named else []
             if 1 < len(same) <= ALIKE_BOXES:
                 alike[row, number, : len(same)] = box_array(same) / np.tile(size, 2)
             if (other := own.get(captions[id(query.caption)])) is not None:
                 landmark[row, number] = merge(box_array(image.chain_boxes(other))) / np.tile(size, 2)
     return torch.from_numpy(alike), torch.from_numpy(landmark)
+
+
+def _noun(query: PhraseQuery) -> str:
+    return tokens_of(query.caption)[query.phrase.end - 1]
 
 
 def _padded_phrases(read: SquashedPictures, vocabulary: Vocabulary) -> tuple[Captions, Tensor, Tensor]:

@@ -21,11 +21,13 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from deixis.base.expression_images import expression_images
 from deixis.base.grounding_boxes import by_coverage, moved, offsets_to
 from deixis.base.grounding_data import GroundingData, GroundingText, grounding_data, named_words, new_grounder
 from deixis.base.grounding_model import GroundingModel, empty_network
 from deixis.base.grounding_network import Captions, Grounding, GroundingRecipe, Regions
 from deixis.base.region_comparison import ALIKE, LANDMARK, choice_loss
+from deixis.base.warm_start import start_grounder
 from deixis.corpus import Corpus
 from deixis.corpus.leak_guard import training_set
 from deixis.features.feature_recipe import FeatureRecipe
@@ -87,6 +89,8 @@ class Augmentation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drop: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     #: The chance that a word is read as unknown.
     forget: Annotated[float, Meta(ge=0, lt=1)] = 0.08
+    #: The chance that the phrases of a batch are read alone, as people ask for them, not in their captions.
+    alone: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,6 +99,14 @@ class GroundingTraining(Recipe, frozen=True, kw_only=True, forbid_unknown_fields
     #: None are stored: the network looks at pictures.
     features: None = None  # type: ignore[assignment]
     proposer: str = "learned"
+    #: Begin with the grounding network of a bundle and its words instead, as NAME@SHA-256 of its weights, which may be
+    #: cut short. Where backbone and words are frozen (`schedule.groups`), it can replace that of the bundle.
+    start: str = ""
+    #: Expressions of a picture that are made from its labelled boxes ("the dog on the left"), if its captions have no
+    #: phrases; 0: none.
+    expressions: Annotated[int, Meta(ge=0)] = 0
+    #: How often an epoch shows the pictures whose captions have phrases with boxes.
+    repeats: Annotated[int, Meta(ge=1)] = 1
     batch_size: Annotated[int, Meta(ge=1)] = 64
     #: Whether the model looks at a picture's mirror image too.
     mirror: bool = False
@@ -120,19 +132,35 @@ class GroundingKind(Kind[GroundingTraining]):
     ) -> GroundingTask:
         """Reads the pictures of the training and the validation split; those that cannot be read are reported."""
         training, skipped = training_set(corpus), Skipped()
-        grounder = new_grounder(training, recipe.model, recipe.text, proposer=recipe.proposer, seed=recipe.seed)
-        side, words = recipe.model.side, grounder.vocabulary
+        grounder = (
+            start_grounder(recipe.start, recipe.model, recipe.seed)
+            if recipe.start
+            else new_grounder(training, recipe.model, recipe.text, proposer=recipe.proposer, seed=recipe.seed)
+        )
+        side, words, validation = recipe.model.side, grounder.vocabulary, corpus.split("val")
+        expressed, asked = (
+            expression_images(images, recipe.expressions, recipe.seed) if recipe.expressions else {}
+            for images in (training, validation)
+        )
+        shown = [expressed[image.id].image if image.id in expressed else image for image in training]
+        landmarks = {name: each.landmarks for name, each in expressed.items()}
         if device.type == "cuda":
             # Shapes repeat, and depthwise convolutions differ much in speed between algorithms.
             torch.backends.cudnn.benchmark = True
         task = GroundingTask(
             grounder,
-            grounding_data(training.corpus, training, words, side, device, skipped),
-            grounding_data(corpus, corpus.split("val"), words, side, device, skipped),
+            grounding_data(training.corpus, shown, words, side, device, skipped, landmarks),
+            grounding_data(corpus, validation, words, side, device, skipped),
             loss=recipe.loss,
             augmentation=recipe.augmentation,
             batch_size=recipe.batch_size,
             seed=recipe.seed,
+            expressions=(
+                grounding_data(corpus, [each.image for each in asked.values()], words, side, device, skipped)
+                if asked
+                else None
+            ),
+            repeats={image.id: recipe.repeats for image in shown if image.id not in expressed},
         )
         if skipped:
             print(skipped, file=sys.stderr)
@@ -183,9 +211,16 @@ class GroundingTask:
         augmentation: Augmentation,
         batch_size: int,
         seed: int,
+        expressions: GroundingData | None = None,
+        repeats: Mapping[str, int] | None = None,
     ) -> None:
         self.grounder, self.training, self.validation = grounder, training, validation
         self.weights, self.augmentation = loss, augmentation
+        #: Expressions about pictures of the validation split.
+        self.expressions = expressions
+        again = [(repeats or {}).get(name, 1) for name in training.image_ids]
+        #: The rows of the pictures that an epoch shows.
+        self._epoch_rows = torch.arange(len(training)).repeat_interleave(torch.tensor(again))
         self._batch_size, self._seed = min(batch_size, len(training)), seed
         self.network = grounder.network
         device = training.pictures.device
@@ -201,7 +236,7 @@ class GroundingTask:
 
     def batches(self, epoch: int) -> Batches[GroundingBatch]:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
-        order = torch.randperm(len(self.training), generator=generator)
+        order = self._epoch_rows[torch.randperm(len(self._epoch_rows), generator=generator)]
         # Whole batches only: the pictures left over are others in each epoch.
         count = len(order) // self._batch_size
         seeds = torch.randint(2**62, (count,), generator=generator).tolist()
@@ -229,6 +264,8 @@ class GroundingTask:
         captions = data.part(rows)
         mirrored = views.flip[:, None, None] < 0
         captions = captions._replace(tokens=torch.where(mirrored, self._mirrored[captions.tokens], captions.tokens))
+        if how.alone and float(torch.rand((), device=generator.device, generator=generator)) < how.alone:
+            captions = phrases_alone(captions)
         gold = view_boxes(data.gold[here], views)
         regions = jittered(self.network.propose(output), how, generator)
         answer: Grounding = self.network(pyramid, regions, forgotten(captions, how.forget, generator))
@@ -277,34 +314,55 @@ class GroundingTask:
         self.grounder.vocabulary.save(folder / VOCABULARY)
 
     def validate(self) -> Mapping[str, float]:
-        """`recalls` of the validation split, and beside them what a second look at the mirror image would give."""
+        """`recalls` of the validation split, and beside them what a second look at the mirror image would give.
+
+        With expressions, their figures too, and `balance`: R@1 and how many objects of one name are told apart.
+        """
         once, twice = (recalls(self.grounder, self.validation, mirror=mirror) for mirror in (False, True))
-        return {**once, "r@1_mirrored": twice["r@1"]}
+        figures = {**once, "r@1_mirrored": twice["r@1"]}
+        if self.expressions is None:
+            return figures
+        expressed = recalls(self.grounder, self.expressions)
+        figures |= {f"expressions.{name}": value for name, value in expressed.items()}
+        return {**figures, "balance": once["r@1"] + expressed["apart"]}
 
 
 def recalls(grounder: GroundingModel, data: GroundingData, *, mirror: bool = False) -> dict[str, float]:
     """`evaluate_localization`'s overall row, all on the device, and what helps to choose settings.
 
     `r@K` are the model's. `upper_bound` is that of the moved boxes, `proposals` that of the proposals themselves.
+    `apart` is about phrases that tell one of two objects of one name from the other, where there are such phrases: how
+    often the best box on the phrase's object is ranked before the best on the other.
     """
-    ranks, bounds = [], []
+    ranks, bounds, leads, pairs = [], [], [], []
     for rows in torch.split(torch.arange(len(data)), PASS):
         here = rows.to(data.gold.device)
         answer, regions = grounder.answer(data.pictures[here], data.part(rows), mirror=mirror)
         gold = data.gold[here]
         right = aligned_iou(answer.boxes, gold[:, :, None])[0] >= RIGHT_IOU
-        ranks.append(first_right(by_coverage(answer.boxes, answer.scores, grounder.network.recipe.sharpness), right))
+        ranked = by_coverage(answer.boxes, answer.scores, grounder.network.recipe.sharpness)
+        ranks.append(first_right(ranked, right))
+        alike = data.alike[here]
+        other = ((alike - gold[:, :, None]).abs().amax(-1) > 0) & (alike.amax(-1) > 0)
+        # Names of two objects ("the dogs") have the merged box, which is neither of them.
+        pairs.append(((alike.amax(-1) > 0).sum(-1) == 2) & (other.sum(-1) == 1))
+        second = (alike * other[..., None]).sum(2)
+        on_other = aligned_iou(answer.boxes, second[:, :, None])[0] >= RIGHT_IOU
+        best, rival = (ranked.masked_fill(~on, -math.inf).amax(-1) for on in (right, on_other))
+        leads.append(best > rival)
         bounds.append(((pairwise_iou(gold, regions.boxes) >= RIGHT_IOU) & regions.real[:, None]).any(-1))
     weight, rank = data.weight / data.weight.sum() * 100, torch.cat(ranks)
 
     def share(hit: Tensor) -> float:
         return float((weight * hit).sum())
 
-    return {
+    figures = {
         **{f"r@{k}": share((rank > 0) & (rank <= k)) for k in (1, 5, 10)},
         "upper_bound": share(rank > 0),
         "proposals": share(torch.cat(bounds)),
     }
+    pair = torch.cat(pairs)
+    return {**figures, "apart": 100 * float(torch.cat(leads)[pair].float().mean())} if pair.any() else figures
 
 
 def first_right(scores: Tensor, right: Tensor) -> Tensor:
@@ -323,6 +381,17 @@ def jittered(regions: Regions, how: Augmentation, generator: torch.Generator) ->
     # The best proposal stays, so that no picture is without any.
     kept[:, 0] = True
     return regions._replace(boxes=moved(regions.boxes, noise).clamp(0, 1), real=regions.real & kept)
+
+
+def phrases_alone(captions: Captions) -> Captions:
+    """Each phrase as a caption of its own."""
+    places = torch.arange(captions.tokens.shape[-1], device=captions.tokens.device)
+    lengths = captions.end - captions.start
+    own = captions.tokens.gather(1, captions.caption[..., None].expand(-1, -1, len(places)))
+    words = own.gather(2, (captions.start[..., None] + places).clamp(max=len(places) - 1))
+    words = words.masked_fill(places >= lengths[..., None], PAD)[..., : int(lengths.max())]
+    numbers = torch.arange(lengths.shape[1], device=lengths.device).expand_as(lengths)
+    return Captions(words, numbers, torch.zeros_like(lengths), lengths)
 
 
 def forgotten(captions: Captions, chance: float, generator: torch.Generator) -> Captions:

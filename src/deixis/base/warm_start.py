@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from deixis.adapters.bundles import GROUNDING_VOCABULARY, VOCABULARY, Bundle, open_bundle
 from deixis.base.bundle_model import bundle_words
 from deixis.base.bundle_networks import bundle_grounder, bundle_texts, bundle_tower
-from deixis.base.grounding_network import GroundingNetwork
+from deixis.base.grounding_model import GroundingModel
+from deixis.base.grounding_network import GroundingNetwork, GroundingRecipe
 from deixis.base.pictures_task import TowerModule
 from deixis.errors import DeixisError
 from deixis.text.vocabulary import SPECIALS, Vocabulary
-from deixis.vision.efficientnet_lite import EfficientNetLite
+from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
+from deixis.vision.proposer import Proposer
 
 
 def start_from_bundle(
@@ -57,6 +59,26 @@ def start_from_bundle(
     _fill(grounding, own, name)
     _silence_new_layers(grounding, own)
     measure_batch_norms(module.tower.backbone, pictures)
+
+
+def start_grounder(name: str, recipe: GroundingRecipe, seed: int) -> GroundingModel:
+    """A bundle's grounding network, its words and its backbone in a network of this recipe.
+
+    Its batch norms do nothing, so the backbone must stay frozen, or be measured (`measure_batch_norms`).
+
+    Args:
+        name: as in `start_from_bundle`.
+        seed: of layers that the bundle does not have.
+    """
+    points = bundle_grounder(_open(name))
+    known = points.network.state_dict()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        trunk = Proposer(EfficientNetLite(VARIANTS[recipe.backbone]), recipe.backbone, points.network.proposer.width)
+        network = GroundingNetwork(recipe, trunk, *points.network.words.weight.shape)
+    _fill(network, known, name)
+    _silence_new_layers(network, known)
+    return GroundingModel(network, points.vocabulary)
 
 
 def _open(name: str) -> Bundle:
