@@ -122,6 +122,36 @@ def test_frequency_biases_give_a_lower_loss_at_the_start(corpus: Corpus, store: 
     assert losses[1] < losses[0] - 0.5
 
 
+def test_training_goes_on_from_a_run_with_cider_d_as_reward(
+    corpus: Corpus, store: FeatureStore, tmp_path: Path
+) -> None:
+    run(SETTINGS, corpus, store, tmp_path / "first")
+    further = {**SETTINGS, "start": str(tmp_path / "first"), "reward": {"samples": 3, "others": 0.5}}
+    recipe: Any = check_recipe({"name": "captions", **further}, "captions")
+    task = CaptionerKind().task(recipe, corpus, [store], CPU)
+    first = load_run(tmp_path / "first", CPU)
+    assert isinstance(first, CaptionerModel)
+    begun = task.module.state_dict()
+    assert all(torch.equal(value, begun[name]) for name, value in first.network.state_dict().items())
+    # What is said more often is what gets more reward.
+    losses = [task.loss(next(iter(task.batches(1)))) for _ in range(2)]
+    assert losses[0].total != losses[1].total
+    assert set(losses[0].parts) == {"cider_d", "likelihood"}
+    optimizer = torch.optim.Adam(task.module.parameters(), lr=1e-2)
+    rewards = []
+    for epoch in range(8):
+        for batch in task.batches(epoch):
+            loss = task.loss(batch)
+            optimizer.zero_grad()
+            loss.total.backward()
+            optimizer.step()
+            rewards.append(float(loss.parts["cider_d"]))
+    assert np.mean(rewards[-8:]) > 1.3 * np.mean(rewards[:4])
+    other = {**further, "text": {"kind": "tokens", "minimum_count": 1}}
+    with pytest.raises(DeixisError, match="other words"):
+        CaptionerKind().task(check_recipe({"name": "captions", **other}, "captions"), corpus, [store], CPU)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("optimizer", ["rmsprop", "sgd", "adagrad", "adadelta", "adam"])
 def test_every_optimizer_of_section_5_trains(
     optimizer: str, corpus: Corpus, store: FeatureStore, tmp_path: Path

@@ -170,6 +170,30 @@ class Captioner(nn.Module):
                 start += len(part)
         return scores
 
+    def sample(self, pictures: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """One sentence for each picture, drawn at random.
+
+        Returns:
+            Ids `(pictures, longest + 1)`, padded after the end, and the log probability of each, 0 for padding.
+        """
+        state = self.begin(pictures)
+        hidden, ended = state[0], torch.zeros(len(pictures), dtype=torch.bool, device=pictures.device)
+        words, chances = [], []
+        numbers = torch.arange(self.output.out_features, device=pictures.device)
+        never = (numbers == PAD) | (numbers == UNKNOWN) | (numbers == START)
+        for place in range(longest + 1):
+            logits = self.output(self.dropout(hidden)).float()
+            log_p = logits.masked_fill(never if place else never | (numbers == END), -torch.inf).log_softmax(-1)
+            # The largest after Gumbel noise is a draw, and unlike `multinomial` does not wait for the GPU.
+            noise = torch.empty_like(log_p).exponential_().log()
+            word = (log_p.detach() - noise).argmax(-1, keepdim=True)
+            chances.append(log_p.gather(1, word)[:, 0].masked_fill(ended, 0.0))
+            words.append(word[:, 0].masked_fill(ended, PAD))
+            ended = ended | (words[-1] == END)
+            read, state = self.read(words[-1][:, None], state)
+            hidden = read[:, 0]
+        return torch.stack(words, 1), torch.stack(chances, 1)
+
     @torch.no_grad()
     def speak(self, pictures: Tensor, decoding: DecodingRecipe, count: int = 1) -> list[list[Spoken]]:
         """At most `count` sentences of each picture, best first, with their scores."""

@@ -33,6 +33,7 @@ from deixis.papers.dvsa.captioner import (
 from deixis.papers.dvsa.captioner_model import CaptionerModel
 from deixis.papers.dvsa.evaluations import evaluate_captioner
 from deixis.papers.dvsa.model import AlignmentModel, with_picture
+from deixis.papers.dvsa.self_critical import CiderReward, RewardRecipe, advantages, silent_ids
 from deixis.papers.dvsa.task import AlignmentTaskRecipe
 from deixis.text.coreference import DETERMINERS
 from deixis.text.featurizers import TextRecipe, TokenIds, load_text_features, text_features
@@ -82,6 +83,10 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
     context: bool = False
     batch: Annotated[int, Meta(ge=2)] = 100
     decoding: DecodingRecipe = DecodingRecipe()
+    #: Begin with the captioner of a recipe, whose run is trained and cached, or of a finished run; "": random weights.
+    start: str = ""
+    #: Self-critical training with CIDEr-D as reward (`deixis.papers.dvsa.self_critical`).
+    reward: RewardRecipe = RewardRecipe()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,10 +94,13 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("text.kind: a captioner says words; it must be 'tokens'")
         if self.context and self.pairs == "pictures":
             raise ValueError("context is for pairs = 'regions': a whole picture has no other beside it")
+        if self.reward.samples == 1:
+            raise ValueError("reward.samples: a sentence is compared with others of its picture; draw two at least")
 
     @property
     def builds_on(self) -> tuple[str, ...]:
-        return (*((self.aligner,) if self.pairs == "regions" else ()), *super().builds_on)
+        own = (*((self.aligner,) if self.pairs == "regions" else ()), *((self.start,) if self.start else ()))
+        return (*own, *super().builds_on)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +157,19 @@ class CaptioningTask:
                 centre=centres(self.data.inputs, recipe.context),
             )
         self.module: nn.Module = network.to(device)
+        silent = silent_ids(text.vocabulary)
+        self._reward = CiderReward(self.data.ids, self.data.input_of, silent) if recipe.reward.samples else None
+
+    def begin_with(self, run: Path) -> None:
+        """Take over the weights of a finished captioner; its words must be the same."""
+        text = load_text_features(run / TEXT)
+        if not isinstance(text, TokenIds) or text.vocabulary.words != self.text.vocabulary.words:
+            raise DeixisError(f"start: {run} knows other words; it must have been trained on the same captions")
+        try:
+            self.module.load_state_dict(read_weights(run))
+        except RuntimeError as fault:
+            reason = str(fault).splitlines()[-1].strip()
+            raise DeixisError(f"start: {run} is not such a captioner ({reason})") from None
 
     def batches(self, epoch: int) -> Batches[CaptionBatch]:
         data, recipe = self.data, self.recipe
@@ -162,8 +183,23 @@ class CaptioningTask:
     def loss(self, batch: CaptionBatch) -> Loss:
         data, network = self.data, self.module
         assert isinstance(network, Captioner)
-        logits = network.logits(data.inputs[data.input_of[batch.texts]].float(), batch.ids)
-        return Loss(functional.cross_entropy(logits.float().flatten(0, 1), batch.ids.flatten(), ignore_index=PAD))
+        inputs = data.input_of[batch.texts]
+        logits = network.logits(data.inputs[inputs].float(), batch.ids)
+        likelihood = functional.cross_entropy(logits.float().flatten(0, 1), batch.ids.flatten(), ignore_index=PAD)
+        if self._reward is None:
+            return Loss(likelihood)
+        reward, samples = self.recipe.reward, self.recipe.reward.samples
+        pictures = inputs.repeat_interleave(samples)
+        ids, chances = network.sample(data.inputs[pictures].float(), self.recipe.decoding.longest)
+        with torch.no_grad():
+            rewards = own = self._reward(ids, pictures)
+            if reward.others:
+                # Captions of the picture that is next in the batch.
+                rewards = own - reward.others * self._reward(ids, inputs.roll(1).repeat_interleave(samples))
+            weights = advantages(rewards.view(-1, samples)).view(-1, 1)
+        critical = -(weights * chances).sum() / (ids != PAD).sum()
+        parts = {"cider_d": own.mean(), "likelihood": likelihood.detach()}
+        return Loss(critical + reward.likelihood * likelihood, parts)
 
     def validate(self) -> Mapping[str, float]:
         network, data = self.module, self.held_out
@@ -258,6 +294,14 @@ class CaptionerKind(Kind[CaptioningRecipe]):
         return region_recipes(recipe.feature_recipe) if recipe.pairs == "regions" else [recipe.feature_recipe]
 
     def task(
+        self, recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
+    ) -> CaptioningTask:
+        task = self._new_task(recipe, corpus, stores, device)
+        if recipe.start:
+            task.begin_with(cached_run(recipe.start, corpus, stores, device))
+        return task
+
+    def _new_task(
         self, recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> CaptioningTask:
         if recipe.pairs == "pictures":
