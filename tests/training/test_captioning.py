@@ -147,9 +147,15 @@ def test_training_goes_on_from_a_run_with_cider_d_as_reward(
             optimizer.step()
             rewards.append(float(loss.parts["cider_d"]))
     assert np.mean(rewards[-8:]) > 1.3 * np.mean(rewards[:4])
-    other = {**further, "text": {"kind": "tokens", "minimum_count": 1}}
-    with pytest.raises(DeixisError, match="other words"):
-        CaptionerKind().task(check_recipe({"name": "captions", **other}, "captions"), corpus, [store], CPU)  # type: ignore[arg-type]
+    # It keeps its words, whatever else there is to learn from.
+    other: Any = check_recipe(
+        {"name": "captions", **further, "text": {"kind": "tokens", "minimum_count": 1}}, "captions"
+    )
+    again = CaptionerKind().task(other, corpus, [store], CPU)
+    assert again.text.vocabulary.words == task.text.vocabulary.words
+    larger = {**further, "model": {**SETTINGS["model"], "hidden": 20}}
+    with pytest.raises(DeixisError, match="no such captioner"):
+        CaptionerKind().task(check_recipe({"name": "captions", **larger}, "captions"), corpus, [store], CPU)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "sgd", "adagrad", "adadelta", "adam"])

@@ -83,7 +83,7 @@ class CaptioningRecipe(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=
     context: bool = False
     batch: Annotated[int, Meta(ge=2)] = 100
     decoding: DecodingRecipe = DecodingRecipe()
-    #: Begin with the captioner of a recipe, whose run is trained and cached, or of a finished run; "": random weights.
+    #: Begin with the words and weights of a recipe, whose run is trained and cached, or of a finished run; "": anew.
     start: str = ""
     #: Self-critical training with CIDEr-D as reward (`deixis.papers.dvsa.self_critical`).
     reward: RewardRecipe = RewardRecipe()
@@ -131,9 +131,14 @@ class CaptioningTask:
         store: FeatureStore,
         aligner: AlignmentModel | None,
         device: torch.device,
+        start: Path | None = None,
     ) -> None:
         self.recipe = recipe
-        text = text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
+        text = (
+            text_features(recipe.text, training, also=tokens_of_captions(corpus), device=device.type)
+            if start is None
+            else load_text_features(start / TEXT)
+        )
         assert isinstance(text, TokenIds)
         self.text = text
         val = [image for image in corpus.split("val") if image.id not in store.skipped]
@@ -156,20 +161,15 @@ class CaptioningTask:
                 word_vectors=vectors,
                 centre=centres(self.data.inputs, recipe.context),
             )
+        if start is not None:
+            try:
+                network.load_state_dict(read_weights(start))
+            except RuntimeError as fault:
+                reason = str(fault).splitlines()[-1].strip()
+                raise DeixisError(f"start: {start} is no such captioner ({reason})") from None
         self.module: nn.Module = network.to(device)
         silent = silent_ids(text.vocabulary)
         self._reward = CiderReward(self.data.ids, self.data.input_of, silent) if recipe.reward.samples else None
-
-    def begin_with(self, run: Path) -> None:
-        """Take over the weights of a finished captioner; its words must be the same."""
-        text = load_text_features(run / TEXT)
-        if not isinstance(text, TokenIds) or text.vocabulary.words != self.text.vocabulary.words:
-            raise DeixisError(f"start: {run} knows other words; it must have been trained on the same captions")
-        try:
-            self.module.load_state_dict(read_weights(run))
-        except RuntimeError as fault:
-            reason = str(fault).splitlines()[-1].strip()
-            raise DeixisError(f"start: {run} is not such a captioner ({reason})") from None
 
     def batches(self, epoch: int) -> Batches[CaptionBatch]:
         data, recipe = self.data, self.recipe
@@ -296,22 +296,16 @@ class CaptionerKind(Kind[CaptioningRecipe]):
     def task(
         self, recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
     ) -> CaptioningTask:
-        task = self._new_task(recipe, corpus, stores, device)
-        if recipe.start:
-            task.begin_with(cached_run(recipe.start, corpus, stores, device))
-        return task
-
-    def _new_task(
-        self, recipe: CaptioningRecipe, corpus: Corpus, stores: Sequence[FeatureStore], device: torch.device
-    ) -> CaptioningTask:
+        start = cached_run(recipe.start, corpus, stores, device) if recipe.start else None
         if recipe.pairs == "pictures":
-            return CaptioningTask(recipe, training_set(corpus), corpus, find_store(stores, "image"), None, device)
+            store = find_store(stores, "image")
+            return CaptioningTask(recipe, training_set(corpus), corpus, store, None, device, start)
         if not isinstance(recipe_of(recipe.aligner).recipe, AlignmentTaskRecipe):
             raise DeixisError(f"aligner: {recipe.aligner!r} does not learn to align")
         store = find_store(stores, "proposals")
         aligner = load_run(cached_run(recipe.aligner, corpus, [store], device), device)
         assert isinstance(aligner, AlignmentModel)
-        return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device)
+        return CaptioningTask(recipe, training_set(corpus), corpus, store, aligner, device, start)
 
     def load_model(self, folder: Path, recipe: CaptioningRecipe, device: torch.device) -> CaptionerModel:
         text, weights = load_text_features(folder / TEXT), read_weights(folder)
