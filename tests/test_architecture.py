@@ -160,10 +160,10 @@ def test_start_up_is_fast(arguments: list[str]) -> None:
 
 def test_a_task_imports_little_of_the_package() -> None:
     """A reader who follows `deixis train` from a task meets few files: no protocols, no vision, no model for search."""
-    code = "import sys, deixis.papers.two_branch.sentences_task; print(*[n for n in sys.modules if n[:7] == 'deixis.'])"
+    code = "import sys, deixis.papers.two_branch.task; print(*[n for n in sys.modules if n[:7] == 'deixis.'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = done.stdout.split()
-    assert len(modules) <= 41
+    assert len(modules) <= 35
     assert {name.split(".")[1] for name in modules}.isdisjoint({"adapters", "model", "search"})
 
 

@@ -19,8 +19,7 @@ from deixis.corpus import open_corpus
 from deixis.errors import DeixisError
 from deixis.papers.dvsa import captioner_task as captioning
 from deixis.papers.dvsa.captioner_task import CaptioningRecipe
-from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
-from deixis.papers.two_branch.task import TwoBranchModule
+from deixis.papers.two_branch.task import SentenceRecipe, SentenceTask, TwoBranchModule
 from deixis.training import graph_capture as graphs
 from deixis.training.bucket_padding import Padding, has_dimensions
 from deixis.training.graph_capture import WARM_UP, GraphedSteps, can_capture_graphs, shapes_of

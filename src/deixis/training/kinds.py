@@ -24,7 +24,7 @@ KINDS: dict[str, str] = {
     "order-pictures": "deixis.papers.concepts_order.order_pictures_task:OrderPicturesKind",
     "phrases": "deixis.papers.two_branch.phrases_task:PhrasesKind",
     "pictures": "deixis.base.pictures_task:PicturesKind",
-    "sentences": "deixis.papers.two_branch.sentences_task:SentencesKind",
+    "sentences": "deixis.papers.two_branch.task:SentencesKind",
 }
 
 #: Table rows that two runs fill together.

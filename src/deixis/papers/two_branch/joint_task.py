@@ -22,8 +22,14 @@ from deixis.papers.two_branch.model import JointModel
 from deixis.papers.two_branch.network import TwoBranchEmbedding
 from deixis.papers.two_branch.phrase_sampling import PhraseSamplerRecipe
 from deixis.papers.two_branch.phrases_task import PhraseRecipe, PhraseTask
-from deixis.papers.two_branch.sentences_task import SentenceRecipe, SentenceTask
-from deixis.papers.two_branch.task import Batch, TwoBranchKind, TwoBranchRecipe, make_network
+from deixis.papers.two_branch.task import (
+    Batch,
+    SentenceRecipe,
+    SentenceTask,
+    TwoBranchKind,
+    TwoBranchRecipe,
+    make_network,
+)
 from deixis.training.inputs import find_store, region_recipes
 from deixis.training.run_protocols import (
     Evaluation,
