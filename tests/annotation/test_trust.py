@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import cycle
 from random import Random
 
 import pytest
 
-from deixis.annotation.trust import Standing, alarmed, standing_at_work, standing_in_test
+from deixis.annotation.trust import OutcomeInTest, Standing, alarmed, standing_at_work, standing_in_test
 from deixis.annotation.workflow_records import DRAWING, LINK, Settings
 
 SETTINGS = Settings()
@@ -28,7 +30,36 @@ def record(right: int, wrong: int) -> list[bool]:
     ],
 )
 def test_the_qualification_test_can_be_tried_twice(outcomes: list[bool], standing: Standing) -> None:
-    assert standing_in_test(outcomes, SETTINGS) == standing
+    asked = [OutcomeInTest(*pair) for pair in zip(cycle(("same", "different")), outcomes, strict=False)]
+    assert standing_in_test(asked, SETTINGS) == standing
+
+
+def test_nobody_passes_without_the_rarer_answer() -> None:
+    rare = [OutcomeInTest("same", True)] * 9 + [OutcomeInTest("different", False)]
+    assert standing_in_test(rare, SETTINGS) == Standing.TEST
+    assert standing_in_test(rare, Settings(test_share_each=0.0)) == Standing.FIRST_ITEMS
+
+
+def test_how_many_pass_the_test() -> None:
+    """A simulation with as many questions of each answer, both attempts together."""
+    chance = Random(1)
+
+    def passed(answer: Callable[[str], str], trials: int = 2000) -> float:
+        count = 0
+        for _ in range(trials):
+            truths = [truth for _ in range(2) for truth in chance.sample(["same"] * 5 + ["different"] * 5, 10)]
+            outcomes = [OutcomeInTest(truth, answer(truth) == truth) for truth in truths]
+            count += standing_in_test(outcomes, SETTINGS) == Standing.FIRST_ITEMS
+        return count / trials
+
+    def erring(error: float) -> Callable[[str], str]:
+        return lambda truth: truth if chance.random() >= error else "wrong"
+
+    assert passed(lambda truth: "same") == 0.0
+    assert passed(lambda truth: "different") == 0.0
+    # Whoever guesses must also get through the first items.
+    assert passed(lambda truth: chance.choice(("same", "different"))) == pytest.approx(0.106, abs=0.03)
+    assert passed(erring(0.05)) > 0.99
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,12 @@ from deixis.annotation.simulation.truth import Truth, truths
 from deixis.annotation.views import TaskView
 from deixis.annotation.workbench import StaleTask, Workbench
 from deixis.annotation.workflow_records import (
+    ANSWERS,
+    CHAIN,
+    COVERAGE,
     DRAWING,
     LINK,
+    QUALITY,
     REQUIREMENT,
     TASKS,
     AcceptFix,
@@ -289,6 +293,41 @@ def test_a_worker_learns_of_a_test_how_far_it_is_and_no_more(make_bench: MakeBen
     standing = bench.standings(worker)[LINK]
     assert (standing.standing, standing.answered, standing.test_answered, standing.test_questions) == ("test", 1, 1, 4)
     assert bench.standings(worker)[DRAWING].test_answered == 0
+
+
+@pytest.mark.parametrize("task", [LINK, CHAIN, QUALITY, COVERAGE])
+def test_who_always_gives_one_answer_fails_the_test(make_bench: MakeBench, task: str) -> None:
+    bench = make_bench(images=3, known=60, test_questions=6, test_attempts=2, first_items=4)
+    for constant in ANSWERS[task]:
+        for number in range(3):
+            worker = bench.add_worker(f"{constant} {number}")
+            standing = ""
+            while (view := bench.next_task(worker, task)) is not None:
+                assert view.test
+                standing = bench.submit(worker, view.token, constant).standing
+            assert standing == "failed the test"
+    log, known = schema.judgments, schema.known
+    with schema.reading(bench.engine) as connection:
+        query = select(log.c.worker_id, known.c.truth).join(known, known.c.id == log.c.known_id).order_by(log.c.id)
+        rows = connection.execute(query).all()
+    for worker in {row.worker_id for row in rows}:
+        truths = [row.truth for row in rows if row.worker_id == worker]
+        assert set(Counter(truths[:6]).values()) == set(Counter(truths[6:]).values()) == {3}
+
+
+def test_the_first_test_is_of_a_task_that_has_open_questions(make_bench: MakeBench) -> None:
+    bench = make_bench(images=3, known=60, test_questions=2, first_items=4)
+    worker = bench.add_worker("w")
+    open_tasks = {task for task, state in bench.progress().tasks.items() if state.open}
+    assert 0 < len(open_tasks) < len(TASKS)
+    view = bench.next_task(worker)
+    assert view is not None
+    assert (view.task in open_tasks, view.test) == (True, True)
+    # Other tests can be taken ahead, by choice or when there is nothing else to do.
+    later = next(task for task in TASKS if task not in open_tasks)
+    ahead = bench.next_task(worker, later)
+    assert ahead is not None
+    assert ahead.test
 
 
 def test_workers_are_tested_then_watched_in_their_first_items_and_then_now_and_then(make_bench: MakeBench) -> None:

@@ -60,6 +60,30 @@ def work(site: Site, truths: dict[str, Truth], people: dict[int, Visitor], limit
     return answered
 
 
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def test_two_servers_of_one_project_share_sessions_leases_and_answers(
+    database: str, tmp_path: Path, corpora: tuple[Path, Path], request: pytest.FixtureRequest
+) -> None:
+    """As the team guide allows, behind one proxy: a worker's requests may reach either."""
+    where = str(tmp_path / "project.db")
+    if database == "postgresql":
+        where = fresh_database(request.getfixturevalue("postgresql"))
+    make_project(where, corpora, images=2)
+    with open_site(where) as first, open_site(where) as second:
+        ann, bob = first.join("ann"), first.join("bob")
+        held = ann.tasks()
+        ann.base_url = bob.base_url = second.address
+        assert [task["token"] for task in ann.tasks()] == [task["token"] for task in held]
+        assert not {task["token"] for task in bob.tasks()} & {task["token"] for task in held}
+        number = first.bench.worker_number("ann")
+        sent = {"token": held[0]["token"], "answer": right_answer(first, truths_of(corpora), held[0], number)}
+        for site in (second, first, second):
+            ann.base_url = site.address
+            assert ann.post("/api/work/answer", sent).status_code == 200
+        assert sum(task.judgments for task in second.bench.progress().tasks.values()) == 1
+        assert first.bench.check() == []
+
+
 def test_a_whole_project_over_http_and_the_export_is_what_was_annotated(
     make_site: MakeSite, corpora: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -168,9 +168,9 @@ class BoxSteps:
         if self._refused_draws > settings.cycle_limit:
             reason = "workers disagree whether there is anything (more) to draw"
         elif self._bad_boxes >= settings.bad_box_limit:
-            reason = f"{self._bad_boxes} bad boxes one after the other"
+            reason = f"{self._bad_boxes} boxes in a row were judged bad"
         elif len(self._accepted_ids) >= settings.box_limit:
-            reason = f"{len(self._accepted_ids)} boxes"
+            reason = f"it has {len(self._accepted_ids)} boxes already"
         else:
             return False
         key = self._key(REVIEW, *self._accepted_ids)

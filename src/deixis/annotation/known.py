@@ -81,7 +81,7 @@ def known_questions(
     *,
     link_together: bool = False,
 ) -> dict[str, list[KnownQuestion]]:
-    """Up to `per_task` questions per task, in random order, with balanced answers; from as few images as possible.
+    """Up to `per_task` questions per task, with balanced answers from the first on; from as few images as possible.
 
     Chains of the types in `skip_requirement` get no question on whether a box is needed. Such questions are rare in
     the real work, so workers would recognize them as verification. For the same reason, links of more than two phrases
@@ -94,8 +94,7 @@ def known_questions(
     pools: dict[tuple[str, str], list[KnownQuestion]] = {kind: [] for kind in kinds}
     for image in images:
         for question in _image_questions(image, chance, skipped, link_together):
-            answer = question.truth if isinstance(question.truth, str) else BOX
-            pools[question.question.task, answer].append(question)
+            pools[question.question.task, answer_word(question.truth)].append(question)
         if min(map(len, pools.values())) >= per_task:
             break
     pools = {kind: pool for kind, pool in pools.items() if pool}
@@ -104,9 +103,26 @@ def known_questions(
         chance.shuffle(pool)
         answers = sum(name == task for name, _ in pools)
         by_task[task] += pool[: -(-per_task // answers)]
-    for questions in by_task.values():
-        chance.shuffle(questions)
-    return {task: questions[:per_task] for task, questions in by_task.items()}
+    return {task: _by_turns(questions, chance)[:per_task] for task, questions in by_task.items()}
+
+
+def answer_word(truth: Truth) -> str:
+    """The true answer as a word; that of a drawing is `BOX`."""
+    return truth if isinstance(truth, str) else BOX
+
+
+def _by_turns(questions: list[KnownQuestion], chance: Random) -> list[KnownQuestion]:
+    """The questions in random order, but so that each part of the list has the same number of every answer."""
+    pools: dict[str, list[KnownQuestion]] = {}
+    for question in questions:
+        pools.setdefault(answer_word(question.truth), []).append(question)
+    mixed: list[KnownQuestion] = []
+    while pools:
+        answers = sorted(pools)
+        chance.shuffle(answers)
+        mixed += [pools[answer].pop() for answer in answers]
+        pools = {answer: pool for answer, pool in pools.items() if pool}
+    return mixed
 
 
 def _image_questions(

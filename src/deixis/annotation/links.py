@@ -175,5 +175,5 @@ def verify_chain(
     review = f"{REVIEW} {key}"
     if answers.accepted(review):
         return [chain], None
-    reason = "said not to be one entity, but all mentions have the same head noun"
+    reason = f"a worker says these are different things, but all are called “{head_noun(chain[0].text)}”"
     return [], Question(REVIEW, review, ids, reason=reason)

@@ -30,6 +30,7 @@ from deixis.annotation.workflow_records import (
     Document,
     Fix,
     MentionsFix,
+    Question,
     Settings,
     by_id,
     check_box,
@@ -259,6 +260,11 @@ def image_states(
             yield row.id, document, state, stored
 
 
+def _without_reason(question: Question) -> Question:
+    """Its words may have been those of an earlier version of Deixis."""
+    return msgspec.structs.replace(question, reason="")
+
+
 def differences(connection: Connection, settings: Settings) -> list[str]:
     """Differences between the derived tables and the log. Images marked as stale are skipped."""
     items = schema.items
@@ -271,8 +277,8 @@ def differences(connection: Connection, settings: Settings) -> list[str]:
         if stored != summary(state):
             problems.append(f"image {name}: the table has {stored}, the log gives {summary(state)}")
         rows = connection.execute(select(items.c.key, items.c.question).where(items.c.image_id == image_id))
-        present = {row.key: row.question for row in rows}
-        wanted = {question.key: msgspec.json.encode(question) for question in state.questions}
+        present = {row.key: _without_reason(decode_question(row.question)) for row in rows}
+        wanted = {question.key: _without_reason(question) for question in state.questions}
         if present != wanted:
             problems.append(f"image {name}: open questions differ: {sorted(present.keys() ^ wanted.keys())}")
     return problems

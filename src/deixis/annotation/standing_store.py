@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_, select, update
 
 from deixis.annotation import schema
-from deixis.annotation.trust import Standing, standing_at_work, standing_in_test
+from deixis.annotation.known import answer_word, decode_truth
+from deixis.annotation.trust import OutcomeInTest, Standing, standing_at_work, standing_in_test
 from deixis.annotation.workflow_records import DRAWING, Settings
 
 #: Number of latest outcomes that are read. Older ones no longer influence the result.
@@ -72,10 +73,10 @@ def update_standing(connection: Connection, worker: int, task: str, rules: Rules
     if before in BARRED:
         return before
     if before == Standing.TEST:
-        after = standing_in_test(_outcomes(connection, worker, task, True, since), rules.settings)
+        after = standing_in_test(outcomes_in_test(connection, worker, task, since), rules.settings)
         after = rules.standing_after_test(task) if after == Standing.FIRST_ITEMS else after
     else:
-        after = standing_at_work(task, _outcomes(connection, worker, task, False, since), rules.settings)
+        after = standing_at_work(task, _outcomes(connection, worker, task, since), rules.settings)
     if after != before:
         if after in BARRED:
             suspend(connection, worker, task, after, "too many wrong answers", now)
@@ -92,16 +93,34 @@ def update_standing(connection: Connection, worker: int, task: str, rules: Rules
 _OWN_OUTCOMES = select(schema.outcomes.c.correct).where(
     schema.outcomes.c.worker_id == bindparam("worker"),
     schema.outcomes.c.task == bindparam("task"),
-    schema.outcomes.c.test == bindparam("test"),
+    ~schema.outcomes.c.test,
     schema.outcomes.c.judgment_id > bindparam("since"),
 )
 _FIRST_OUTCOMES = _OWN_OUTCOMES.order_by(schema.outcomes.c.judgment_id).limit(2 * LATEST)
 _LAST_OUTCOMES = _OWN_OUTCOMES.order_by(schema.outcomes.c.judgment_id.desc()).limit(LATEST)
+_TEST_OUTCOMES = (
+    select(schema.known.c.truth, schema.outcomes.c.correct)
+    .join(schema.judgments, schema.judgments.c.id == schema.outcomes.c.judgment_id)
+    .join(schema.known, schema.known.c.id == schema.judgments.c.known_id)
+    .where(
+        schema.outcomes.c.worker_id == bindparam("worker"),
+        schema.outcomes.c.task == bindparam("task"),
+        schema.outcomes.c.test,
+        schema.outcomes.c.judgment_id > bindparam("since"),
+    )
+    .order_by(schema.outcomes.c.judgment_id)
+)
 
 
-def _outcomes(connection: Connection, worker: int, task: str, test: bool, since: int) -> list[bool]:
-    """Outcomes in order. If there are very many, only the first and the latest ones."""
-    values = {"worker": worker, "task": task, "test": test, "since": since}
+def outcomes_in_test(connection: Connection, worker: int, task: str, since: int) -> list[OutcomeInTest]:
+    """A worker's answers to test questions, in order."""
+    rows = connection.execute(_TEST_OUTCOMES, {"worker": worker, "task": task, "since": since})
+    return [OutcomeInTest(answer_word(decode_truth(row.truth)), bool(row.correct)) for row in rows]
+
+
+def _outcomes(connection: Connection, worker: int, task: str, since: int) -> list[bool]:
+    """Outcomes at work in order. If there are very many, only the first and the latest ones."""
+    values = {"worker": worker, "task": task, "since": since}
     first = list(connection.execute(_FIRST_OUTCOMES, values).scalars())
     if len(first) < 2 * LATEST:
         return first

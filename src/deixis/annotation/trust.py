@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from deixis.annotation.workflow_records import DRAWING, Settings
 
@@ -24,16 +25,33 @@ class Standing(StrEnum):
     SUSPENDED = "suspended"
 
 
-def standing_in_test(outcomes: Sequence[bool], settings: Settings) -> Standing:
+class OutcomeInTest(NamedTuple):
+    """A question of a test: its right answer, and whether the worker gave it."""
+
+    truth: str
+    correct: bool
+
+
+def standing_in_test(outcomes: Sequence[OutcomeInTest], settings: Settings) -> Standing:
     """The standing after these answers to the qualification test, all attempts concatenated."""
     length = settings.test_questions
     if length == 0:
         return Standing.FIRST_ITEMS
     attempts = [outcomes[start : start + length] for start in range(0, len(outcomes), length)]
-    if any(len(a) == length and sum(a) >= settings.test_share * length for a in attempts):
+    finished = [attempt for attempt in attempts if len(attempt) == length]
+    if any(_passes(attempt, settings) for attempt in finished):
         return Standing.FIRST_ITEMS
-    finished = sum(len(attempt) == length for attempt in attempts)
-    return Standing.FAILED if finished >= settings.test_attempts else Standing.TEST
+    return Standing.FAILED if len(finished) >= settings.test_attempts else Standing.TEST
+
+
+def _passes(attempt: Sequence[OutcomeInTest], settings: Settings) -> bool:
+    """Enough right answers in all, and among the questions of each right answer."""
+
+    def enough(outcomes: Sequence[OutcomeInTest], share: float) -> bool:
+        return sum(outcome.correct for outcome in outcomes) >= share * len(outcomes) - 1e-9
+
+    by_truth = [[one for one in attempt if one.truth == truth] for truth in {outcome.truth for outcome in attempt}]
+    return enough(attempt, settings.test_share) and all(enough(part, settings.test_share_each) for part in by_truth)
 
 
 def standing_at_work(task: str, outcomes: Sequence[bool], settings: Settings) -> Standing:

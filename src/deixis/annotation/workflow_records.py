@@ -184,6 +184,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 0.95
     test_questions: Annotated[int, about("Length of the test of each task.", ge=0)] = 10
     test_share: Annotated[float, about("Share of right answers needed to pass the test.", ge=0, le=1)] = 0.8
+    test_share_each: Annotated[
+        float,
+        about(
+            "The same among the questions with the same right answer, so that always giving one answer fails.",
+            ge=0,
+            le=1,
+        ),
+    ] = 0.6
     test_attempts: Annotated[int, about("How often a worker may take the test of a task.", ge=0)] = 2
     test_explained: Annotated[
         bool, about("After a test, show which answers were wrong and why. Switch it off if workers could pass them on.")
