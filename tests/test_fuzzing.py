@@ -78,6 +78,18 @@ def test_a_process_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
             assert process.stdout.read() == b"", child
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("reader", [name for name, reader in READERS.items() if reader.sign])
+@pytest.mark.parametrize("special", ["pipe", "device"])
+def test_hashes_are_not_made_of_what_is_no_file(reader: str, special: str, tmp_path: Path) -> None:
+    for name in ("manifest.json", "model.json", "model.safetensors"):
+        path = tmp_path / name
+        os.mkfifo(path) if special == "pipe" else path.symlink_to("/dev/zero")
+    sign = READERS[reader].sign
+    assert sign is not None
+    sign(tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("reader", READERS)

@@ -183,6 +183,9 @@ def _sign_bundle(folder: Path) -> None:
 
     from deixis.adapters.bundles import MANIFEST, file_record
 
+    # An edit may have made a pipe or a link to a device of it, which would never be read to the end.
+    if not (folder / MANIFEST).is_file():
+        return
     with contextlib.suppress(Exception):
         manifest = json.loads((folder / MANIFEST).read_text())
         for name in manifest["files"]:
@@ -232,6 +235,9 @@ def _sign_run(folder: Path) -> None:
     import hashlib
     import json
 
+    # As for bundles.
+    if not (folder / "model.json").is_file() or not (folder / "model.safetensors").is_file():
+        return
     with contextlib.suppress(Exception):
         record = json.loads((folder / "model.json").read_text())
         record["weights_sha256"] = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
