@@ -216,7 +216,7 @@ def _forget_given_back(connection: Connection, worker: int, task: str) -> bool:
     return bool(connection.execute(_GIVEN_BACK, {"worker": worker, "task": task}).rowcount)
 
 
-def _copy(connection: Connection, worker: int, task: str, known: Row[Any], until: float) -> int:
+def _copy(connection: Connection, worker: int, task: str, known: Row[Any, Any, Any], until: float) -> int:
     copy = {"known_id": known.id, "task": task, "key": f"known {known.id}", "question": known.question}
     copy |= {"worker_id": worker, "token": new_token(), "leased_until": until}
     return int(connection.execute(_COPY, copy).scalar_one())
