@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,41 +24,78 @@ if TYPE_CHECKING:
 #: Pictures that `--open` opens at most.
 OPENED = 10
 
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")]
-PathsOption = Annotated[bool, typer.Option("--paths-only", help="Print the paths of matches and nothing else.")]
 NullOption = Annotated[bool, typer.Option("--null", "-0", help="End each path with a zero byte, for `xargs -0`.")]
-FolderOption = Annotated[
-    str,
-    typer.Option(
-        "--folder", metavar="DIR", help="Only pictures below a folder, or a part of its path.", show_default=False
-    ),
-]
-NameOption = Annotated[
-    str,
-    typer.Option(
-        "--name",
-        metavar="TEXT",
-        help="Only files with this in their name, or like IMG_*.jpg.",
-        show_default=False,
-    ),
-]
-SinceOption = Annotated[
-    str,
-    typer.Option(
-        "--since",
-        metavar="DATE",
-        help="Only pictures taken on or after a date: 2024-07-14, 2024-07 or 2024.",
-        show_default=False,
-    ),
-]
-UntilOption = Annotated[
-    str, typer.Option("--until", metavar="DATE", help="Only pictures taken on or before a date.", show_default=False)
-]
 
 
+@dataclass(frozen=True)
+class ListOptions:
+    """The options of commands that list pictures of an index."""
+
+    count: Annotated[int, typer.Option("-n", "--count", min=1, max=100_000, help="Pictures at most.")] = 20
+    folder: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="Only pictures below a folder, or a part of its path.", show_default=False),
+    ] = ""
+    name: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="Only files with this in their name, or like IMG_*.jpg.", show_default=False),
+    ] = ""
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="DATE",
+            help="Only pictures taken on or after a date: 2024-07-14, 2024-07 or 2024.",
+            show_default=False,
+        ),
+    ] = ""
+    until: Annotated[
+        str, typer.Option(metavar="DATE", help="Only pictures taken on or before a date.", show_default=False)
+    ] = ""
+    index: Index = None
+    model: ModelName = None
+    paths_only: Annotated[bool, typer.Option("--paths-only", help="Print the paths of matches and nothing else.")] = (
+        False
+    )
+    null: NullOption = False
+    as_json: Json = False
+
+    def engine(self) -> SearchEngine:
+        from deixis.loading import load_search_model
+        from deixis.search.engine import SearchEngine
+        from deixis.search.generations import default_index
+
+        return SearchEngine(self.index or default_index(), load_search_model(self.model) if self.model else None)
+
+    def filter(self) -> Filter:
+        """Which pictures are listed. An existing folder is meant as a whole; its links are resolved as in an index."""
+        from deixis.search.filters import Filter
+        from deixis.vision.picture_files import shown
+
+        folder = self.folder
+        if folder and os.path.isdir(folder):
+            folder = os.path.join(shown(os.fsencode(os.path.realpath(folder))), "")
+        return Filter(folder, self.name, self.since, self.until).check()
+
+
+def _lists_pictures(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of its function and `ListOptions`, which the function takes as `options`."""
+
+    def command(**given: Any) -> None:
+        options = ListOptions(**{name: given.pop(name) for name in shared})
+        function(**given, options=options)
+
+    own, shared = (dict(inspect.signature(each, eval_str=True).parameters) for each in (function, ListOptions))
+    del own["options"]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [option.replace(kind=option.KEYWORD_ONLY) for option in (own | shared).values()]
+    )
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+@_lists_pictures
 def search(
     query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What to look for.", show_default=False)] = "",
-    count: CountOption = 20,
     like: Annotated[
         Path | None, typer.Option(metavar="IMAGE", help="A picture that it should resemble.", show_default=False)
     ] = None,
@@ -76,15 +115,8 @@ def search(
         bool,
         typer.Option("--open", help=f"Open the first {OPENED} matches, or their drawings."),
     ] = False,
-    folder: FolderOption = "",
-    name: NameOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
-    index: Index = None,
-    model: ModelName = None,
-    paths_only: PathsOption = False,
-    null: NullOption = False,
-    as_json: Json = False,
+    *,
+    options: ListOptions,
 ) -> None:
     """Find pictures by words, by an example picture, or by both.
 
@@ -103,17 +135,16 @@ def search(
         raise DeixisError("say what to look for: a QUERY, --like IMAGE, or --queries FILE, which stands alone")
     if (why is not None and not query) or (open_found and queries):
         raise DeixisError("--why needs a QUERY, and --open one question")
-    only = _filter(folder, name, since, until)
-    engine = _engine(index, model)
+    only, engine = options.filter(), options.engine()
     if queries:
-        if not _answer_lines(engine, queries, count, only):
+        if not _answer_lines(engine, queries, options.count, only):
             raise typer.Exit(1)
         return
     what = " ".join(([query] if query else []) + ([f"like {like}"] if like else []))
-    answer = engine.search(query, count, like=like, only=only)
+    answer = engine.search(query, options.count, like=like, only=only)
     drawn = _explain(engine, answer, why) if why is not None else None
-    _print(answer, what, paths_only, null, as_json, drawn)
-    if drawn and not (paths_only or as_json):
+    _print(answer, what, options, drawn)
+    if drawn and not (options.paths_only or options.as_json):
         typer.echo(f"Drawn to {why}")
     if open_found:
         shown = [hit.path for hit in answer.hits if hit.relevant] if drawn is None else [each.drawing for each in drawn]
@@ -122,26 +153,19 @@ def search(
         raise typer.Exit(1)
 
 
+@_lists_pictures
 def similar(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file, indexed or not.")],
-    count: CountOption = 20,
-    folder: FolderOption = "",
-    name: NameOption = "",
-    since: SinceOption = "",
-    until: UntilOption = "",
-    index: Index = None,
-    model: ModelName = None,
-    paths_only: PathsOption = False,
-    null: NullOption = False,
-    as_json: Json = False,
+    *,
+    options: ListOptions,
 ) -> None:
     """Find the indexed pictures that resemble a picture. Exit code 1 if none does.
 
     Example: deixis similar holiday.jpg -n 10
     """
-    only = _filter(folder, name, since, until)
-    answer = _engine(index, model).similar(image, count, only=only)
-    _print(answer, f"like {image}", paths_only, null, as_json)
+    only = options.filter()
+    answer = options.engine().similar(image, options.count, only=only)
+    _print(answer, f"like {image}", options)
     if answer.absent:
         raise typer.Exit(1)
 
@@ -209,24 +233,6 @@ def doctor(index: Index = None, model: ModelName = None, as_json: Json = False) 
             typer.echo(f"{'ok' if finding.ok else 'PROBLEM':>9}  {finding.check}: {printable(finding.message)}{remedy}")
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
-
-
-def _engine(index: Path | None, model: str | None) -> SearchEngine:
-    from deixis.loading import load_search_model
-    from deixis.search.engine import SearchEngine
-    from deixis.search.generations import default_index
-
-    return SearchEngine(index or default_index(), load_search_model(model) if model else None)
-
-
-def _filter(folder: str, name: str, since: str, until: str) -> Filter:
-    """What pictures must be; a folder that is there is meant as a whole, and its links are resolved as in an index."""
-    from deixis.search.filters import Filter
-    from deixis.vision.picture_files import shown
-
-    if folder and os.path.isdir(folder):
-        folder = os.path.join(shown(os.fsencode(os.path.realpath(folder))), "")
-    return Filter(folder, name, since, until).check()
 
 
 def _answer_lines(engine: SearchEngine, file: str, count: int, only: Filter) -> bool:
@@ -297,19 +303,17 @@ def _open(paths: Sequence[bytes]) -> None:
             raise DeixisError("no program opens pictures here; give --paths-only to another one")
 
 
-def _print(
-    answer: Answer, what: str, paths_only: bool, null: bool, as_json: bool, drawn: Sequence[Drawn] | None = None
-) -> None:
+def _print(answer: Answer, what: str, options: ListOptions, drawn: Sequence[Drawn] | None = None) -> None:
     from deixis.cli.output import print_json
     from deixis.vision.picture_files import printable, shown
 
-    if paths_only:
-        _print_paths((hit.path for hit in answer.hits if hit.relevant), null)
+    if options.paths_only:
+        _print_paths((hit.path for hit in answer.hits if hit.relevant), options.null)
         if answer.absent:
             typer.echo(f"no match for {printable(what)}", err=True)
         _print_unknown(answer)
         return
-    if as_json:
+    if options.as_json:
         record = answer.as_data()
         for hit, each in zip((hit for hit in record["hits"] if hit["relevant"]), drawn or (), strict=False):
             hit.update(why=each.why, drawing=shown(each.drawing))
