@@ -22,9 +22,10 @@ ROOT = Path(__file__).parent.parent.parent
     ("names", "step", "store"),
     [
         ("colours", 5, "exact"),
-        ("other,colours", 13, "exact"),
-        ("colours", 13, "approximate"),
         ("other,colours", 17, "approximate"),
+        # Each store with each way to change models; the two above have every store and every way once.
+        pytest.param("other,colours", 13, "exact", marks=pytest.mark.slow),
+        pytest.param("colours", 13, "approximate", marks=pytest.mark.slow),
         # Starting milvus-lite and opening a server's collection take seconds each time.
         pytest.param("colours", 19, ".db", marks=pytest.mark.slow),
         pytest.param("other,colours", 29, ".db", marks=pytest.mark.slow),
