@@ -22,20 +22,24 @@ class InputError(DeixisError):
 
     Args:
         path: the file, as the user named it.
-        problem: what is wrong, in one clause.
-        place: where in the file: a member of the zip, a line, a field, an image id.
+        problem: what is wrong, in one clause. The middle of a very long one, which quotes a long value, is left out.
+        place: where in the file: a member of the zip, a line, a field, an image id; shortened likewise.
 
     >>> print(InputError("captions.csv", "has no column 'caption'", "line 1"))
     captions.csv: line 1: has no column 'caption'
     """
 
     def __init__(self, path: str | PurePath, problem: str, place: str = "") -> None:
-        self.path, self.problem, self.place = str(path), problem, place
-        super().__init__(": ".join(part for part in (self.path, place, problem) if part))
+        self.path, self.problem, self.place = str(path), _shortened(problem, 1000), _shortened(place, 300)
+        super().__init__(": ".join(part for part in (self.path, self.place, self.problem) if part))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         """Lets worker processes send it to the main process."""
         return type(self), (self.path, self.problem, self.place)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 + 3 :]}"
 
 
 class LeakError(DeixisError):

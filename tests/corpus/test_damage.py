@@ -139,6 +139,13 @@ def test_what_is_too_deep_too_long_or_no_text_is_told_in_one_line(tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
+def test_a_message_does_not_quote_a_long_value_whole() -> None:
+    fault = InputError("corpus.json", f"id {'x' * 100_000} is not a number", "y" * 100_000)
+    assert len(str(fault)) < 2000
+    assert str(fault).startswith("corpus.json: yy")
+    assert str(fault).endswith("xx is not a number")
+
+
 def test_an_id_may_have_more_digits_than_a_number(tmp_path: Path) -> None:
     (tmp_path / "Sentences").mkdir()
     ids = ["9" * 100, "1" + "0" * 120, "9", "10"]
