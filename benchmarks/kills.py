@@ -15,6 +15,7 @@ acknowledged must be in the log, once.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
 import json
 import os
@@ -32,15 +33,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-import faiss  # noqa: F401 (what commands import, is imported once, here)
-import onnxruntime  # noqa: F401
-import torch  # noqa: F401
+# Before libraries read it: a forked command would wait forever for OpenMP threads, which it does not inherit.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch  # noqa: F401 (what takes longest to import is imported once, here; onnxruntime would start a thread)
 from reporting import write_report
 
 from deixis.cli import main as main_of_deixis
 
-#: Seconds within which a command must begin its work.
-PATIENCE = 300.0
+#: Seconds within which a command must begin its work, and come to its end.
+PATIENCE, LONGEST = 300.0, 3600.0
 
 
 RECIPE = """
@@ -61,6 +63,7 @@ class Child:
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self._code: int | None = None
+        self._log = log
         stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         self.pid = os.fork()
         if self.pid:
@@ -68,6 +71,7 @@ class Child:
         else:
             os.dup2(stream, 1)
             os.dup2(stream, 2)
+            faulthandler.register(signal.SIGUSR1, all_threads=True)
             sys.argv = ["deixis", *arguments]
             code = 0
             try:
@@ -88,7 +92,14 @@ class Child:
         return self._code
 
     def wait(self) -> int:
+        deadline = time.monotonic() + LONGEST
         while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                # It writes to its log where each of its threads is.
+                os.kill(self.pid, signal.SIGUSR1)
+                time.sleep(5.0)
+                self.kill()
+                raise SystemExit(f"a command hangs: {self._log.read_text()[-4000:]}")
             time.sleep(0.01)
         return code
 
