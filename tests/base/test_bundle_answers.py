@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from PIL import Image as Pillow
 
-from deixis.adapters.bundles import MANIFEST, OLD_VERSION, packaged_folder, read_bundle
+from deixis.adapters.bundles import MANIFEST, OLD_VERSION, WEIGHTS, packaged_folder, read_bundle
 from deixis.adapters.onnx_captioner import beam_search as numpy_beam_search
 from deixis.adapters.onnx_grounding import rank_by_coverage
+from deixis.base.bundle_export import export_bundle
 from deixis.base.bundle_model import BundleModel
 from deixis.base.bundle_networks import BundleCaptioner, bundle_grounder
 from deixis.base.grounding_boxes import by_coverage
 from deixis.base.grounding_model import GroundingModel
 from deixis.corpus.scenes import scenes_corpus
-from deixis.errors import InputError
+from deixis.errors import DeixisError, InputError
 from deixis.model import Mention
 from deixis.text.beam_search import State, beam_search
 from deixis.vision.reading import read_picture
@@ -76,12 +78,52 @@ def test_it_localizes_as_pytorch_does(
 
 
 def test_it_describes_as_pytorch_does(model: BundleModel, pictures: list[Pillow.Image]) -> None:
-    captioner = BundleCaptioner(model.bundle)
+    plain, captioner = matching(model, 0.0), BundleCaptioner(model.bundle)
     for picture, count in zip(pictures, (1, 3, 5, 8), strict=True):
-        ours, theirs = model.describe(picture, count), captioner.describe(captioner.prepare(picture), count)
+        ours, theirs = plain.describe(picture, count), captioner.describe(captioner.prepare(picture), count)
         assert len(ours) == count
         assert [each.text for each in ours] == [each.text for each in theirs]
         assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+def test_sentences_of_the_beam_are_ranked_by_how_well_they_match_too(
+    model: BundleModel, pictures: list[Pillow.Image]
+) -> None:
+    plain, matched = matching(model, 0.0), matching(model, 40.0)
+    changed = 0
+    for picture in pictures:
+        beam = plain.describe(picture, 5)
+        fits = model.score([picture], [each.tokens for each in beam])[0]
+        best = sorted(zip(beam, fits.tolist(), strict=True), key=lambda pair: -(pair[0].score + 40 * pair[1]))[:2]
+        for seen in (picture, matched.look(picture)):
+            ours = matched.describe(seen, 2)
+            assert [each.text for each in ours] == [each.text for each, _ in best]
+            assert [each.score for each in ours] == pytest.approx(
+                [each.score + 40 * fit for each, fit in best], abs=1e-3
+            )
+        changed += ours[0].text != beam[0].text
+    assert changed
+
+
+def matching(model: BundleModel, weight: float) -> BundleModel:
+    """The same bundle with another weight of how well sentences match."""
+    manifest = model.bundle.manifest
+    settings = {**(manifest.captioner or {}), "match": weight}
+    manifest = msgspec.structs.replace(manifest, captioner=settings)
+    return BundleModel(msgspec.structs.replace(model.bundle, manifest=manifest), "deixis-base")
+
+
+def test_a_bundle_gets_another_captioner_while_it_searches_as_before(model: BundleModel, tmp_path: Path) -> None:
+    """Exported on itself, with all weights stored as they were, to the byte."""
+    old = model.bundle
+    manifest = export_bundle("deixis-base", tmp_path / "new", caption_match=3.0)
+    assert manifest.captioner is not None
+    assert manifest.captioner["match"] == 3.0
+    assert (manifest.weights_sha256, manifest.thresholds) == (old.manifest.weights_sha256, old.manifest.thresholds)
+    assert manifest.files[WEIGHTS] == old.manifest.files[WEIGHTS]
+    assert manifest.files.keys() == old.manifest.files.keys()
+    with pytest.raises(DeixisError, match="stay as they are"):
+        export_bundle("deixis-base", tmp_path / "other", side=256)
 
 
 def test_a_picture_is_seen_once_for_all_questions(model: BundleModel, pictures: list[Pillow.Image]) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec import Meta
 from PIL.Image import Resampling
 
-from deixis.adapters.bundles import BACKBONE, CAPTION_START, CAPTION_STEP
-from deixis.adapters.graph_runner import ANY, Array, GraphRunner
+from deixis.adapters.bundles import CAPTION_START, CAPTION_STEP
+from deixis.adapters.graph_runner import Array, GraphRunner
 from deixis.adapters.search_model import Bytes
 from deixis.model import Description
 from deixis.text.vocabulary import END, PAD, START, UNKNOWN, Vocabulary
@@ -51,22 +51,23 @@ class CaptionerSettings(msgspec.Struct, frozen=True):
     decoding: DecodingSettings
     side: Annotated[int, Meta(ge=1, le=1024)]
     resampling: Literal["bilinear", "bicubic"]
+    #: The sentences of the beam are ranked by their score plus so many times that of search.
+    match: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class OnnxCaptioner:
     def __init__(self, run: GraphRunner, settings: CaptionerSettings, vocabulary: Vocabulary) -> None:
-        self._run, self._settings, self._vocabulary = run, settings, vocabulary
+        self._run, self.settings, self._vocabulary = run, settings, vocabulary
         self._states = 1 if settings.model.cell == "rnn" else 2
 
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as bytes `(3, side, side)`."""
-        resampling = Resampling[self._settings.resampling.upper()]
-        return np.asarray(squash(picture, self._settings.side, resampling)).transpose(2, 0, 1)
+        resampling = Resampling[self.settings.resampling.upper()]
+        return np.asarray(squash(picture, self.settings.side, resampling)).transpose(2, 0, 1)
 
-    def describe(self, pixels: Bytes, count: int) -> list[Description]:
-        """At most `count` sentences about a prepared picture, best first; scores are log probabilities."""
-        side, decoding = self._settings.side, self._settings.decoding
-        (maps,) = self._run(BACKBONE, {"pictures": pixels[None]}, {"map": (1, ANY, ANY, ANY)}, side=side)
+    def describe(self, maps: Array, count: int) -> list[Description]:
+        """At most `count` sentences about a picture, given as the backbone's map; scores are log probabilities."""
+        decoding = self.settings.decoding
         logits, *states = self._run(CAPTION_START, {"map": maps}, self._shapes(1))
         first = _allowed(logits, [PAD, UNKNOWN, START, END])
         sentences = beam_search(
@@ -82,14 +83,14 @@ class OnnxCaptioner:
         inputs = {"words": last, **{f"state_{number}": state for number, state in enumerate(states)}}
         logits, *after = self._run(CAPTION_STEP, inputs, self._shapes(len(last)))
         log_probabilities = _allowed(logits, [PAD, UNKNOWN, START])
-        size = self._settings.decoding.distinct_runs
+        size = self.settings.decoding.distinct_runs
         if size and words.shape[1] + 1 >= size:
             # As if the start were a word.
             _forbid_repeats(log_probabilities, np.pad(words, ((0, 0), (1, 0)), constant_values=START), size)
         return log_probabilities, tuple(after)
 
     def _shapes(self, sentences: int) -> dict[str, tuple[int, ...]]:
-        hidden = self._settings.model.hidden
+        hidden = self.settings.model.hidden
         states = {f"next_{number}": (sentences, hidden) for number in range(self._states)}
         return {"logits": (sentences, len(self._vocabulary)), **states}
 

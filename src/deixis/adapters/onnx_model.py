@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deixis.adapters.bundles import BACKBONE, PICTURES, TEXTS, VOCABULARY, Bundle, preprocessing, usual_relevance
-from deixis.adapters.graph_runner import ANY, GraphRunner
+from deixis.adapters.graph_runner import ANY, Array, GraphRunner
 from deixis.adapters.search_model import (
     TEXT_BATCH,
     Bytes,
@@ -57,10 +57,18 @@ class OnnxModel(PreparedModel):
         return squashed(picture, self._manifest.side)
 
     def embed_prepared(self, batch: Sequence[Bytes]) -> Pictures:
-        identity = self.identity
-        any_map = {"map": (len(batch), ANY, ANY, ANY)}
-        (maps,) = self._run(BACKBONE, {"pictures": np.stack(batch)}, any_map, side=self._manifest.side)
-        shapes = {"rows": (len(batch), identity.dim), "cells": (len(batch), identity.cells, identity.cell_dim)}
+        return self._embed_maps(self._maps(np.stack(batch), self._manifest.side))
+
+    def _maps(self, pictures: Bytes, side: int) -> Array:
+        """The backbone's maps of prepared pictures `(pictures, 3, side, side)`."""
+        any_map = {"map": (len(pictures), ANY, ANY, ANY)}
+        (maps,) = self._run(BACKBONE, {"pictures": pictures}, any_map, side=side)
+        return maps
+
+    def _embed_maps(self, maps: Array) -> Pictures:
+        """The embeddings of pictures of the bundle's side, given as maps."""
+        identity, count = self.identity, len(maps)
+        shapes = {"rows": (count, identity.dim), "cells": (count, identity.cells, identity.cell_dim)}
         if not identity.cells:
             return whole_pictures(*self._run(PICTURES, {"map": maps}, {"rows": shapes["rows"]}))
         rows, cells = self._run(PICTURES, {"map": maps}, shapes)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from deixis.adapters.bundles import Weights
 from deixis.errors import InputError
@@ -74,13 +74,21 @@ class WeightFile:
         return self._shared.get(name, name)
 
 
-def write_weights(path: Path, weights: Mapping[str, Array], form: Weights) -> None:
-    """Write float32 arrays in the given form."""
+def write_weights(path: Path, weights: Mapping[str, Array], form: Weights, like: Path | None = None) -> None:
+    """Write float32 arrays in the given form.
+
+    Args:
+        like: a file of weights. Those that are equal in it are stored as they are there: integers of 8 bits that are
+            rounded again could have other scales.
+    """
+    known = {} if like is None else _stored(like)
     stored: dict[str, Array] = {}
     shared: dict[str, str] = {}
     first: dict[str, str] = {}
     for name, array in weights.items():
-        parts = _small(array, form)
+        parts = known.get(name, [])
+        if not parts or not np.array_equal(_restored(parts), array):
+            parts = _small(array, form)
         digest = hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest() + str(array.shape)
         if array.size >= LEAST_SHARED and digest in first:
             shared[name] = first[digest]
@@ -91,6 +99,20 @@ def write_weights(path: Path, weights: Mapping[str, Array], form: Weights) -> No
         stored.update(zip((name, name + SCALE), parts, strict=False))
     with atomic_write(path) as stream:
         stream.write(save(stored, {"shared": json.dumps(shared)}))
+
+
+def _stored(path: Path) -> dict[str, list[Array]]:
+    """By name, the arrays of a file as they are stored, with their scales if there are any."""
+    names = WeightFile(path)
+    arrays = load(path.read_bytes())
+    return {
+        name: [arrays[names.shared(each)] for each in (name, name + SCALE) if each in names] for name in names.names("")
+    }
+
+
+def _restored(parts: list[Array]) -> Array:
+    value, *scale = (part.astype(np.float32) for part in parts)
+    return value * scale[0] if scale else value
 
 
 def _small(array: Array, form: Weights) -> list[Array]:

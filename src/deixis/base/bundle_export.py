@@ -20,10 +20,12 @@ from deixis.adapters.bundles import (
     GROUNDING_VOCABULARY,
     VOCABULARY,
     WEIGHTS,
+    Bundle,
     Manifest,
     Relevance,
     Weights,
     file_record,
+    open_bundle,
     read_old_bundle,
     write_manifest,
 )
@@ -51,7 +53,7 @@ CPU = torch.device("cpu")
 
 
 def export_bundle(
-    run: Path,
+    run: Path | str,
     out: Path,
     *,
     grounding: Path | None = None,
@@ -60,17 +62,25 @@ def export_bundle(
     weights: Weights = "mixed",
     side: int | None = None,
     word_weight: float | None = None,
+    caption_match: float = 0.0,
 ) -> Manifest:
     """Write finished runs as a bundle into the folder `out`.
 
     Args:
-        run: of the kind `pictures` or `base`.
-        grounding: the run that grounds phrases; by default `run`, if it is of the kind `base`.
-        captioner: the run that describes pictures.
+        run: of the kind `pictures` or `base`; or a bundle (`deixis-base`, `onnx:FOLDER`), whose networks and thresholds
+            for search stay as they are, so that indexes stay valid.
+        grounding: the run that grounds phrases; by default `run`, if it is of the kind `base`, or the bundle.
+        captioner: the run that describes pictures; by default the bundle.
         name: of the bundle; by default that of the recipe.
         side: of pictures for search; by default as in training.
         word_weight: of words and cells relative to the embeddings; by default that of the recipe.
+        caption_match: of the score of search, when sentences of the captioner are ranked.
     """
+    if (bundle := open_bundle(str(run))) is not None:
+        if side is not None or word_weight is not None:
+            raise DeixisError(f"{run}: the side and the word weight of a bundle stay as they are")
+        return _renewed(bundle, out, grounding, captioner, name, weights, caption_match)
+    run = Path(run)
     model, recipe = read_model(run), read_recipe(run)
     if not isinstance(recipe, PictureRecipe):
         raise DeixisError(f"{run}: runs of the kinds 'pictures' and 'base' become bundles, not {recipe.kind!r}")
@@ -92,6 +102,39 @@ def export_bundle(
         weights_sha256=model.weights_sha256,
         weights=weights,
         caption_side=recipe.model.side,
+        caption_match=caption_match,
+    )
+
+
+def _renewed(
+    bundle: Bundle,
+    out: Path,
+    grounding: Path | None,
+    captioner: Path | None,
+    name: str | None,
+    weights: Weights,
+    caption_match: float,
+) -> Manifest:
+    """A bundle whose grounding and captioner come from other runs, if given."""
+    manifest = bundle.manifest
+    tower = bundle_tower(bundle)
+    points = _grounder(grounding) if grounding or manifest.grounding is None else bundle_grounder(bundle)
+    speaks = _captioner(captioner, tower.dim) if captioner or manifest.captioner is None else bundle_captioner(bundle)
+    tower.backbone.fuse()
+    if points is not None:
+        points.network.proposer.backbone.fuse()
+    del tower.backbone._fc
+    return write_bundle(
+        out,
+        Networks(tower, bundle_texts(bundle), bundle_words(bundle, VOCABULARY), points, speaks),
+        msgspec.convert(manifest.towers, TowerRecipe),
+        name=name or manifest.name,
+        weights_sha256=manifest.weights_sha256,
+        weights=weights,
+        thresholds=manifest.thresholds,
+        caption_side=tower.side,
+        caption_match=caption_match,
+        like=bundle.file(WEIGHTS),
     )
 
 
@@ -105,12 +148,16 @@ def write_bundle(
     weights: Weights,
     thresholds: Relevance | None = None,
     caption_side: int | None = None,
+    caption_match: float = 0.0,
+    like: Path | None = None,
 ) -> Manifest:
     """Write networks as a bundle.
 
     Args:
         weights_sha256: identifies the weights; if empty, the hash of their file.
         caption_side: of pictures for the captioner; by default that of the tower.
+        caption_match: as in `export_bundle`.
+        like: a file of weights in which those that are equal are stored already.
     """
     tower, points, speaks = networks.tower, networks.grounder, networks.captioner
     arrays = {**_arrays(tower, "pictures."), **_arrays(networks.texts, "texts.")}
@@ -122,7 +169,7 @@ def write_bundle(
         arrays |= _arrays(speaks.network, "captioner.")
         words[CAPTIONER_VOCABULARY] = speaks.vocabulary
     out.mkdir(parents=True, exist_ok=True)
-    write_weights(out / WEIGHTS, arrays, weights)
+    write_weights(out / WEIGHTS, arrays, weights, like)
     files = [WEIGHTS, *write_graphs(out, networks, WeightFile(out / WEIGHTS)), *_write_words(out, words)]
     records = {each: file_record(out / each) for each in files}
     manifest = Manifest(
@@ -136,7 +183,7 @@ def write_bundle(
         files=records,
         towers=msgspec.to_builtins(towers),
         grounding=None if points is None else msgspec.to_builtins(points.network.recipe),
-        captioner=None if speaks is None else _settings(speaks, caption_side or tower.side),
+        captioner=None if speaks is None else _settings(speaks, caption_side or tower.side, caption_match),
         thresholds=thresholds,
     )
     write_manifest(out, manifest)
@@ -199,7 +246,7 @@ def _captioner(run: Path | None, dim: int) -> CaptionerModel | None:
     return model
 
 
-def _settings(model: CaptionerModel, side: int) -> dict[str, Any]:
+def _settings(model: CaptionerModel, side: int, match: float) -> dict[str, Any]:
     network = model.network
     kinds = {"rnn": nn.RNN, "lstm": nn.LSTM}
     return {
@@ -213,6 +260,7 @@ def _settings(model: CaptionerModel, side: int) -> dict[str, Any]:
         "side": side,
         # As in the features of a tower.
         "resampling": "bilinear",
+        "match": match,
     }
 
 

@@ -16,7 +16,7 @@ from deixis.adapters.onnx_captioner import CaptionerSettings, OnnxCaptioner
 from deixis.adapters.onnx_grounding import GroundingSettings, OnnxGrounder
 from deixis.adapters.onnx_model import OnnxModel
 from deixis.adapters.phrase_presence import presence
-from deixis.adapters.search_model import Bytes, Pictures
+from deixis.adapters.search_model import Bytes, Pictures, scores
 from deixis.errors import InputError
 from deixis.model import Description, Grounding, ImageInput, Localized, Text, Tokens
 from deixis.text.vocabulary import Vocabulary
@@ -65,12 +65,31 @@ class BundleModel(OnnxModel):
         return self._grounder.localize(self.as_picture(image), phrases)
 
     def describe(self, image: ImageInput, count: int = 3) -> list[Description]:
-        """Scores are log probabilities."""
+        """Scores are log probabilities or, where the bundle says so, with how well the sentence matches the picture."""
         if "describe" not in self.abilities:
             raise self.cannot("describe")
         captioner = self._captioner
         pixels = image.captioned if isinstance(image, SeenPicture) else captioner.prepare(self.as_picture(image))
-        return captioner.describe(pixels, count)
+        match = captioner.settings.match
+        most = max(count, captioner.settings.decoding.beam) if match else count
+        maps = None
+        if isinstance(captioner, OnnxCaptioner):
+            maps = self._maps(pixels[None], captioner.settings.side)
+            spoken = captioner.describe(maps, most)
+        else:
+            spoken = captioner.describe(pixels, most)
+        if not match or not spoken:
+            return spoken
+        if maps is None or captioner.settings.side != self._manifest.side:
+            embedded = self._embedded([image])
+        else:
+            embedded = self._embed_maps(maps)
+        fits = scores(self.embed_queries([each.tokens for each in spoken]), embedded)[:, 0]
+        rated = [
+            msgspec.structs.replace(each, score=each.score + match * float(fit))
+            for each, fit in zip(spoken, fits, strict=True)
+        ]
+        return sorted(rated, key=lambda each: -each.score)[:count]
 
     def look(self, image: ImageInput) -> SeenPicture:
         """See a picture once. `ground` then takes milliseconds per sentence."""

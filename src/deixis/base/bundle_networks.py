@@ -85,18 +85,18 @@ class BundleCaptioner:
         self._captioner, self._tower = bundle_captioner(bundle, device), bundle_tower(bundle)
         self._tower.backbone.fuse()
         self._tower.to(self._device)
-        self._view = bundle_settings(bundle, bundle.manifest.captioner, CaptionerSettings)
+        self.settings = bundle_settings(bundle, bundle.manifest.captioner, CaptionerSettings)
 
     def prepare(self, picture: Picture) -> Bytes:
         """The picture as bytes `(3, side, side)`."""
-        squashed = squash(picture, self._view.side, Resampling[self._view.resampling.upper()])
+        squashed = squash(picture, self.settings.side, Resampling[self.settings.resampling.upper()])
         return np.array(squashed).transpose(2, 0, 1)
 
     @torch.inference_mode()
     def describe(self, pixels: Bytes, count: int) -> list[Description]:
         """At most `count` sentences about a prepared picture, best first; scores are log probabilities."""
         row = self._tower(normalize(torch.from_numpy(pixels)[None].to(self._device)))[0]
-        side = self._view.side
+        side = self.settings.side
         return self._captioner.describe(ImageFeatures(row.float().cpu().numpy(), None, None, (side, side)), count)
 
 

@@ -79,16 +79,27 @@ def onnx(
 
 @app.command()
 def base(
-    pictures: Annotated[Path, typer.Option(metavar="RUN", help="A run of the kind `base` or `pictures`.")],
+    pictures: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="A run of the kind `base` or `pictures`; or a bundle (deixis-base, onnx:FOLDER), which then searches "
+            "as before, with its indexes, and gets another grounding or captioner.",
+        ),
+    ],
     out: OutOption,
     grounding: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="A run of the kind `grounding`.", show_default="that of a `base` run"),
+        typer.Option(
+            metavar="RUN", help="A run of the kind `grounding`.", show_default="that of a `base` run or of a bundle"
+        ),
     ] = None,
     captioner: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="A captioner trained on the features of the image network.", show_default=False
+            metavar="RUN",
+            help="A captioner trained on the features of the image network.",
+            show_default="that of a bundle",
         ),
     ] = None,
     result: Annotated[
@@ -99,6 +110,10 @@ def base(
     weights: WeightsOption = WeightsChoice.MIXED,
     side: SideOption = None,
     word_weight: WordWeightOption = None,
+    caption_match: Annotated[
+        float,
+        typer.Option(min=0, help="Weight of the search score by which the captioner's sentences are ranked again."),
+    ] = 0.0,
     calibrate: CalibrateOption = None,
     pictures_in: PicturesIn = None,
     force: ForceFolder = False,
@@ -112,11 +127,13 @@ def base(
 
     results = [load(path) for path in result or []]
     export_bundle = _exporter()
+    from deixis.adapters.bundles import open_bundle
     from deixis.base.model_card import bundle_card
 
     def card(manifest: Manifest) -> str:
-        points = grounding or (pictures if manifest.grounding else None)
-        runs = {"pictures": pictures, "grounding": points, "captioner": captioner}
+        first = None if open_bundle(pictures) else Path(pictures)
+        runs = {"pictures": first, "grounding": grounding or (first if manifest.grounding else None)}
+        runs["captioner"] = captioner
         return bundle_card(manifest, {task: run for task, run in runs.items() if run is not None}, results)
 
     build = partial(
@@ -128,6 +145,7 @@ def base(
         weights=weights.value,
         side=side,
         word_weight=word_weight,
+        caption_match=caption_match,
     )
     _write(build, out, (calibrate, pictures_in), force, as_json, card)
 
