@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image as Pillow
 
 from deixis.errors import InputError
 from deixis.training.tools.detector_training import UNITS, region_targets, sample_regions
+from deixis.training.tools.detector_validation import class_precisions, detection_figures, move_boxes, windows
+from deixis.training.tools.proposer_training import pairwise_iou
 from deixis.vision.backbones import DetectorBackbone
 from deixis.vision.detector import WIDTH, RegionDetector, load_detector, save_detector
 from deixis.vision.efficientnet_lite import VARIANTS, EfficientNetLite
@@ -65,3 +68,49 @@ def test_sampled_regions_are_boxes_with_and_without_a_class() -> None:
     _, _, foreground = region_targets(regions, boxes, torch.zeros(2, 1, dtype=torch.long))
     assert 5 < foreground[0].sum() < len(foreground[0])
     assert not foreground[1].any()
+
+
+def test_moved_boxes_are_the_boxes_that_the_offsets_were_made_for() -> None:
+    boxes = torch.tensor([[[0.1, 0.1, 0.5, 0.5]]])
+    regions = torch.tensor([[[0.15, 0.1, 0.5, 0.4]]])
+    _, offsets, _ = region_targets(regions, boxes, torch.zeros(1, 1, dtype=torch.long))
+    torch.testing.assert_close(move_boxes(regions, offsets), boxes)
+
+
+def test_windows_come_close_to_any_large_box() -> None:
+    candidates = windows()
+    assert candidates.min() >= 0
+    assert candidates.max() <= 1
+    generator = torch.Generator().manual_seed(0)
+    size = 0.3 + 0.4 * torch.rand(200, 2, generator=generator)
+    corner = torch.rand(200, 2, generator=generator) * (1 - size)
+    boxes = torch.cat([corner, corner + size], 1)
+    best = pairwise_iou(candidates[None], boxes[None])[0].amax(0)
+    assert best.min() > 0.4
+    assert best.mean() > 0.6
+
+
+def test_average_precision_counts_each_box_once() -> None:
+    boxes = torch.tensor([[[0.1, 0.1, 0.5, 0.5], [0.6, 0.6, 0.9, 0.9]], [[0.2, 0.2, 0.4, 0.4], [0.0, 0.0, 0.0, 0.0]]])
+    classes = torch.tensor([[0, 1], [0, 0]])
+    found = [
+        # The same box twice, and the other box under the wrong class.
+        (boxes[0][[0, 0, 1]], torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0, 0, 0])),
+        (boxes[1][:1], torch.tensor([0.6]), torch.tensor([0])),
+    ]
+    precisions = class_precisions(found, boxes, classes)
+    # Class 0: right, wrong, wrong, right; the interpolated precision at the second box is 2 / 4. Class 1 has no detection.
+    assert precisions == {0: pytest.approx(0.75), 1: 0.0}
+
+
+def test_figures_of_a_detector_are_shares(detector: RegionDetector) -> None:
+    pictures = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    boxes = torch.tensor([[[0.1, 0.1, 0.6, 0.6]], [[0.3, 0.2, 0.9, 0.8]]])
+    figures = detection_figures(detector, pictures, boxes, torch.tensor([[0], [2]]))
+    assert figures.keys() == {"class_accuracy", "ap50"}
+    assert all(0 <= value <= 100 for value in figures.values())
+
+
+def test_a_detector_sees_squares_as_in_training(detector: RegionDetector) -> None:
+    picture = Pillow.new("RGB", (120, 80))
+    assert DetectorBackbone(detector).whole(picture, 64).shape == (3, 64, 64)

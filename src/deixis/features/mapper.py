@@ -133,8 +133,10 @@ class BoxMapper:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        # cuDNN plans every layer anew for each number and shape of pictures, 2.3 s per shape on an H200.
-        with cudnn.flags(enabled=not self._recipe.one_pass):
+        # cuDNN plans every layer anew for each number and shape of pictures, 2.3 s per shape on an H200. A detector's
+        # pictures have one shape.
+        shapes = self._recipe.one_pass and not self._recipe.backbone.startswith(DETECTOR)
+        with cudnn.flags(enabled=not shapes):
             yield
 
     def prepare(self, image: Image, data: bytes) -> PreparedPicture:

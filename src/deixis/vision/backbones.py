@@ -262,8 +262,10 @@ class DetectorBackbone(NetworkBackbone):
         )
 
     def whole(self, picture: Pillow.Image, side: int | None = None) -> Tensor:
-        # Multiples of the last level's stride, so that all levels cover the same picture.
-        return as_bytes(fit(picture, side or self.side, self.detector.backbone.stride, self.input.resampling))
+        # A square, as in training, of a multiple of the last level's stride, so that all levels cover the same picture.
+        stride = round(self.detector.backbone.stride)
+        side = max(1, round((side or self.side) / stride)) * stride
+        return as_bytes(squash(picture, side, self.input.resampling))
 
     def region_vectors(self, maps: Maps, boxes: Sequence[Tensor]) -> Tensor:
         """The head's features `(all boxes, channels)` of each picture's boxes `(boxes, 4)` in input pixels."""
