@@ -30,6 +30,8 @@ def test_a_saved_detector_gives_the_same_features(detector: RegionDetector, tmp_
     with torch.no_grad():
         expected, found = (net.regions(net.map(pictures), boxes) for net in (detector, loaded))
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+    again = load_detector(tmp_path / "d.safetensors")
+    assert DetectorBackbone(again).weights_sha256 == DetectorBackbone(loaded).weights_sha256
     (tmp_path / "d.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match="trained detector"):
         load_detector(tmp_path / "d.safetensors")
@@ -99,7 +101,7 @@ def test_average_precision_counts_each_box_once() -> None:
         (boxes[1][:1], torch.tensor([0.6]), torch.tensor([0])),
     ]
     precisions = class_precisions(found, boxes, classes)
-    # Class 0: right, wrong, wrong, right; the interpolated precision at the second box is 2 / 4. Class 1 has no detection.
+    # Class 0: right, wrong, wrong, right, so the precision at the second box is 2 / 4. Class 1 has no detection.
     assert precisions == {0: pytest.approx(0.75), 1: 0.0}
 
 
