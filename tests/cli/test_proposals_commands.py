@@ -16,6 +16,7 @@ from deixis.corpus.scenes import scenes_corpus
 from deixis.features.extraction import extract
 from deixis.features.feature_recipe import FeatureRecipe, RegionRecipe
 from deixis.features.mapper import make_mapper
+from deixis.features.store import FeatureStore
 from deixis.metrics.results import load
 from deixis.vision.learned_proposals import LearnedProposals
 
@@ -151,6 +152,30 @@ def test_a_small_training_leaves_a_proposer_that_works(run, corpus, tmp_path):
     code, text, _ = run("report", corpus, "--method", out, "--split", "val", "--json")
     assert json.loads(text)["overall"]["iou50"]["r@100"] == pytest.approx(found["recall"], abs=5)
     assert "give --force" in refused(run("train", corpus, "--out", out, *options))
+
+
+def test_a_small_training_leaves_a_detector_that_describes_regions(run, corpus, tmp_path):
+    scenes = scenes_corpus(24, size=(160, 120))
+
+    def labelled(image):
+        types = image.chain_types()
+        chains = [msgspec.structs.replace(chain, label=min(types[chain.id], default="")) for chain in image.chains]
+        return msgspec.structs.replace(image, chains=tuple(chains))
+
+    write_corpus(scenes.with_images(map(labelled, scenes)), tmp_path / "labelled", pictures=True)
+    out = tmp_path / "small.safetensors"
+    options = ("--backbone", "efficientnet-lite0", "--side", 64, "--epochs", 1, "--batch-size", 4)
+    code, text, err = run("train-detector", tmp_path / "labelled", "--out", out, *options, "--json")
+    assert code == 0, err
+    found = json.loads(text)
+    assert (found["trained_on"], found["validated_on"], found["skipped"]) == (14, 1, {})
+    assert found["classes"] > 1
+    assert 0 <= found["ap50"] <= 100
+    regions = RegionRecipe(boxes="grid", count=5, features="head")
+    recipe = FeatureRecipe(backbone=f"detector:{out}", crops="whole", side=64, regions=regions)
+    extract(scenes.split("val"), make_mapper(recipe), tmp_path / "store")
+    assert FeatureStore(tmp_path / "store").plan.provenance["backbone_saw_boxes"]
+    assert "no labelled boxes" in refused(run("train-detector", corpus, "--out", tmp_path / "b.safetensors", *options))
 
 
 def test_mistakes_are_told_in_one_line(run, corpus, tmp_path):

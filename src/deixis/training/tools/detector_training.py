@@ -2,7 +2,8 @@
 
 Regions are not proposals but shifted and rescaled copies of the ground-truth boxes and random boxes, so no proposal
 method has to run on the training pictures. As in Fast R-CNN, a region with an IoU of at least 0.5 with a box has that
-box's class, any other is background, and regions with a class also learn the offset to their box.
+box's class, any other is background, and regions with a class also learn the offset to their box. The trainer's task
+is in `detector_task`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def detection_figures(detector: RegionDetector, pictures: Tensor, boxes: Tensor,
     right = regions_seen = 0
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     window_boxes = windows().to(pictures.device)
-    for rows in torch.arange(len(pictures), device=pictures.device).split(BATCH):
+    for rows in torch.split(torch.arange(len(pictures), device=pictures.device), BATCH):
         x = F.interpolate(normalize(pictures[rows]), size=(detector.side, detector.side), mode="bilinear")
         maps = detector.map(x.contiguous(memory_format=torch.channels_last))
         regions = sample_regions(boxes[rows], generator)
