@@ -59,13 +59,16 @@ def localization_recall(
         given = "" if scores is None else f" and {len(scores)} lists of scores"
         raise DeixisError(f"{len(truth)} phrases have a ground truth, but there are {len(boxes)} lists of boxes{given}")
     for phrase, (proposals, gold) in enumerate(zip(boxes, truth, strict=True)):
-        own, wanted = _boxes(proposals, f"phrase {phrase}"), _boxes(gold, f"ground truth of phrase {phrase}")
-        ranking = -np.arange(len(own), dtype=np.float64) if scores is None else np.asarray(scores[phrase], np.float64)
-        if ranking.shape != (len(own),) or not (ranking < np.inf).all():
-            raise DeixisError(f"phrase {phrase}: {len(own)} boxes need as many scores, none of them NaN or +inf")
+        phrase_boxes, wanted = _boxes(proposals, f"phrase {phrase}"), _boxes(gold, f"ground truth of phrase {phrase}")
+        order = -np.arange(len(phrase_boxes)) if scores is None else scores[phrase]
+        ranking = np.asarray(order, np.float64)
+        if ranking.shape != (len(phrase_boxes),) or not (ranking < np.inf).all():
+            raise DeixisError(
+                f"phrase {phrase}: {len(phrase_boxes)} boxes need as many scores, none of them NaN or +inf"
+            )
         if not len(wanted):
             raise DeixisError(f"ground truth of phrase {phrase}: there is no box")
-        ranks.append(int(proposal_ranks(own, ranking[None], [wanted], rule=rule, threshold=threshold)[0]))
+        ranks.append(int(proposal_ranks(phrase_boxes, ranking[None], [wanted], rule=rule, threshold=threshold)[0]))
     values = np.array(ranks)
     recall = {f"r@{k}": 100 * float(np.mean((values > 0) & (values <= k))) for k in recall_at}
     return {"phrases": len(ranks), **recall, "upper_bound": 100 * float(np.mean(values > 0))}
@@ -85,8 +88,8 @@ def upper_bound(
     >>> upper_bound([[[0, 0, 10, 10]], [[0, 0, 10, 10]]], truth=[[[0, 0, 10, 9]], [[5, 5, 30, 30]]])
     50.0
     """
-    found = localization_recall(boxes, truth, recall_at=(), rule=rule, threshold=threshold)
-    return float(found["upper_bound"])
+    figures = localization_recall(boxes, truth, recall_at=(), rule=rule, threshold=threshold)
+    return float(figures["upper_bound"])
 
 
 def proposal_ranks(
@@ -113,7 +116,7 @@ def proposal_ranks(
     """
     if not gold:
         return np.zeros(0, np.int64)
-    targets = [merge(own)[None] if rule == "merged" else own for own in gold]
+    targets = [merge(phrase_boxes)[None] if rule == "merged" else phrase_boxes for phrase_boxes in gold]
     if boxes.ndim == 2:
         starts = np.cumsum([0, *(len(target) for target in targets[:-1])])
         right = np.logical_or.reduceat(iou_matrix(np.concatenate(targets), boxes) >= threshold, starts, axis=0)

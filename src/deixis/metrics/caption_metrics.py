@@ -142,15 +142,18 @@ def bleu(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -
     for candidate, wanted in zip(candidates, references, strict=True):
         closest = min((abs(len(reference) - len(candidate)), len(reference)) for reference in wanted)[1]
         wanted_ngrams = [_ngrams(reference) for reference in wanted]
-        found = [
-            sum(min(count, max(reference[order][ngram] for reference in wanted_ngrams)) for ngram, count in own.items())
-            for order, own in enumerate(_ngrams(candidate))
+        matched = [
+            sum(
+                min(count, max(reference[order][ngram] for reference in wanted_ngrams))
+                for ngram, count in ngrams.items()
+            )
+            for order, ngrams in enumerate(_ngrams(candidate))
         ]
         tried = [max(0, len(candidate) - order) for order in range(ORDER)]
-        of_images.append(_bleu(found, tried, len(candidate), closest))
+        of_images.append(_bleu(matched, tried, len(candidate), closest))
         lengths = [lengths[0] + len(candidate), lengths[1] + closest]
-        matches = [total + number for total, number in zip(matches, found, strict=True)]
-        guesses = [total + number for total, number in zip(guesses, tried, strict=True)]
+        matches = [total + count_of_image for total, count_of_image in zip(matches, matched, strict=True)]
+        guesses = [total + count_of_image for total, count_of_image in zip(guesses, tried, strict=True)]
     return _bleu(matches, guesses, *lengths), of_images
 
 
@@ -225,7 +228,9 @@ def _clipped_cosine(candidate: dict[tuple[str, ...], float], reference: dict[tup
     product = sum(
         min(weight, reference[ngram]) * reference[ngram] for ngram, weight in candidate.items() if ngram in reference
     )
-    norms = math.sqrt(sum(w * w for w in candidate.values()) * sum(w * w for w in reference.values()))
+    norms = math.sqrt(
+        sum(weight * weight for weight in candidate.values()) * sum(weight * weight for weight in reference.values())
+    )
     return product / norms if norms else 0.0
 
 

@@ -86,42 +86,42 @@ def twin_accuracy(
     twins = caption_twins(corpus, split, seed=seed)
     if not twins:
         raise DeixisError(f"no caption of the split {split} can be changed into a false one")
-    found = _leads(model, corpus, corpus.split(split).images, twins)
+    leads = _leads(model, corpus, corpus.split(split).images, twins)
     figures = {}
     for kind in KINDS:
         rows = [row for row, twin in enumerate(twins) if twin.kind == kind]
         if rows:
             likelier = [twins[row].likelier > 0 for row in rows]
             blind = {"language_model": 100 * float(np.mean(likelier))}
-            figures[kind] = {**lead_figures(Leads(found.by[rows], found.tie[rows])), **blind}
+            figures[kind] = {**lead_figures(Leads(leads.by[rows], leads.tie[rows])), **blind}
     return make_result(
         Protocol(
             "caption twins",
             "a tie is wrong",
-            {"seed": seed, "tie_tolerance": TOLERANCE, "other_pictures": found.by.shape[1] - 1},
+            {"seed": seed, "tie_tolerance": TOLERANCE, "other_pictures": leads.by.shape[1] - 1},
         ),
         {"twins": figures},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
-        counts={"images": len({each.image for each in twins}), "pairs": len(twins)},
+        counts={"images": len({twin.image for twin in twins}), "pairs": len(twins)},
     )
 
 
 def _leads(model: Model, corpus: Corpus, images: Sequence[Image], twins: Sequence[CaptionTwins]) -> Leads:
     """The differences in the scores of twins, with their own picture first, then with others of the split."""
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
-    others = [images[place] for place in spread]
+    others = [images[index] for index in spread]
     texts: list[Tokens] = [text for twin in twins for text in (twin.true, twin.false)]
     shown = np.asarray(model.score([read_picture(corpus, image) for image in others], texts), np.float64)
     rows_of: dict[str, list[int]] = {}
-    for row, each in enumerate(twins):
-        rows_of.setdefault(each.image, []).append(row)
+    for row, twin in enumerate(twins):
+        rows_of.setdefault(twin.image, []).append(row)
     scores: NDArray[np.float64] = np.empty((len(others), len(texts)))
     for image in images:
         if image.id not in rows_of:
             continue
         columns = [column for row in rows_of[image.id] for column in (2 * row, 2 * row + 1)]
         scores[0, columns] = model.score([read_picture(corpus, image)], [texts[column] for column in columns])[0]
-        kept = [row for row, other in enumerate(others) if other.id != image.id][: len(others) - 1]
-        scores[1:, columns] = shown[np.ix_(kept, columns)]
+        other_rows = [row for row, other in enumerate(others) if other.id != image.id][: len(others) - 1]
+        scores[1:, columns] = shown[np.ix_(other_rows, columns)]
     return score_leads(scores)

@@ -86,10 +86,10 @@ def region_captioning(model: Model, pictures: Pictures, **fields: Unpack[ResultF
             for phrase in caption.phrases:
                 phrases.setdefault(phrase.chain, []).append(caption.phrase_text(phrase))
         said = model.describe_regions(features, 1) if annotated else []
-        for chain, own in zip(annotated, said, strict=True):
+        for chain, captions in zip(annotated, said, strict=True):
             # In a joined corpus, a chain may have no phrase in these captions.
             if chain.id in phrases:
-                candidates[f"{image.id} {chain.id}"] = own[0].text
+                candidates[f"{image.id} {chain.id}"] = captions[0].text
                 references[f"{image.id} {chain.id}"] = phrases[chain.id]
     if not candidates:
         raise DeixisError("no chain of this split has both boxes and phrases")
@@ -110,24 +110,28 @@ def word_neighbours(model: HasNeighbours, pictures: Pictures, **fields: Unpack[R
     None where the model knows no colour.
     """
     start = time.monotonic()
-    found: dict[str, Mapping[str, float]] = {}
+    neighbours: dict[str, Mapping[str, float]] = {}
     for colour in COLOURS:
         try:
             near = model.neighbours(colour, 4 * NEIGHBOURS)
         except DeixisError:
             continue
         # Figures are named after words, so other tokens are left out.
-        found[colour] = dict([each for each in near if each[0].isalpha()][:NEIGHBOURS])
-    if not found:
+        neighbours[colour] = dict([neighbour for neighbour in near if neighbour[0].isalpha()][:NEIGHBOURS])
+    if not neighbours:
         return None
-    among: Any = [word in COLOURS for own in found.values() for word in own]
-    shown = {colour: dict([*found[colour].items()][:SHOWN_NEIGHBOURS]) for colour in SHOWN_COLOURS if colour in found}
+    among: Any = [word in COLOURS for words in neighbours.values() for word in words]
+    shown = {
+        colour: dict([*neighbours[colour].items()][:SHOWN_NEIGHBOURS])
+        for colour in SHOWN_COLOURS
+        if colour in neighbours
+    }
     return make_result(
         ResultProtocol("word neighbours", "none", {**pictures.parameters, "neighbours": NEIGHBOURS}),
         {"colours_among_neighbours": 100 * float(np.mean(among)), "neighbours": shown},
         duration=time.monotonic() - start,
         corpus=pictures.reference,
-        counts={"colours": len(found)},
+        counts={"colours": len(neighbours)},
         **fields,
     )
 
@@ -141,11 +145,11 @@ def best_sentences(
     for start in range(0, len(sentences), BLOCK):
         scores = model.score(images, sentences[start : start + BLOCK])
         best = np.concatenate([best, scores], 1)
-        own = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
-        numbers = np.concatenate([numbers, own], 1)
+        block = np.broadcast_to(np.arange(start, start + scores.shape[1]), scores.shape)
+        numbers = np.concatenate([numbers, block], 1)
         order = np.argsort(-best, axis=1, kind="stable")[:, :count]
         best, numbers = np.take_along_axis(best, order, 1), np.take_along_axis(numbers, order, 1)
-    return [[int(number) for number in row] for row in numbers]
+    return [[int(sentence) for sentence in row] for row in numbers]
 
 
 def _judged(

@@ -38,10 +38,10 @@ def concept_precision(confidences: Floats, labels: Labels) -> npt.NDArray[np.flo
     >>> concept_precision(np.array([[0.9, 0.1], [0.4, 0.2]]), np.array([[True, False], [False, False]]))
     array([100.,  nan])
     """
-    found = np.full(labels.shape[1], np.nan)
+    precisions = np.full(labels.shape[1], np.nan)
     for concept in np.flatnonzero(labels.any(0)):
-        found[concept] = 100 * average_precision(confidences[:, concept], labels[:, concept])
-    return found
+        precisions[concept] = 100 * average_precision(confidences[:, concept], labels[:, concept])
+    return precisions
 
 
 def concept_prediction(
@@ -60,11 +60,11 @@ def concept_prediction(
     features = pictures.all_features()
     present = np.flatnonzero(labels.any(0))
     figures = {name: concept_precision(predict(features), labels)[present] for name, predict in predictors.items()}
-    metrics: dict[str, Any] = {name: {"map": float(own.mean())} for name, own in figures.items()}
+    metrics: dict[str, Any] = {name: {"map": float(precisions.mean())} for name, precisions in figures.items()}
     # With one score for all pictures every positive ranks behind every negative: precision is the share of positives.
     metrics["constant_score"] = {"map": float(100 * labels.mean(0)[present].mean())}
     metrics["by_concept"] = {
-        vocabulary.words[concept]: {name: float(own[index]) for name, own in figures.items()}
+        vocabulary.words[concept]: {name: float(precisions[index]) for name, precisions in figures.items()}
         | {"images": float(labels[:, concept].sum())}
         for index, concept in enumerate(present)
     }

@@ -77,7 +77,7 @@ def evaluate(
     expected = (len(images), len(texts))
     if scores.shape != expected:
         raise DeixisError(f"{_name(model)} gave scores of shape {scores.shape}, not {expected} (images, captions)")
-    ranking = evaluate_ranking(scores, np.array([number for number, _ in captions], np.int64), folds=folds)
+    ranking = evaluate_ranking(scores, np.array([image for image, _ in captions], np.int64), folds=folds)
     parameters: dict[str, Any] = {"model": _name(model), "folds": folds, "tie_tolerance": tie_tolerance(scores)}
     if store is not None:
         parameters["features"] = store.fingerprint[:16]

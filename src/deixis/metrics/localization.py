@@ -158,14 +158,14 @@ def _failures(
 
     As the authors' released evaluation sorts them: phrases of the same caption, boxes of a plural phrase merged.
     """
-    merged = np.array([merge(own) for own in gold])
-    found = []
+    merged = np.array([merge(gold_boxes) for gold_boxes in gold])
+    failures = []
     for index in np.flatnonzero(ranks != 1).tolist():
         if not scores.shape[1]:
             continue
-        own, truth = (boxes if boxes.ndim == 2 else boxes[index]), merged[index]
+        candidates, truth = (boxes if boxes.ndim == 2 else boxes[index]), merged[index]
         # Ties count against the model: of several best boxes a wrong one, always the same.
-        tied = own[scores[index] == scores[index].max()]
+        tied = candidates[scores[index] == scores[index].max()]
         wrong = tied[iou_matrix(tied, truth[None])[:, 0] < threshold]
         best = np.array(min(map(tuple, wrong if len(wrong) else tied)))
         others = [
@@ -175,16 +175,16 @@ def _failures(
         ]
         overlap = float(iou_matrix(best[None], truth[None])[0, 0])
         if others and iou_matrix(best[None], merged[others]).max() >= threshold:
-            found.append("other_phrase")
+            failures.append("other_phrase")
         elif (best[:2] <= truth[:2]).all() and (best[2:] >= truth[2:]).all():
-            found.append("encloses")
+            failures.append("encloses")
         elif (best[:2] >= truth[:2]).all() and (best[2:] <= truth[2:]).all():
-            found.append("enclosed")
+            failures.append("enclosed")
         elif overlap >= 0.3:
-            found.append("overlap_0.3_to_0.5")
+            failures.append("overlap_0.3_to_0.5")
         else:
-            found.append("overlap_0.1_to_0.3" if overlap >= 0.1 else "overlap_below_0.1")
-    return found
+            failures.append("overlap_0.1_to_0.3" if overlap >= 0.1 else "overlap_below_0.1")
+    return failures
 
 
 def gold_queries(image: Image) -> tuple[list[PhraseQuery], list[Boxes]]:
@@ -227,8 +227,8 @@ def checked(image: Image, queries: Sequence[PhraseQuery], answer: Localized) -> 
         raise DeixisError(f"image {image.id}: the score of {queries[query].text!r} at proposal {proposal} is {value}")
     wrong = np.argwhere(~np.isfinite(boxes).all(axis=-1))
     if len(wrong):
-        place = tuple(wrong[0])
-        raise DeixisError(f"image {image.id}: proposal {place[-1]} is not a box: {boxes[place].tolist()}")
+        index = tuple(wrong[0])
+        raise DeixisError(f"image {image.id}: proposal {index[-1]} is not a box: {boxes[index].tolist()}")
     return Localized(boxes, scores)
 
 

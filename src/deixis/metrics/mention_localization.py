@@ -42,15 +42,15 @@ def mention_localization(
     """
     start = time.monotonic()
     images = corpus.split(split).images
-    found = evaluate_localization(track(images), mention_localizer(model, corpus), find_phrases=find_phrases)
-    counts = {"images": len(images), "phrases": found.phrases, "without_box": found.without_box}
+    localized = evaluate_localization(track(images), mention_localizer(model, corpus), find_phrases=find_phrases)
+    counts = {"images": len(images), "phrases": localized.phrases, "without_box": localized.without_box}
     if find_phrases is not None:
         parameters = {"phrases": "found in the caption; others are missed", **(parameters or {})}
-        counts["not_found"] = found.not_found
+        counts["not_found"] = localized.not_found
     blind = text_blind_localizations(images, lambda image: _size(corpus, image))
     return make_result(
         Protocol("phrase localization", TIES, {"boxes": "merged", "iou": 0.5, **(parameters or {})}),
-        {"localization": {**found.as_dict(), **baseline_figures(blind)}},
+        {"localization": {**localized.as_dict(), **baseline_figures(blind)}},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
         counts=counts,
@@ -60,7 +60,7 @@ def mention_localization(
             statement="backbone, proposals and matcher were learned from drawn boxes; the upper bound is that of the "
             "proposals after each phrase has moved them",
             regions=regions,
-            upper_bound=found.overall.upper_bound,
+            upper_bound=localized.overall.upper_bound,
         ),
         **fields,
     )

@@ -94,7 +94,7 @@ def paper_title(paper: str) -> str:
 def find_tables(paper: str | None = None, table: str | None = None) -> list[PaperTable]:
     """The tables of a paper, or those that `table` names: a number (all its parts) or the id of one (`2-mscoco`)."""
     wanted = None if table is None else table.removeprefix("table")
-    found = [
+    tables = [
         candidate
         for candidate in paper_tables().values()
         if (paper is None or candidate.paper == paper)
@@ -102,10 +102,10 @@ def find_tables(paper: str | None = None, table: str | None = None) -> list[Pape
     ]
     if paper is not None and paper not in PAPERS:
         raise DeixisError(f"there is no paper {paper!r}; the papers are {', '.join(PAPERS)}")
-    if not found:
+    if not tables:
         whose = "" if paper is None else f"{paper} has "
         raise DeixisError(f"{whose}no table {wanted}; `deixis results papers` lists the tables")
-    return found
+    return tables
 
 
 @cache

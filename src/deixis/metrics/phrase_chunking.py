@@ -70,23 +70,23 @@ def score_chunking(
         pairs: captions, the spans found in each, and the types given to each span.
     """
     right: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
     gold: Counter[str] = Counter()
     captions = whole = 0
     for caption, spans, types in pairs:
-        own = {(phrase.start, phrase.end) for phrase in caption.phrases}
+        gold_spans = {(phrase.start, phrase.end) for phrase in caption.phrases}
         own_visual = {(phrase.start, phrase.end) for phrase in caption.phrases if phrase.visual}
         visual = {span for span, names in zip(spans, types, strict=True) if names != (NOT_VISUAL,)}
         for counts, chosen, chosen_visual in (
-            (gold, own, own_visual),
-            (found, set(spans), visual),
-            (right, own.intersection(spans), own_visual & visual),
+            (gold, gold_spans, own_visual),
+            (predicted, set(spans), visual),
+            (right, gold_spans.intersection(spans), own_visual & visual),
         ):
             counts.update(["overall"] * len(chosen) + ["visual"] * len(chosen_visual))
             counts.update(_length(span) for span in chosen)
         captions += 1
-        whole += own == set(spans)
-    scores = {name: SpanScore(right[name], found[name], gold[name]) for name in found | gold}
+        whole += gold_spans == set(spans)
+    scores = {name: SpanScore(right[name], predicted[name], gold[name]) for name in predicted | gold}
     empty = SpanScore(0, 0, 0)
     overall, visual_score = scores.pop("overall", empty), scores.pop("visual", empty)
     return ChunkingScore(overall, visual_score, dict(sorted(scores.items())), captions, whole)
@@ -109,11 +109,11 @@ def score_nodes(pairs: Iterable[tuple[Caption, Tree]]) -> dict[str, float]:
         spans = {node.span for node in tree.subtrees()}
         noun_phrases = set(tree.spans("NP"))
         for phrase in caption.phrases:
-            own = (phrase.start, phrase.end)
+            phrase_span = (phrase.start, phrase.end)
             phrases += 1
-            exact += own in noun_phrases
-            over += own in spans
-            crossed += any(_cross(own, span) for span in spans)
+            exact += phrase_span in noun_phrases
+            over += phrase_span in spans
+            crossed += any(_cross(phrase_span, span) for span in spans)
     if not phrases:
         raise DeixisError("the captions have no phrases")
     return {"np": exact / phrases, "node": over / phrases, "crossed": crossed / phrases}
@@ -136,13 +136,13 @@ def score_types(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> dict[st
     exact = some = phrases = 0
     right: Counter[str] = Counter()
     gold: Counter[str] = Counter()
-    for own, given in pairs:
-        both = set(own) & set(given)
-        exact += set(own) == set(given)
+    for true_types, given in pairs:
+        both = set(true_types) & set(given)
+        exact += set(true_types) == set(given)
         some += bool(both)
         phrases += 1
         right.update(both)
-        gold.update(own)
+        gold.update(true_types)
     if not phrases:
         raise DeixisError("no phrase has a type")
     by_type = {name: right[name] / count for name, count in sorted(gold.items())}

@@ -102,15 +102,15 @@ def evaluate_average_precision(
         raise DeixisError("nothing to localize: no phrase of these images has a box")
     for image in images:
         _detect_named(image, detectors, localize, threshold, suppression)
-    found = {key: detector for key, detector in detectors.items() if detector.right}
-    counts = _WrongCounts(list(found.values()))
-    everywhere = [detector.query for detector in found.values()]
-    lowest = np.array([min(detector.right) for detector in found.values()])
-    for image in images if found else ():
-        named = np.array([image.id in detector.gold for detector in found.values()])
+    with_right = {key: detector for key, detector in detectors.items() if detector.right}
+    counts = _WrongCounts(list(with_right.values()))
+    everywhere = [detector.query for detector in with_right.values()]
+    lowest = np.array([min(detector.right) for detector in with_right.values()])
+    for image in images if with_right else ():
+        named = np.array([image.id in detector.gold for detector in with_right.values()])
         least = np.where(named, np.inf, lowest)
         counts.add(*_wrong_elsewhere(image, everywhere, least, localize, suppression))
-    before = dict(zip(found, counts.before_right(), strict=True))
+    before = dict(zip(with_right, counts.before_right(), strict=True))
 
     by_phrase = {
         key: 100 * precision_of_counts(before[key], detector.gold_boxes) if key in before else 0.0
@@ -118,9 +118,9 @@ def evaluate_average_precision(
     }
     by_type = {}
     for name in [*TYPES, *sorted({name for detector in detectors.values() for name in detector.types} - set(TYPES))]:
-        own = [by_phrase[key] for key, detector in detectors.items() if name in detector.types]
-        if own:
-            by_type[name] = float(np.mean(own))
+        precisions = [by_phrase[key] for key, detector in detectors.items() if name in detector.types]
+        if precisions:
+            by_type[name] = float(np.mean(precisions))
     mean = float(np.mean(list(by_type.values() or by_phrase.values())))
     return AveragePrecision(by_phrase, by_type, mean, unit)
 
@@ -163,11 +163,11 @@ def _detect_named(
     if not named:
         return
     boxes, scores = _answer(image, [detector.query for detector in named], localize)
-    each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
+    boxes_of_each = np.broadcast_to(boxes, (len(named), *boxes.shape[-2:]))
     kept_of_each = _suppress(boxes, scores, suppression, np.full(len(named), -np.inf))
-    for detector, places, detector_scores, kept in zip(named, each, scores, kept_of_each, strict=True):
+    for detector, places, detector_scores, selection in zip(named, boxes_of_each, scores, kept_of_each, strict=True):
         gold = np.array(sorted(detector.gold[image.id]))
-        right, wrong = match(places[kept], detector_scores[kept], gold, threshold)
+        right, wrong = match(places[selection], detector_scores[selection], gold, threshold)
         detector.right += right.tolist()
         detector.wrong.append(wrong)
 
@@ -185,9 +185,9 @@ def _wrong_elsewhere(
     """
     boxes, scores = _answer(image, everywhere, localize)
     active = np.flatnonzero(scores.max(axis=1, initial=-np.inf) >= lowest)
-    own = boxes if boxes.ndim == 2 else boxes[active]
-    kept = _suppress(own, scores[active], suppression, lowest[active])
-    rows, proposals = np.nonzero(kept)
+    active_boxes = boxes if boxes.ndim == 2 else boxes[active]
+    remaining = _suppress(active_boxes, scores[active], suppression, lowest[active])
+    rows, proposals = np.nonzero(remaining)
     return active[rows], scores[active[rows], proposals]
 
 
@@ -195,9 +195,11 @@ def _suppress(boxes: Boxes, scores: Floats, threshold: float, least: Floats) -> 
     """Which boxes each query keeps; boxes are shared by all queries or given for each."""
     if boxes.ndim == 2:
         return suppress_each(boxes, scores, threshold, least)
-    each = zip(boxes, scores, least, strict=True)
-    kept = [suppress_each(own, row[None], threshold, lowest[None])[0] for own, row, lowest in each]
-    return np.array(kept, dtype=bool).reshape(scores.shape)
+    queries = zip(boxes, scores, least, strict=True)
+    remaining = [
+        suppress_each(query_boxes, row[None], threshold, lowest[None])[0] for query_boxes, row, lowest in queries
+    ]
+    return np.array(remaining, dtype=bool).reshape(scores.shape)
 
 
 def _answer(image: Image, queries: Sequence[PhraseQuery], localize: Localizer) -> tuple[Boxes, Floats]:

@@ -51,14 +51,14 @@ def picture_scores(model: Model, corpus: Corpus, captions: Mapping[str, str]) ->
             for first in range(0, len(images), BATCH)
         ]
     ).astype(np.float64)
-    own = scores.diagonal()
-    others = (scores.sum() - own.sum()) / (scores.size - len(own))
+    right_scores = scores.diagonal()
+    others = (scores.sum() - right_scores.sum()) / (scores.size - len(right_scores))
     figures = {
-        "picture_score": float(own.mean()),
+        "picture_score": float(right_scores.mean()),
         "other_pictures": float(others),
         "picture_by_caption": recall_at_k(scores, captions_per_image=1)["text_to_image"],
     }
-    return PictureScores(dict(zip(captions, own.tolist(), strict=True)), figures)
+    return PictureScores(dict(zip(captions, right_scores.tolist(), strict=True)), figures)
 
 
 def pictures_by_name(pictures: StoredPictures, image_ids: Mapping[str, Any]) -> Corpus:

@@ -64,7 +64,7 @@ def precision_of_counts(wrong_before: npt.NDArray[np.integer], total: int) -> fl
     >>> precision_of_counts(np.array([0, 1]), total=2)
     0.8333333333333333
     """
-    place = np.arange(1, len(wrong_before) + 1)
-    precision = place / (place + wrong_before)
+    right_up_to = np.arange(1, len(wrong_before) + 1)
+    precision = right_up_to / (right_up_to + wrong_before)
     interpolated = np.maximum.accumulate(precision[::-1])  # the best precision at this recall or a higher one
     return float(interpolated.sum() / total)

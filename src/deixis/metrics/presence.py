@@ -80,8 +80,8 @@ class BestRegion:
         self._localizer = localizer
 
     def presence(self, image: ImageFeatures, phrases: Sequence[Tokens]) -> Floats:
-        found: Floats = np.max(self._localizer.localize(image, phrases).scores, axis=1, initial=-np.inf)
-        return found
+        best_scores: Floats = np.max(self._localizer.localize(image, phrases).scores, axis=1, initial=-np.inf)
+        return best_scores
 
 
 def presence_precision(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def presence_questions(images: Iterable[Image]) -> PresenceQuestions:
     labels = np.zeros((len(types), len(texts)), np.int8)
     for row, string in zip(labels, types, strict=True):
         words = f" {' '.join(string)} "
-        row[:] = [1 if string in own else -(words in text) for own, text in zip(named, texts, strict=True)]
-    return PresenceQuestions(tuple(types), tuple(tuple(own) for own in types.values()), labels)
+        row[:] = [1 if string in strings else -(words in text) for strings, text in zip(named, texts, strict=True)]
+    return PresenceQuestions(tuple(types), tuple(tuple(strings) for strings in types.values()), labels)
 
 
 def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presence:
@@ -160,15 +160,17 @@ def evaluate_presence(images: Sequence[Image], score: PresenceScorer) -> Presenc
                 f"got an array of shape {given.shape}: {given}"
             )
         scores[:, index] = given
-    found = presence_precision(scores, asked.labels)
-    by_phrase = found["by_phrase"]
-    types = [*TYPES, *sorted({name for own in asked.types for name in own} - set(TYPES))]
-    of_type = {name: [number for number, own in enumerate(asked.types) if name in own] for name in types}
+    precision = presence_precision(scores, asked.labels)
+    by_phrase = precision["by_phrase"]
+    types = [*TYPES, *sorted({name for phrase_types in asked.types for name in phrase_types} - set(TYPES))]
+    of_type = {
+        name: [phrase for phrase, phrase_types in enumerate(asked.types) if name in phrase_types] for name in types
+    }
     return Presence(
-        pooled=found["pooled_ap"],
-        pooled_constant=found["constant_score"]["pooled_ap"],
-        mean=found["mean_ap"],
-        mean_constant=found["constant_score"]["mean_ap"],
+        pooled=precision["pooled_ap"],
+        pooled_constant=precision["constant_score"]["pooled_ap"],
+        mean=precision["mean_ap"],
+        mean_constant=precision["constant_score"]["mean_ap"],
         by_type={name: 100 * float(by_phrase[chosen].mean()) for name, chosen in of_type.items() if chosen},
         phrases=len(asked.phrases),
         right=int((asked.labels == 1).sum()),

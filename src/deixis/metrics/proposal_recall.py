@@ -53,11 +53,11 @@ def positives_per_phrase(proposals: Sequence[tuple[Image, Boxes]], iou: float = 
     counts = []
     for image, boxes in proposals:
         chains = [phrase.chain for caption in image.captions for phrase in caption.phrases if phrase.visual]
-        targets = [merge(box_array(own)) for own in map(image.chain_boxes, chains) if own]
+        targets = [merge(box_array(chain_boxes)) for chain_boxes in map(image.chain_boxes, chains) if chain_boxes]
         if targets:
             counts.append((iou_matrix(np.stack(targets), boxes) >= iou).sum(1))
-    found = np.concatenate(counts) if counts else np.zeros(0, int)
-    if not len(found):
+    positives = np.concatenate(counts) if counts else np.zeros(0, int)
+    if not len(positives):
         return {}
-    shares = {"one_or_more": (found >= 1).mean(), "two_or_more": (found >= 2).mean()}
-    return {"per_phrase": float(found.mean()), **{name: 100 * float(share) for name, share in shares.items()}}
+    shares = {"one_or_more": (positives >= 1).mean(), "two_or_more": (positives >= 2).mean()}
+    return {"per_phrase": float(positives.mean()), **{name: 100 * float(share) for name, share in shares.items()}}

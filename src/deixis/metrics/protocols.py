@@ -81,19 +81,19 @@ class Pictures:
         return self._cut(next(store_images(self._store, [image.id], regions=self._regions)))
 
     def all_features(self) -> list[ImageFeatures]:
-        found = store_images(self._store, (image.id for image in self.images), regions=self._regions)
-        return [self._cut(features) for features in found]
+        stored = store_images(self._store, (image.id for image in self.images), regions=self._regions)
+        return [self._cut(features) for features in stored]
 
     def _cut(self, features: ImageFeatures) -> ImageFeatures:
         if self._regions_kept is None or features.regions is None or features.boxes is None:
             return features
-        kept = slice(self._regions_kept)
-        return replace(features, regions=features.regions[kept], boxes=features.boxes[kept])
+        first_regions = slice(self._regions_kept)
+        return replace(features, regions=features.regions[first_regions], boxes=features.boxes[first_regions])
 
     def captions(self) -> tuple[list[tuple[str, ...]], list[int]]:
         """The tokens of all captions, image by image, and the index of each caption's image."""
         pairs = [(tokens_of(caption), index) for index, image in enumerate(self.images) for caption in image.captions]
-        return [tokens for tokens, _ in pairs], [number for _, number in pairs]
+        return [tokens for tokens, _ in pairs], [image_index for _, image_index in pairs]
 
     def box_supervision(self, upper_bound: float | None = None) -> BoxSupervision:
         """The statement of box supervision, from the stores' provenance.
@@ -190,21 +190,21 @@ def localization(
     """
     start = time.monotonic()
     localizer = phrase_localizer(model, pictures)
-    found = evaluate_localization(pictures.images, localizer, recall_at=recall_at)
+    localized = evaluate_localization(pictures.images, localizer, recall_at=recall_at)
     parameters: dict[str, Any] = {"boxes": "merged", "iou": 0.5}
     if precision:
         parameters |= {"suppression": SUPPRESSION, "phrases": "without leading determiners"}
         precisions = evaluate_average_precision(pictures.images, localizer, unit="phrase", suppression=SUPPRESSION)
-        found = precisions.beside(found)
-    counts = {"images": len(pictures.images), "phrases": found.phrases, "without_box": found.without_box}
+        localized = precisions.beside(localized)
+    counts = {"images": len(pictures.images), "phrases": localized.phrases, "without_box": localized.without_box}
     blind = text_blind_localizations(
         pictures.images,
         lambda image: pictures.features(image).size,
         lambda image: regions_of(pictures.features(image))[1],
         recall_at=recall_at,
     )
-    metrics = {"localization": {**found.as_dict(), **baseline_figures(blind)}}
-    bound = found.overall.upper_bound
+    metrics = {"localization": {**localized.as_dict(), **baseline_figures(blind)}}
+    bound = localized.overall.upper_bound
     return _result("phrase localization", TIES, pictures, parameters, metrics, counts, start, fields, bound)
 
 
@@ -214,10 +214,12 @@ def presence(model: DetectsPresence, pictures: Pictures, **fields: Unpack[Result
     `deixis.metrics.presence.BestRegion` turns a model that only localizes into a detector.
     """
     start = time.monotonic()
-    found = evaluate_presence(pictures.images, lambda image, phrases: model.presence(pictures.features(image), phrases))
-    counts = {"images": len(pictures.images), "phrases": found.phrases, "right": found.right, "wrong": found.wrong}
-    counts["left_out"] = found.left_out
-    return _result("phrase presence", TIES, pictures, {}, {"presence": found.as_dict()}, counts, start, fields)
+    figures = evaluate_presence(
+        pictures.images, lambda image, phrases: model.presence(pictures.features(image), phrases)
+    )
+    counts = {"images": len(pictures.images), "phrases": figures.phrases, "right": figures.right}
+    counts |= {"wrong": figures.wrong, "left_out": figures.left_out}
+    return _result("phrase presence", TIES, pictures, {}, {"presence": figures.as_dict()}, counts, start, fields)
 
 
 def phrase_localizer(model: Model, pictures: Pictures) -> Localizer:

@@ -68,7 +68,7 @@ def query_list(corpus: Corpus, split: str | None) -> QueryList:
 
 def phrase_id(image: Image, query: PhraseQuery) -> str:
     """Image, caption and first token of a phrase: `1000268201_693b08cb0e#0:3`, counted from 0."""
-    caption = next(index for index, own in enumerate(image.captions) if own is query.caption)
+    caption = next(index for index, caption_of_image in enumerate(image.captions) if caption_of_image is query.caption)
     return f"{image.id}#{caption}:{query.phrase.start}"
 
 
@@ -80,16 +80,16 @@ def save_list(queries: QueryList, path: str | Path) -> None:
 def check_list(path: str | Path, corpus: Corpus, split: str | None) -> None:
     """Raise an `InputError` unless a list has the images and captions of this split, in this order."""
     given = read_json(Path(path), QueryList, "is no list that `deixis evaluate queries` wrote")
-    own = query_list(corpus, split)
+    expected = query_list(corpus, split)
     for name in ("images", "captions"):
-        ours, theirs = getattr(own, name), getattr(given, name)
-        for number, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
+        ours, theirs = getattr(expected, name), getattr(given, name)
+        for position, (one, other) in enumerate(zip(ours, theirs, strict=False), 1):
             if one != other:
                 problem = f"is {_named(other)!r}, but the split has {_named(one)!r} there"
-                raise InputError(path, problem, f"{name} {number}")
+                raise InputError(path, problem, f"{name} {position}")
         if len(ours) != len(theirs):
             raise InputError(path, f"has {len(theirs):,} {name}, the split has {len(ours):,}")
-    if given.split_hash != own.split_hash:
+    if given.split_hash != expected.split_hash:
         raise InputError(path, "was written for another version of this split", "split_hash")
 
 
@@ -133,10 +133,10 @@ def localize_boxes(
         given = [predictions.get(phrase_id(image, query), ()) for query in queries]
         most = max(1, *map(len, given))
         boxes, scores = np.zeros((len(queries), most, 4)), np.full((len(queries), most), -np.inf)
-        for row, own in enumerate(given):
-            if own:
-                boxes[row, : len(own)], scores[row, : len(own)] = own, -np.arange(len(own))
+        for row, predicted in enumerate(given):
+            if predicted:
+                boxes[row, : len(predicted)], scores[row, : len(predicted)] = predicted, -np.arange(len(predicted))
         return Localized(boxes, scores)
 
-    found = evaluate_localization(images, localize, recall_at=recall_at)
-    return found, sum(not predictions.get(phrase) for phrase in known)
+    localized = evaluate_localization(images, localize, recall_at=recall_at)
+    return localized, sum(not predictions.get(phrase) for phrase in known)

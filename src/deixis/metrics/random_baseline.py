@@ -58,7 +58,7 @@ def random_region_phrases(corpus: Corpus, split: str, *, rows: Sequence[str] = (
     }
     return make_result(
         Protocol("region-phrase ranking", TIES, {"boxes": "merged", "model": MODEL}),
-        {"strings": {way: found.as_dict() for way, found in ways.items()}},
+        {"strings": {way: ranking.as_dict() for way, ranking in ways.items()}},
         duration=time.monotonic() - start,
         corpus=corpus_reference(corpus, split),
         counts={"regions": len(items.regions), "strings": len(items.strings)},

@@ -54,8 +54,8 @@ def best_ranks(
             right = same & (indices(rows)[:, None] != indices(columns)) if itself else same
             for side, selection in enumerate((rows, columns)):
                 best = np.max(block, axis=1 - side, where=right, initial=-np.inf)
-                found = right.any(axis=1 - side)
-                thresholds[side][selection] = np.where(found, best - slacks[side][selection], np.inf)
+                has_right = right.any(axis=1 - side)
+                thresholds[side][selection] = np.where(has_right, best - slacks[side][selection], np.inf)
             _count(block, (rows, columns), thresholds, counts, pool, ~same)
         for outer, (outer_rows, outer_columns) in enumerate(chunks):
             for inner, (inner_rows, inner_columns) in enumerate(chunks):

@@ -75,7 +75,9 @@ def region_phrases(images: Iterable[Image]) -> RegionPhrases:
     mentions = []
     for image in images:
         boxes = {chain.id: image.chain_boxes(chain.id) for chain in image.chains}
-        merged = {chain: Box(*merge(box_array(own)).tolist()) for chain, own in boxes.items() if own}
+        merged = {
+            chain: Box(*merge(box_array(chain_boxes)).tolist()) for chain, chain_boxes in boxes.items() if chain_boxes
+        }
         for caption in image.captions:
             for phrase in (phrase for phrase in caption.phrases if phrase.visual):
                 string = strings.setdefault(caption.phrase_text(phrase).lower(), len(strings))
@@ -154,8 +156,8 @@ def _rank_both_ways(scores: Scores, mentions: Integers) -> RegionPhraseRanking:
     to_region = _ranks(of_string, all_strings, string_slack, (row_of, region, once), np.ones(shape[0], np.int64))
     # Only its own region is correct for a mention; mentions with the same string and region have the same rank.
     order = np.argsort(string, kind="stable")
-    own = (np.arange(len(links)), region[order], once)
-    by_link = _ranks(of_string, string[order], string_slack, own, np.ones(shape[0], np.int64))
+    right_regions = (np.arange(len(links)), region[order], once)
+    by_link = _ranks(of_string, string[order], string_slack, right_regions, np.ones(shape[0], np.int64))
     mention_to_region = np.repeat(by_link, times[order])
 
     by_region, by_string = np.bincount(region), np.bincount(string)

@@ -154,7 +154,7 @@ def _folder(entry: Entry) -> str:
 
 def _by_protocol(entries: Sequence[Entry], files: str | None = None) -> list[str]:
     names = sorted({entry.first.protocol.name for entry in entries})
-    return [_others(name, [e for e in entries if e.first.protocol.name == name], files) for name in names]
+    return [_others(name, [entry for entry in entries if entry.first.protocol.name == name], files) for name in names]
 
 
 def as_data(comparison: Comparison, tables: Sequence[PaperTable], *, with_others: bool = True) -> dict[str, Any]:
@@ -199,12 +199,12 @@ def _table(comparison: Comparison, table: PaperTable, files: str | None = None) 
         for entry in comparison.of_row(table, row):
             figures = entry.figures()
             places = [_place(row, key) for key in table.keys]
-            if any(place in figures for place in places):
-                cells = [_ours(figures.get(place), digits) for place, digits in zip(places, decimals, strict=True)]
+            if any(path in figures for path in places):
+                cells = [_ours(figures.get(path), digits) for path, digits in zip(places, decimals, strict=True)]
                 label = f"[{entries.index(entry) + 1}]" if files is None else _links(entry, files)
                 lines.append([""] * grouped + [f"↳ Deixis {label}", *cells])
-    number = table.id.removeprefix("table").removeprefix("-")
-    parts = [f"### Table {number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
+    table_number = table.id.removeprefix("table").removeprefix("-")
+    parts = [f"### Table {table_number}: {_text(table.title)}", _grid(head, lines, texts=1 + grouped)]
     if table.corpus:
         ours = list(dict.fromkeys(_corpus(entry) for entry in entries))
         ours_text = "; ".join(ours) if ours else "no result in the folder that was read"
@@ -237,14 +237,14 @@ def _others(protocol: str, entries: Sequence[Entry], files: str | None = None) -
     for name in (name for figure in figures for name in figure):
         whole, member = _breakdown(name)
         members.setdefault(whole, set()).add(member)
-    long = {whole: len(own) for whole, own in members.items() if whole and len(own) > LONGEST}
-    names = list(dict.fromkeys(name for own in figures for name in own if _breakdown(name)[0] not in long))
+    long = {whole: len(values) for whole, values in members.items() if whole and len(values) > LONGEST}
+    names = list(dict.fromkeys(name for values in figures for name in values if _breakdown(name)[0] not in long))
     makers = [
-        f"{_maker(entry)} [{number}]" if files is None else f"{_name(entry)} {_links(entry, files)}"
-        for number, entry in enumerate(entries, 1)
+        f"{_maker(entry)} [{position}]" if files is None else f"{_name(entry)} {_links(entry, files)}"
+        for position, entry in enumerate(entries, 1)
     ]
     grid = [["Metric", *makers]]
-    grid += [[_code(name), *(_figure(own.get(name), None) for own in figures)] for name in names]
+    grid += [[_code(name), *(_figure(values.get(name), None) for values in figures)] for name in names]
     if len(entries) > len(names):
         grid = [list(column) for column in zip(*grid, strict=True)]
         grid[0][0] = "Result"
@@ -262,13 +262,13 @@ def _is_main(name: str) -> bool:
 
 def _breakdown(name: str) -> tuple[str, str]:
     """The breakdown that a figure is part of, and its member: `concepts.by_concept`, `dog`."""
-    found = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
-    whole, member = [part for part in found.groups() if part] if found else ("", "")
+    match = re.match(r"(.*?\bby_\w+|words)\.([^.]+)|(neighbours)\.(.+)", name)
+    whole, member = [part for part in match.groups() if part] if match else ("", "")
     return whole, member
 
 
 def _notes(entries: Sequence[Entry]) -> list[str]:
-    return ["\n".join(f"{number}. {_note(entry)}" for number, entry in enumerate(entries, 1))] if entries else []
+    return ["\n".join(f"{position}. {_note(entry)}" for position, entry in enumerate(entries, 1))] if entries else []
 
 
 def _note(entry: Entry) -> str:
@@ -290,8 +290,8 @@ def _note(entry: Entry) -> str:
     if result.box_supervision:
         boxes = result.box_supervision
         seen = [name for name in ("backbone", "proposals") if getattr(boxes, name)]
-        who = " and ".join(seen) or "neither backbone nor proposals"
-        parts.append(f"drawn boxes seen by {who}: {_text(boxes.statement)}")
+        seen_by = " and ".join(seen) or "neither backbone nor proposals"
+        parts.append(f"drawn boxes seen by {seen_by}: {_text(boxes.statement)}")
         if boxes.upper_bound is not None:
             parts.append(f"upper bound {boxes.upper_bound:.2f} at {boxes.regions} regions")
     if result.readings:
@@ -306,7 +306,7 @@ def _recipe(recipe: Recipe) -> str:
 
 def _entry_data(entry: Entry, places: Mapping[str, str] | None) -> dict[str, Any]:
     figures = entry.figures()
-    shown = {key: figures[place] for key, place in places.items() if place in figures} if places else figures
+    shown = {key: figures[path] for key, path in places.items() if path in figures} if places else figures
     return {
         "files": entry.files,
         "seeds": entry.seeds,

@@ -212,12 +212,12 @@ def load_folder(folder: str | Path) -> dict[str, Result]:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(folder, "no such folder of results")
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*.json")):
         data = _decoded(path)
         if isinstance(data, dict) and {"protocol", "metrics"} <= data.keys():
-            found[path.relative_to(folder).as_posix()] = _parse(path, data)
-    return found
+            results[path.relative_to(folder).as_posix()] = _parse(path, data)
+    return results
 
 
 def _decoded(path: str | Path) -> Any:
@@ -237,11 +237,11 @@ def _parse(path: str | Path, data: Any) -> Result:
         _check_figures(data.get("metrics"))
         return msgspec.convert(data, Result)
     except msgspec.ValidationError as fault:
-        problem, _, place = str(fault).partition(" - at `$.")
-        raise InputError(path, problem, place.rstrip("`")) from fault
+        problem, _, location = str(fault).partition(" - at `$.")
+        raise InputError(path, problem, location.rstrip("`")) from fault
     except DeixisError as fault:
-        place, _, problem = str(fault).partition(": ")
-        raise InputError(path, problem, place) from fault
+        location, _, problem = str(fault).partition(": ")
+        raise InputError(path, problem, location) from fault
 
 
 def json_schema() -> bytes:
@@ -264,11 +264,11 @@ def flatten(figures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 def versions() -> dict[str, str]:
     """The versions of Deixis, Python, the platform, and the numerical libraries that are loaded."""
-    found = {"deixis": __version__, "python": platform.python_version(), "platform": platform.platform()}
+    versions_of = {"deixis": __version__, "python": platform.python_version(), "platform": platform.platform()}
     for library in ("numpy", "scipy", "torch"):
         if library in sys.modules:
-            found[library] = str(sys.modules[library].__version__)
-    return found
+            versions_of[library] = str(sys.modules[library].__version__)
+    return versions_of
 
 
 def _as_floats(figures: Mapping[str, Any]) -> Metrics:

@@ -215,15 +215,15 @@ def _check_exact(given: npt.NDArray[np.integer], rows: Selection, columns: Selec
     """Whole numbers beyond 2⁵³ would be rounded, and their order lost."""
     wrong = np.argwhere((given > 2**53) | (given < -(2**53)))
     if len(wrong):
-        place = f"row {indices(rows)[wrong[0, 0]]}, column {indices(columns)[wrong[0, 1]]}"
-        raise ScoreError("the score is a whole number beyond 2⁵³; give it as float64", place)
+        cell = f"row {indices(rows)[wrong[0, 0]]}, column {indices(columns)[wrong[0, 1]]}"
+        raise ScoreError("the score is a whole number beyond 2⁵³; give it as float64", cell)
 
 
 def _checked(values: Block, rows: Selection, columns: Selection) -> Block:
     if values.size and not values.max() < np.inf:
         row, column = np.argwhere(~(values < np.inf))[0]
-        place = f"row {indices(rows)[row]}, column {indices(columns)[column]}"
-        raise ScoreError(f"the score is {values[row, column]}, which cannot be ranked", place)
+        cell = f"row {indices(rows)[row]}, column {indices(columns)[column]}"
+        raise ScoreError(f"the score is {values[row, column]}, which cannot be ranked", cell)
     return values
 
 

@@ -72,13 +72,16 @@ def text_blind_recall(
     return baseline_figures(text_blind_localizations(images, size, proposals, recall_at=recall_at))["text_blind"]
 
 
-def baseline_figures(found: Mapping[str, Localization]) -> dict[str, dict[str, dict[str, float]]]:
+def baseline_figures(baselines: Mapping[str, Localization]) -> dict[str, dict[str, dict[str, float]]]:
     """The baselines as a result has them: `text_blind`, recalls of each, and `text_blind_by_type`, R@1 of each."""
     by_type: dict[str, dict[str, float]] = {}
-    for name, own in found.items():
-        for kind, row in own.by_type.items():
+    for name, localized in baselines.items():
+        for kind, row in localized.by_type.items():
             by_type.setdefault(kind, {})[name] = row.recall[1]
-    recalls = {name: {f"r@{k}": value for k, value in own.overall.recall.items()} for name, own in found.items()}
+    recalls = {
+        name: {f"r@{k}": value for k, value in localized.overall.recall.items()}
+        for name, localized in baselines.items()
+    }
     return {"text_blind": recalls, "text_blind_by_type": by_type}
 
 

@@ -52,13 +52,13 @@ def geometry_choices(image: Image, random: np.random.Generator) -> list[Choice]:
     """Expressions about objects of a label that the picture has exactly two of."""
     size = (image.width, image.height)
     objects = labelled_boxes(image, size)
-    found = []
+    choices = []
     for expression in expressions(objects, random):
         if len(expression.others) == 1:
             texts = {"phrase": tokens_of(expression.text), "noun_alone": tokens_of(f"the {expression.noun}")}
             boxes = objects.boxes[[expression.target, expression.others[0]]] * np.tile(size, 2)
-            found.append(Choice(expression.kind, {name: Mention.of(tokens) for name, tokens in texts.items()}, boxes))
-    return found
+            choices.append(Choice(expression.kind, {name: Mention.of(tokens) for name, tokens in texts.items()}, boxes))
+    return choices
 
 
 def shared_noun_choices(image: Image) -> list[Choice]:
@@ -71,7 +71,7 @@ def shared_noun_choices(image: Image) -> list[Choice]:
             mention = Mention(tokens, phrase.start, phrase.end)
             if phrase.chain in boxes and mention and "of" not in mention and mention[-1].isalpha():
                 by_noun.setdefault(mention[-1], {}).setdefault(phrase.chain, []).append(mention)
-    found = []
+    choices = []
     for noun, chains in by_noun.items():
         for pair in combinations(chains, 2):
             both = box_array(boxes[chain] for chain in pair)
@@ -83,11 +83,11 @@ def shared_noun_choices(image: Image) -> list[Choice]:
                 for side, chain in enumerate(pair)
             ]
             if all(telling):
-                found += [
+                choices += [
                     Choice("shared_noun", _caption_texts(telling[side][0], noun), both[[side, 1 - side]])
                     for side in (0, 1)
                 ]
-    return found
+    return choices
 
 
 def _words(mention: Mention) -> set[str]:
@@ -130,7 +130,7 @@ def choice_accuracy(model: Model, corpus: Corpus, split: str, *, seed: int = 0) 
     every = [answer for kind in answers.values() for answer in kind]
     figures: dict[str, Any] = {
         "overall": _figures(every),
-        "by_kind": {kind: _figures(own) for kind, own in answers.items()},
+        "by_kind": {kind: _figures(kind_answers) for kind, kind_answers in answers.items()},
     }
     return make_result(
         Protocol("two objects of one name", "a tie is wrong", {"seed": seed, "iou": IOU}),
@@ -173,7 +173,7 @@ def _figures(answers: Sequence[Mapping[str, _Answers]]) -> dict[str, float]:
     def share(values: list[bool]) -> float:
         return 100 * float(np.mean(values))
 
-    found: dict[str, float] = {
+    figures: dict[str, float] = {
         "accuracy": share([answer["phrase"].right for answer in answers]),
         "noun_alone": share([answer["noun_alone"].right for answer in answers]),
         "r@1": share([answer["phrase"].first_hits for answer in answers]),
@@ -182,5 +182,5 @@ def _figures(answers: Sequence[Mapping[str, _Answers]]) -> dict[str, float]:
         "choices": len(answers),
     }
     if all("in_sentence" in answer for answer in answers):
-        found["in_sentence"] = share([answer["in_sentence"].right for answer in answers])
-    return found
+        figures["in_sentence"] = share([answer["in_sentence"].right for answer in answers])
+    return figures

@@ -65,15 +65,15 @@ def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **f
             by_image.setdefault(twin.image, []).append(twin)
     if not by_image:
         raise DeixisError("none of the exchanged captions is of an image of this split")
-    found = _all_leads(model, pictures, by_image)
-    scored = [each for own in by_image.values() for each in own]
-    relations, types = [each.relation for each in scored], EntityTypes.load()
-    either = [row for row, each in enumerate(scored) if reversible(each, types)]
-    figures: dict[str, Any] = {**lead_figures(found["match"]), "by_relation": _by_relation(found["match"], relations)}
+    leads = _all_leads(model, pictures, by_image)
+    scored = [twin for twins_of_image in by_image.values() for twin in twins_of_image]
+    relations, types = [twin.relation for twin in scored], EntityTypes.load()
+    either = [row for row, twin in enumerate(scored) if reversible(twin, types)]
+    figures: dict[str, Any] = {**lead_figures(leads["match"]), "by_relation": _by_relation(leads["match"], relations)}
     if either:
-        figures["reversible"] = lead_figures(Leads(*(part[either] for part in found["match"])))
-    figures |= {name: lead_figures(leads) for name, leads in found.items() if name != "match"}
-    others = found["match"].by.shape[1] - 1
+        figures["reversible"] = lead_figures(Leads(*(part[either] for part in leads["match"])))
+    figures |= {name: lead_figures(parts) for name, parts in leads.items() if name != "match"}
+    others = leads["match"].by.shape[1] - 1
     parameters: dict[str, Any] = {**pictures.parameters, "tie_tolerance": TOLERANCE, "other_pictures": others}
     return make_result(
         Protocol("order of words", "a tie is wrong", parameters),
@@ -89,28 +89,33 @@ def order_accuracy(model: Model, pictures: Pictures, twins: Sequence[Twins], **f
 def _all_leads(model: Model, pictures: Pictures, by_image: Mapping[str, Sequence[Twins]]) -> dict[str, Leads]:
     """The differences in the model's scores (`match`) and, where it has them, in likelihoods."""
     images = {image.id: image for image in pictures.images}
-    texts = [tuple(text.split(" ")) for own in by_image.values() for each in own for text in (each.true, each.false)]
+    texts = [
+        tuple(text.split(" "))
+        for twins_of_image in by_image.values()
+        for twin in twins_of_image
+        for text in (twin.true, twin.false)
+    ]
     spread = np.linspace(0, len(images) - 1, min(OTHERS + 1, len(images))).astype(int)
-    others = [pictures.images[place] for place in spread]
+    others = [pictures.images[index] for index in spread]
     shown = [pictures.features(image) for image in others]
     # All texts with these pictures at once; with their own picture image by image.
     scores, logs = _scores(model, shown, texts), _logs(model, shown, texts)
-    found, first = defaultdict[str, list[Leads]](list), 0
-    for image_id, own in by_image.items():
-        picture, last = [pictures.features(images[image_id])], first + 2 * len(own)
-        kept = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
-        columns = np.ix_(kept, range(first, last))
-        found["match"].append(
+    leads, first = defaultdict[str, list[Leads]](list), 0
+    for image_id, twins_of_image in by_image.items():
+        picture, last = [pictures.features(images[image_id])], first + 2 * len(twins_of_image)
+        other_rows = [row for row, image in enumerate(others) if image.id != image_id][: len(others) - 1]
+        columns = np.ix_(other_rows, range(first, last))
+        leads["match"].append(
             score_leads(np.concatenate([_scores(model, picture, texts[first:last]), scores[columns]]))
         )
         if logs is not None:
             here = np.concatenate([_logs(model, picture, texts[first:last]), logs[columns]])
-            found["likelihood"].append(score_leads(here))
+            leads["likelihood"].append(score_leads(here))
             # A model with a score of its own ranks by such ratios already.
-            if kept and not has_own_score(model):
-                found["likelihood_ratio"].append(score_leads(here[:1] - logsumexp(here[1:], axis=0)))
+            if other_rows and not has_own_score(model):
+                leads["likelihood_ratio"].append(score_leads(here[:1] - logsumexp(here[1:], axis=0)))
         first = last
-    joined = {name: _joined(parts) for name, parts in found.items()}
+    joined = {name: _joined(parts) for name, parts in leads.items()}
     if logs is not None and not has_own_score(model):
         joined["match_and_likelihood"] = _sum(joined["match"], joined["likelihood"])
     return joined
@@ -142,28 +147,30 @@ def _joined(parts: Sequence[Leads]) -> Leads:
 
 def _sum(first: Leads, second: Leads) -> Leads:
     """The sum of both, each divided by its standard deviation over the pairs with their own pictures."""
-    units = [each.by[:, 0].std() or 1.0 for each in (first, second)]
-    return Leads(*(a / units[0] + b / units[1] for a, b in zip(first, second, strict=True)))
+    units = [leads.by[:, 0].std() or 1.0 for leads in (first, second)]
+    return Leads(
+        *(first_lead / units[0] + second_lead / units[1] for first_lead, second_lead in zip(first, second, strict=True))
+    )
 
 
 def lead_figures(leads: Leads) -> dict[str, float]:
-    own, tie = leads.by[:, 0], leads.tie[:, 0]
-    found = {
-        "accuracy": 100 * float(np.mean(own > tie)),
-        "pairs": len(own),
-        "ties": int((abs(own) <= tie).sum()),
+    with_picture, tie = leads.by[:, 0], leads.tie[:, 0]
+    figures = {
+        "accuracy": 100 * float(np.mean(with_picture > tie)),
+        "pairs": len(with_picture),
+        "ties": int((abs(with_picture) <= tie).sum()),
     }
     if leads.by.shape[1] > 1:
         others, ties = leads.by[:, 1:], leads.tie[:, 1:]
-        found["other_pictures"] = 100 * float(np.mean(others > ties))
-        found["by_picture"] = 100 * float(np.mean(own[:, None] - others > np.maximum(tie[:, None], ties)))
-    return found
+        figures["other_pictures"] = 100 * float(np.mean(others > ties))
+        figures["by_picture"] = 100 * float(np.mean(with_picture[:, None] - others > np.maximum(tie[:, None], ties)))
+    return figures
 
 
 def _by_relation(leads: Leads, relations: Sequence[str]) -> dict[str, dict[str, float]]:
     """Figures with the pairs' own pictures, the most frequent relation first."""
-    rows: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(relations):
-        rows.setdefault(name, []).append(row)
-    ordered = sorted(rows.items(), key=lambda item: -len(item[1]))
-    return {name: lead_figures(Leads(leads.by[own, :1], leads.tie[own, :1])) for name, own in ordered}
+        rows_of.setdefault(name, []).append(row)
+    ordered = sorted(rows_of.items(), key=lambda item: -len(item[1]))
+    return {name: lead_figures(Leads(leads.by[rows, :1], leads.tie[rows, :1])) for name, rows in ordered}
